@@ -37,7 +37,7 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_too_old(monkeypatch: pytest.MonkeyPatch, version: str) -> None:
     monkeypatch.setattr(importlib.metadata, "version", lambda _: version)
     reason = availability.library_reason() or ""
-    assert f"llama-cpp-python {version} is too old, 0.3.36 is needed" in reason
+    assert f"llama-cpp-python {version} is too old: 0.3.36 is required" in reason
 
 
 @pytest.mark.parametrize("version", ["0.3.36", "0.3.36+cu124", "0.3.100", "0.4.0", "1.0"])

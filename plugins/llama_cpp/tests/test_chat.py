@@ -34,5 +34,5 @@ def test_a_family_format_serves_a_model_without_a_template(gemma3_model: LlamaMo
 
 
 def test_a_conversation_has_messages(smollm2_model: LlamaModel) -> None:
-    with pytest.raises(ChatTemplateError, match="no messages"):
+    with pytest.raises(ChatTemplateError, match="conversation is empty"):
         smollm2_model.chat([])

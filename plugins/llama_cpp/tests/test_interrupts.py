@@ -20,6 +20,7 @@ from core_llama_cpp.context.session import Session
 
 Interrupts = Callable[[int], AbstractContextManager[None]]
 pytestmark = [
+    pytest.mark.load,
     pytest.mark.skipif(sys.platform != "linux", reason="descriptors are counted in /proc"),
     pytest.mark.filterwarnings("ignore:unclosed file:ResourceWarning"),  # dropped, and closed by it
 ]

@@ -114,7 +114,7 @@ def test_a_part_of_another_model(tiny_gguf: TinyGguf) -> None:
     """The header is whole; llama.cpp finds out, and says so in its log only."""
     first = tiny_gguf(shards=2)
     shutil.copy(tiny_gguf("other"), first.with_name("tiny-00002-of-00002.gguf"))
-    with pytest.raises(InvalidModelError, match=r"llama\.cpp cannot load"):
+    with pytest.raises(InvalidModelError, match=r"Cannot load .* with llama\.cpp"):
         _load(first)
 
 
@@ -140,7 +140,7 @@ def test_the_last_tensor_cut_off(tiny_gguf: TinyGguf) -> None:
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"llama.embedding_length": 32}, InvalidModelError, "16 are turned"),
+        ({"llama.embedding_length": 32}, InvalidModelError, "RoPE rotates 16"),
         ({"llama.block_count": 3}, InvalidModelError, r"blk\.2\..*not found"),
         ({"llama.feed_forward_length": None}, InvalidModelError, "wrong shape"),
         ({"tokenizer.ggml.pre": "of-tomorrow"}, UnsupportedModelError, "of-tomorrow"),
@@ -235,7 +235,7 @@ def test_an_adapter_whose_tensors_do_not_fit(tiny_gguf: TinyGguf, tmp_path: Path
     adapter = _adapter(tmp_path / "a.gguf", 1.0)
     content = adapter.read_bytes().replace(b"blk.1.attn_output", b"blk.9.attn_output")
     adapter.write_bytes(content)
-    with pytest.raises(InvalidModelError, match=r"cannot load .*a\.gguf: .*blk\.9"):
+    with pytest.raises(InvalidModelError, match=r"Cannot load .*a\.gguf with .*blk\.9"):
         _load(tiny_gguf(), adapter_path=adapter)
 
 
@@ -277,7 +277,7 @@ def test_what_llama_cpp_says_becomes_a_typed_error() -> None:
     cause = "llama_model_load: error loading model: missing tensor 'x'"
     error = load_failure(path, ["something before", cause, failed])
     assert isinstance(error, InvalidModelError)
-    assert "m.gguf: missing tensor 'x'." in str(error)
+    assert "m.gguf with llama.cpp: missing tensor 'x'." in str(error)
     memory = load_failure(path, ["ggml_aligned_malloc: failed to allocate 12 bytes"])
     assert isinstance(memory, OutOfMemoryError)
     unknown = load_failure(path, [f"{cause[:39]} unknown pre-tokenizer type: 'x'"])

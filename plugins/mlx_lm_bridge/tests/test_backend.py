@@ -45,7 +45,9 @@ def test_not_installed(monkeypatch: pytest.MonkeyPatch, missing: str, fake_dir: 
         importlib.util, "find_spec", lambda name: None if name == missing else find(name)
     )
     reason = str(MlxLm().unavailable_reason())
-    assert reason.startswith(f"{missing} is not installed: pip install -r DIST/mlx-lm.txt")
+    assert reason.startswith(
+        f"{missing} is not installed. Install it with: pip install -r DIST/mlx-lm.txt"
+    )
     assert availability.ENVIRONMENT in reason
     with pytest.raises(core.BackendUnavailableError, match="pip install"):
         MlxLm().load_model(fake_dir, core.LoadConfig())
@@ -104,7 +106,7 @@ def test_bytes_that_are_no_text_are_a_fine_value(fake: Fake) -> None:
 
 
 def test_an_environment_that_is_too_long(fake: Fake) -> None:
-    with pytest.raises(core.BackendUnavailableError, match="longer than the system takes"):
+    with pytest.raises(core.BackendUnavailableError, match="exceeds the system"):
         fake(env={"LONG": "x" * 10_000_000})
 
 
@@ -138,19 +140,19 @@ def test_keywords_of_other_operations(fake: Fake, option: str) -> None:
 def test_refusal(fake_dir: Path, tmp_path: Path) -> None:
     backend = MlxLm()
     assert backend.refusal(fake_dir) is None
-    assert "no such file" in str(backend.refusal(tmp_path / "nothing"))
-    assert "is a file, and not a GGUF file" in str(backend.refusal(fake_dir / "config.json"))
+    assert "Model not found" in str(backend.refusal(tmp_path / "nothing"))
+    assert "is not a GGUF file" in str(backend.refusal(fake_dir / "config.json"))
     for config, reason in (
         ({}, "model_type"),
         ({"model_type": "no-such"}, "no code for the model type 'no-such'"),
-        ({"model_type": "llama", "model_file": "own.py"}, "code of its own"),
+        ({"model_type": "llama", "model_file": "own.py"}, "code from the model repository"),
     ):
         (fake_dir / "config.json").write_text(json.dumps(config))
         assert reason in str(backend.refusal(fake_dir))
     (fake_dir / "config.json").write_text(json.dumps({"model_type": "mistral"}))
     assert backend.refusal(fake_dir) is None  # mlx-lm knows it under another name
     (fake_dir / "tokenizer.json").unlink()
-    assert "no tokeniser" in str(backend.refusal(fake_dir))
+    assert "no tokeniser file" in str(backend.refusal(fake_dir))
     (fake_dir / "vocab.json").touch()
     assert backend.refusal(fake_dir) is None
     (fake_dir / "model.safetensors").rename(fake_dir / "weights.safetensors")

@@ -14,6 +14,8 @@ import core
 from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.process import WorkerProcess
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Fake = Callable[..., BridgeModel]
 SILENT = "import os, sys, time; os.write(int(sys.argv[2]), b'ready\\n'); time.sleep(600)"
 

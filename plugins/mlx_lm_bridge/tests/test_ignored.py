@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import logging
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -116,6 +117,21 @@ def test_keys_that_are_read_or_change_nothing(model_type: str, key: str, value: 
 def test_keys_of_generation(tmp_path: Path, content: str, names: list[str]) -> None:
     (tmp_path / "generation_config.json").write_text(content)
     assert found({}, tmp_path) == (names, 0)
+
+
+def test_a_file_of_keys_that_never_ends_is_not_waited_for(tmp_path: Path) -> None:
+    file = tmp_path / "generation_config.json"
+    os.mkfifo(file)
+    assert found({}, tmp_path) == ([], 0)
+    file.unlink()
+    file.symlink_to("/dev/zero")
+    assert found({}, tmp_path) == ([], 0)
+    file.unlink()
+    with file.open("wb") as sparse:
+        sparse.truncate(2**34)
+    assert found({}, tmp_path) == ([], 0)
+    file.write_text("[" * 100_000)
+    assert found({}, tmp_path) == ([], 0)
 
 
 @pytest.mark.parametrize(

@@ -14,6 +14,8 @@ from core.options import LoadConfig
 from core_mlx_lm_bridge.backend import MlxLm
 from core_mlx_lm_bridge.model import BridgeModel
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Fake = Callable[..., BridgeModel]
 
 PRINTS = r"""

@@ -19,6 +19,8 @@ from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.opening import WORKER
 from core_mlx_lm_bridge.process import WorkerProcess
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Fake = Callable[..., BridgeModel]
 
 LOAD = """
@@ -134,7 +136,7 @@ def test_a_working_directory_that_is_gone(fake_dir: Path, tmp_path: Path) -> Non
     command = [sys.executable, "-c", code, str(fake_dir), str(script), str(WORKER)]
     done = subprocess.run(command, cwd=tmp_path / "gone", capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
-    assert "mlx-lm cannot load" in done.stdout  # it came as far as the model, which is none
+    assert "with mlx-lm: RuntimeError" in done.stdout  # it came as far as the model, which is none
 
 
 def test_a_fork_cannot_use_the_model(fake: Fake) -> None:

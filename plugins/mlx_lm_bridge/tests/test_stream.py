@@ -198,7 +198,7 @@ def test_wrong_prompts(fake: Fake) -> None:
 def test_refusals(fake: Fake) -> None:
     model = fake()
     for refused in (lambda: model.classify(["a"]), lambda: model.batch_generate(["a"])):
-        with pytest.raises(core.UnsupportedOperationError, match="does not offer"):
+        with pytest.raises(core.UnsupportedOperationError, match="does not support"):
             refused()
 
 

@@ -106,7 +106,7 @@ def test_the_template_is_told_what_is_asked(
             *([USERS], {"chat_template_kwargs": {"quite": 1}}, core.InvalidOptionError),
             r"'quite' is not valid.*\(.*quiet, tag\); did you mean 'quiet'",
         ),
-        ([USERS], {"continue_final_message": True}, core.ChatTemplateError, "is the user's"),
+        ([USERS], {"continue_final_message": True}, core.ChatTemplateError, "not the user's"),
         (
             *([USERS, core.Message("assistant", "b", "bob")], {}, core.ChatTemplateError),
             r"no place for a message's name \('bob'\)",

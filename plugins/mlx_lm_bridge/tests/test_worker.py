@@ -154,7 +154,7 @@ def test_worker_does_not_see_our_modules() -> None:
 
 
 def test_a_broken_model(fake_dir: Path, fast_blas: dict[str, str]) -> None:
-    with pytest.raises(core.InvalidModelError, match="mlx-lm cannot load"):
+    with pytest.raises(core.InvalidModelError, match=r"Cannot load .* with mlx-lm"):
         core.load_model(fake_dir, backend="mlx_lm", options={"env": fast_blas})
     no_tensors = (2).to_bytes(8, "little") + b"{}"  # mlx-lm reads them before it looks at the type
     (fake_dir / "model.safetensors").write_bytes(no_tensors)

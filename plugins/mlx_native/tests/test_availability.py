@@ -47,7 +47,7 @@ def test_metal_needs_apple_silicon(facts: Facts) -> None:
     ("facts", "word"),
     [
         (MAC, "Linux only"),
-        (LINUX, "no NVIDIA GPU answers here"),
+        (LINUX, "no NVIDIA GPU was found"),
         (replace(LINUX, cuda_devices=1), "in an environment without core[mlx]"),
         (replace(LINUX, cuda_devices=1), "pip install -r DIST/mlx-cuda.txt"),
         (replace(NVIDIA, cuda_devices=0), "nvidia-smi"),
@@ -61,11 +61,23 @@ def test_cuda_says_what_is_missing(facts: Facts, word: str) -> None:
 @pytest.mark.parametrize(
     ("driver", "build", "words"),
     [
-        (12040, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 12.4", "-r DIST/mlx-cuda12.txt")),
+        (
+            12040,
+            "mlx-cuda-13",
+            ("CUDA 13; the installed one supports CUDA up to 12.4", "-r DIST/mlx-cuda12.txt"),
+        ),
         (12090, None, ("not installed", "-r DIST/mlx-cuda12.txt")),
         (13000, None, ("not installed", "-r DIST/mlx-cuda.txt")),
-        (11080, "mlx-cuda-12", ("CUDA 12, and this one runs CUDA 11.8", "Update the driver.")),
-        (11080, "mlx-cuda-13", ("CUDA 13, and this one runs CUDA 11.8", "Update the driver.")),
+        (
+            11080,
+            "mlx-cuda-12",
+            ("CUDA 12; the installed one supports CUDA up to 11.8", "Update the driver."),
+        ),
+        (
+            11080,
+            "mlx-cuda-13",
+            ("CUDA 13; the installed one supports CUDA up to 11.8", "Update the driver."),
+        ),
     ],
 )
 def test_cuda_says_which_build_the_driver_runs(
@@ -124,8 +136,8 @@ def test_the_driver_is_asked_for_its_devices_and_its_version(
 @pytest.mark.parametrize(
     ("installed", "word"),
     [
-        ({}, "MLX is not installed: pip install -r DIST/mlx.txt"),
-        ({"mlx": "0.31.9", "mlx-cpu": "0.31.9"}, "0.31.9 is too old, 0.32 is needed"),
+        ({}, "MLX is not installed. Install it with: pip install -r DIST/mlx.txt"),
+        ({"mlx": "0.31.9", "mlx-cpu": "0.31.9"}, "0.31.9 is too old (0.32 or newer is required)"),
         ({"mlx": "0.32.4"}, "bindings"),
         ({"mlx": "0.32.4", "mlx-cpu": "0.32.4", "mlx-cuda-13": "0.32.4"}, "overwrite"),
     ],

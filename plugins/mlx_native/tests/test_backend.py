@@ -75,7 +75,7 @@ def test_a_backend_that_cannot_run_here_says_why(checkpoint: Checkpoint) -> None
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"gpu_layers": 5}, core.UnsupportedOptionError, "leave it at -1 or 0"),
+        ({"gpu_layers": 5}, core.UnsupportedOptionError, "leave gpu_layers at -1 or 0"),
         ({"context_len": 65}, core.InvalidOptionError, "at most 64"),
         (
             {"options": {"dtpye": "float32"}},

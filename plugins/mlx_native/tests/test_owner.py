@@ -17,6 +17,8 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.opening import own_stream
 from core_runtime.owner import OwnerThread
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Checkpoint = Callable[..., Path]
 
 

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Checkpoint = Callable[..., Path]
 
 # Wide enough for the model's thread to be inside of MLX nearly all the time.

@@ -38,7 +38,10 @@ def threads(most=0):
 
 """
 
-pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc")
+pytestmark = [
+    pytest.mark.load,
+    pytest.mark.skipif(sys.platform != "linux", reason="counts threads in /proc"),
+]
 
 
 def child(directory: Path, code: str) -> list[int]:

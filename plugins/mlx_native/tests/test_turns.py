@@ -20,6 +20,8 @@ from core_mlx_native.cpu import lanes
 from core_mlx_native.turns import Gate
 from core_runtime.owner import OwnerThread
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Checkpoint = Callable[..., Path]
 USERS, CPU, GPU = "the user's", "cpu", "gpu"
 SECONDS = 60  # before a test gives up on threads that should not wait

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 
 import core
+import core_tasks
 from core.testing import FakeModel
 from core_ray import ActorLoadError
 from core_ray.actor import Actor, _key
@@ -17,7 +18,7 @@ from core_ray.record import Record
 from core_ray.work import Classifying, Generating, Work
 
 LABELS = ("good", "bad")
-TASK = core.Task("{text}", LABELS)
+TASK = core_tasks.Task("{text}", LABELS)
 
 
 class Died(BaseException):
@@ -99,8 +100,8 @@ def test_a_column_of_the_input_is_never_lost() -> None:
 
 
 def test_tasks_of_every_mode_have_their_columns() -> None:
-    many = core.Task("{text} {label}?", ("a", "b"), mode="many")
-    levels = core.Task("{text}", ("1", "2"), mode="levels", threshold=0.9)
+    many = core_tasks.Task("{text} {label}?", ("a", "b"), mode="many")
+    levels = core_tasks.Task("{text}", ("1", "2"), mode="levels", threshold=0.9)
     [row] = actor(Classifying(many))(texts("yes")).to_pylist()
     assert (row["label"], row["labels"]) == (None, ["a", "b"])
     assert set(row["probabilities"]) == {"a", "b"}
@@ -148,7 +149,7 @@ def test_a_model_of_which_processes_die_is_not_loaded_for_ever() -> None:
     for _ in range(3):
         with pytest.raises(Died):
             actor(Classifying(TASK), reporter, load)
-    with pytest.raises(ActorLoadError, match="3 processes died of it"):
+    with pytest.raises(ActorLoadError, match="3 processes died while loading it"):
         actor(Classifying(TASK), reporter, load)(texts("good"))
 
 
@@ -164,7 +165,7 @@ def test_a_row_that_kills_is_found_and_the_others_are_answered() -> None:
     assert deaths == 5  # the batch, then two of each row alone
     assert [row["label"] for row in made] == ["good", None, "bad", None, "good"]
     assert made[1]["error"] == (
-        "PoisonedRowError: 3 processes died of this row, and it was left out."
+        "PoisonedRowError: Row skipped: 3 processes died while computing it."
     )
 
 
@@ -179,5 +180,5 @@ def test_a_batch_that_was_killed_for_nothing_is_answered_whole() -> None:
 def test_a_column_that_is_not_there_ends_the_job() -> None:
     with pytest.raises(core.InvalidOptionError, match="a column: body"):
         actor(Classifying(TASK))(pa.table({"body": ["good"]}))
-    with pytest.raises(core.InvalidOptionError, match="texts, and not int64"):
+    with pytest.raises(core.InvalidOptionError, match="a column of text, not int64"):
         actor(Classifying(TASK))(pa.table({"text": [1, 2]}))

@@ -21,6 +21,7 @@ import core_ray
 from core.testing import write_model
 
 pytestmark = [
+    pytest.mark.load,
     pytest.mark.slow,
     pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors"),
 ]
@@ -146,7 +147,7 @@ def test_a_row_that_kills_its_process(second: Any, folder: Path, model: str) -> 
     assert left_out["id"] == 33
     assert left_out["label"] is None
     assert left_out["error"] == (
-        "PoisonedRowError: 3 processes died of this row, and it was left out."
+        "PoisonedRowError: Row skipped: 3 processes died while computing it."
     )
     rest = [row for row in made if row["id"] != 33]
     assert [row["id"] for row in rest] == [n for n in range(100) if n != 33]
@@ -156,7 +157,7 @@ def test_a_row_that_kills_its_process(second: Any, folder: Path, model: str) -> 
 def test_a_load_that_kills_its_process(second: Any, tmp_path: Path) -> None:
     deadly = write_model(tmp_path / "deadly")
     (deadly / "deadly").touch()
-    with pytest.raises(Exception, match="3 processes died of it"):
+    with pytest.raises(Exception, match="3 processes died while loading it"):
         answers(texts(40), str(deadly))
 
 
@@ -176,7 +177,7 @@ def test_a_driver_that_is_killed_and_started_again(
         pq.write_table(pa.Table.from_pylist(rows), news / f"{part}.parquet")
     given = ["-m", model, "--backend", "fragile", "--labels", "good,bad", "--num-cpus", "1"]
     flags = ["--ray", cluster.address, *given, "-i", str(news), "-o", str(out)]
-    code = "from core.cli import main; main()"
+    code = "from core_cli import main; main()"
     command = [sys.executable, "-c", code, "classify", *flags, "--batch-size", "20"]
     command += ["--rows-per-file", "40", "--concurrency", "2"]
 

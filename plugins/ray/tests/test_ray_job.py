@@ -13,7 +13,7 @@ import pyarrow.fs
 import pytest
 from click.testing import CliRunner
 
-from core.cli.app import build
+from core_cli.app import build
 from core_ray import folders, job
 from core_ray.job import _finished
 
@@ -65,7 +65,7 @@ def test_what_a_job_wrote_is_removed_and_nothing_else(out: Path) -> None:
     for folder, names in ((out, ANSWERS), (checkpoint, IDS)):
         for name in names:
             (folder / name).touch()
-    with pytest.raises(click.UsageError, match="--resume continues it, --overwrite replaces it"):
+    with pytest.raises(click.UsageError, match=r"already exists\. Use --resume"):
         finished(out, resume=False)
     assert not finished(out, resume=False, overwrite=True)
     assert len(os.listdir(out)) == 1 + len(ANSWERS)  # until the work begins
@@ -86,7 +86,7 @@ def test_a_folder_with_anything_else_is_not_replaced(out: Path, name: str) -> No
     mine = out.parent / name
     mine.parent.mkdir(exist_ok=True)
     mine.write_text("mine")
-    with pytest.raises(click.UsageError, match="which no job has written"):
+    with pytest.raises(click.UsageError, match="which was not written by a job"):
         finished(out, resume=False, overwrite=True)
     assert mine.read_text() == "mine"
 
@@ -104,7 +104,7 @@ def test_an_output_that_holds_the_input_is_refused(
     arguments = f"classify --ray -m m -i {source} -o {given} --labels a,b --overwrite"
     refused = CliRunner().invoke(build(), arguments.split())
     assert refused.exit_code == 2
-    assert "holds the input" in refused.output
+    assert "contains the input" in refused.output
     assert (out / "_job.json").exists()
 
 
@@ -151,11 +151,44 @@ def test_a_finished_job_is_another_once_its_input_or_model_changed(
     assert (jobs[0] == jobs[1]) == (change == "nothing")
 
 
+def test_an_output_inside_the_input_is_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "in").mkdir()
+    monkeypatch.chdir(tmp_path)
+    arguments = "classify --ray -m m -i in -o in/answers --labels a,b"
+    refused = CliRunner().invoke(build(), arguments.split())
+    assert (refused.exit_code, "is inside the input" in refused.output) == (2, True)
+    assert not (tmp_path / "in" / "answers").exists()
+
+
+@pytest.mark.parametrize(
+    "note",
+    [
+        b"[" * 60_000,
+        b'{"format": Infinity, "job": "a", "finished": false}',
+        b'{"format": 1, "job": 5, "finished": false}',
+        b'{"format": 1, "job": "a", "finished": "no"}',
+        b'{"format": true, "job": "a", "finished": false}',
+        b"\xff",
+        None,  # a pipe
+    ],
+)
+def test_a_note_that_is_none_is_refused(out: Path, note: bytes | None) -> None:
+    (out / "_job.json").unlink()
+    if note is None:
+        os.mkfifo(out / "_job.json")
+    else:
+        (out / "_job.json").write_bytes(note)
+    with pytest.raises(click.UsageError, match="is not the note of a job: "):
+        finished(out)
+
+
 def test_another_job_and_a_later_version_are_refused(out: Path) -> None:
-    with pytest.raises(click.UsageError, match="is of another input"):
+    with pytest.raises(click.UsageError, match="has changed"):
         finished(out, "other")
     (out / "_job.json").write_text(json.dumps({"format": 2, "job": "3f2a", "finished": False}))
-    with pytest.raises(click.UsageError, match="has format 2, and this version of core-ray reads"):
+    with pytest.raises(click.UsageError, match="has format 2, but this version reads"):
         finished(out)
     (out / "_job.json").unlink()
     (out / "mine.parquet").touch()

@@ -15,10 +15,11 @@ from click.testing import CliRunner, Result
 
 import core
 import core_ray
-from core.cli.app import build
 from core.testing import write_model
+from core_cli.app import build
 
 pytestmark = [
+    pytest.mark.load,
     pytest.mark.usefixtures("local_ray"),
     pytest.mark.filterwarnings("ignore:The minimum number of concurrent actors"),
 ]
@@ -75,7 +76,7 @@ def test_a_loaded_model_does_not_travel_and_a_function_does(model: str) -> None:
 
     given = ray.data.from_items([{"id": 0, "text": "good"}])
     loaded: Any = core.load_model(model, backend="fragile")
-    with pytest.raises(TypeError, match="FakeModel does not travel"):
+    with pytest.raises(TypeError, match="FakeModel cannot be sent"):
         core_ray.classify(given, model=loaded, labels=LABELS)
     load = lambda: core.load_model(model, backend="fragile")  # noqa: E731 - by value, not by name
     [row] = rows(core_ray.classify(given, model=load, labels=LABELS))
@@ -135,17 +136,17 @@ def test_a_job_writes_each_row_once_and_is_finished(news: Path, tmp_path: Path, 
 
     # What is there is not touched, unless it is said to be.
     before = {file.name: file.read_bytes() for file in out.iterdir()}
-    assert "--resume continues it" in job(news, out, *flags, model=model).stderr
+    assert "Use --resume to continue it" in job(news, out, *flags, model=model).stderr
     again = job(news, out, *flags, "--resume", model=model)
-    assert (again.exit_code, "nothing is left to do" in again.stderr) == (0, True)
+    assert (again.exit_code, "is already complete" in again.stderr) == (0, True)
     other = job(news, out, "--labels", "good,other", "--resume", model=model)
-    assert (other.exit_code, "is of another input" in other.stderr) == (2, True)
+    assert (other.exit_code, "has changed" in other.stderr) == (2, True)
     assert {file.name: file.read_bytes() for file in out.iterdir()} == before
 
     # With --overwrite, what Ray wrote is known by its names and goes; nothing else does.
     (out / "mine.parquet").write_text("mine")
     kept = job(news, out, *flags, "--overwrite", model=model)
-    assert (kept.exit_code, "holds mine.parquet" in kept.stderr) == (2, True)
+    assert (kept.exit_code, "contains mine.parquet" in kept.stderr) == (2, True)
     (out / "mine.parquet").unlink()
     replaced = job(news, out, *flags, "--overwrite", model=model)
     assert replaced.exit_code == 0, replaced.stderr

@@ -15,7 +15,7 @@ GPUS = [{"CPU": 16.0, "GPU": 4.0}, {"CPU": 16.0, "GPU": 2.0}, {"CPU": 64.0}]
 def test_a_gpu_for_each_actor() -> None:
     found = placed(GPUS)
     assert (found.actors, found.num_gpus, found.num_cpus, found.threads) == (6, 1.0, None, None)
-    assert found.reason == "one for every 1 of 6 GPUs"
+    assert found.reason == "one per 1 of 6 GPUs"
     assert placed(GPUS, num_gpus=2).actors == 3
     assert placed(GPUS, num_gpus=0.5).actors == 12
     assert placed(GPUS, num_cpus=4).num_gpus == 0

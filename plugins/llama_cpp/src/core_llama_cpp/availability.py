@@ -18,29 +18,29 @@ ROCM = "ROCm"  # ggml's name for its HIP part
 DRIVER = Path("/dev/kfd")
 """The driver's device, without which ROCm sees no GPU."""
 
-_INSTALL = f"{install_command('llama-cpp', '--upgrade')}; it is compiled: g++ or clang is needed"
+_INSTALL = f"{install_command('llama-cpp', '--upgrade')} (compiles; requires g++ or clang)"
 _REBUILD = f"pip install --force-reinstall --no-deps --no-cache-dir {DISTRIBUTION}"
 ROCM_BUILD = f"CMAKE_ARGS='-DGGML_HIP=on' {_REBUILD}"
 
 
 def reported(found: Sequence[GgmlDevice]) -> tuple[Device, ...]:
-    """The devices for users: GPUs first, then the CPU with what computes its matrix products."""
+    """Return the devices as users see them: GPUs first, then the CPU with its BLAS."""
     gpus = [_gpu(device) for device in found if device.is_gpu]
     cpus = [_cpu(device, found) for device in found if device.type is DeviceType.CPU]
     return (*gpus, *cpus)
 
 
 def build_name(found: Sequence[GgmlDevice]) -> str:
-    """``OpenBLAS``, ``Accelerate`` and the like; "plain build" without a BLAS."""
+    """Return the name of the BLAS, such as ``OpenBLAS`` or ``Accelerate``, or `PLAIN` without."""
     blas = [device.description for device in found if device.backend == "BLAS"]
     return blas[0] if blas else PLAIN
 
 
 def chosen_device(found: Sequence[GgmlDevice], gpus: Sequence[GgmlDevice]) -> Choice:
-    """The device on which a model will run, as a choice with its reason."""
+    """Return the device on which a model will run, as a choice with its reason."""
     if gpus:
         names = ", ".join(f"{device.name} ({device.description})" for device in gpus)
-        return Choice("device", names, "what ggml reports, and gpu_layers is not 0")
+        return Choice("device", names, "reported by ggml, and gpu_layers is not 0")
     cpu = next((device for device in found if device.type is DeviceType.CPU), None)
     name = cpu.description if cpu else "CPU"
     has_gpu = any(device.is_gpu for device in found)
@@ -48,12 +48,14 @@ def chosen_device(found: Sequence[GgmlDevice], gpus: Sequence[GgmlDevice]) -> Ch
 
 
 def chosen_blas(found: Sequence[GgmlDevice]) -> Choice:
-    """The library for matrix products on the CPU in this build, as a choice with its reason."""
+    """Return the BLAS of this build for the CPU, as a choice with its reason."""
     name = build_name(found)
     if name == PLAIN:
         reason = "ggml's own kernels; long prompts run faster with OpenBLAS: docs/llama_cpp.md"
         return Choice("blas", name, reason)
-    return Choice("blas", name, "llama.cpp was built with it, for batches of 32 tokens and more")
+    return Choice(
+        "blas", name, "llama.cpp was built with it; used for batches of 32 tokens and more"
+    )
 
 
 def _gpu(device: GgmlDevice) -> Device:
@@ -65,32 +67,35 @@ def _cpu(device: GgmlDevice, found: Sequence[GgmlDevice]) -> Device:
 
 
 def library_reason() -> str | None:
-    """The reason why llama.cpp cannot be used; None if it can. Opens its shared library."""
+    """Return the reason why llama.cpp cannot be used; None if it can. Opens its shared library."""
     try:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
-        return f"{DISTRIBUTION} is not installed: {_INSTALL}"
+        return f"{DISTRIBUTION} is not installed. Install it with: {_INSTALL}"
     if _release(version) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
-        return f"{DISTRIBUTION} {version} is too old, {wanted} is needed: {_INSTALL}"
+        return f"{DISTRIBUTION} {version} is too old: {wanted} is required. Upgrade it: {_INSTALL}"
     return _opening_reason(version)
 
 
 def rocm_reason(devices: Sequence[GgmlDevice]) -> str | None:
-    """The reason why ggml cannot use an AMD GPU, by the devices it reports; None if it can."""
+    """Return the reason why ggml cannot use an AMD GPU, from the devices it reports.
+
+    None if it can.
+    """
     if rocm_devices(devices):
         return None
     if not DRIVER.exists():
-        return f"this machine has no AMD GPU with ROCm's driver (there is no {DRIVER})."
+        return f"this machine has no AMD GPU with ROCm's driver ({DRIVER} does not exist)."
     found = ", ".join(f"{device.name} ({device.description})" for device in devices) or "none"
     return (
-        f"ggml reports no ROCm device; the devices of this build are: {found}. With ROCm and its "
-        f"compiler installed, build for it: {ROCM_BUILD}"
+        f"ggml reports no ROCm device, only: {found}. Install ROCm with its compiler, then build "
+        f"llama.cpp for it: {ROCM_BUILD}"
     )
 
 
 def rocm_devices(devices: Sequence[GgmlDevice]) -> list[GgmlDevice]:
-    """The GPUs that ggml's HIP part offers."""
+    """Return the GPUs that ggml's HIP part offers."""
     return [device for device in devices if device.backend == ROCM and device.is_gpu]
 
 
@@ -98,12 +103,15 @@ def _opening_reason(version: str) -> str | None:
     path = ggml.library_path()
     if path is None or not path.is_file():
         where = f"{path} is missing" if path else "its package is missing"
-        return f"the installation of {DISTRIBUTION} {version} is broken, {where}: {_REBUILD}"
+        return (
+            f"the installation of {DISTRIBUTION} {version} is broken: {where}. Install it again: "
+            f"{_REBUILD}"
+        )
     try:
         ggml.open_library(path)
     except (OSError, AttributeError) as error:
         return (
-            f"llama.cpp's shared library cannot be opened ({error}). Install what it names, "
+            f"llama.cpp's shared library cannot be opened ({error}). Install the missing library, "
             f"or build it again: {_REBUILD}"
         )
     return None

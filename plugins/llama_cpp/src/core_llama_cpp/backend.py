@@ -1,6 +1,6 @@
-"""The backends ``llama_cpp`` and ``rocm``: one class, with the devices that each may take.
+"""The backends ``llama_cpp`` and ``rocm``: one class, with the devices that each may use.
 
-Importing this module imports no llama_cpp; asking about availability opens its shared library.
+Importing this module imports no llama_cpp; checking availability opens its shared library.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
+from core.kit.support import chosen_backend, refuse_load_options
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
-from core.support import chosen_backend, refuse_load_options
 from core.types import Device
 from core_llama_cpp import availability, ggml
 from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
@@ -22,18 +22,18 @@ if TYPE_CHECKING:
     from core_llama_cpp.model import LlamaModel
 
 _OWN_OPTIONS = {
-    "cache_cells": "tokens that the KV cache holds, for all sequences together",
+    "cache_cells": "size of the KV cache in tokens, for all sequences together",
     "flash_attn": "flash attention, true or false",
-    "log_level": "llama.cpp's log from this level up: off, error, warning, info or debug",
+    "log_level": "lowest level of llama.cpp's log to show: off, error, warning, info or debug",
     "n_batch": "tokens of one call into llama.cpp",
     "n_threads": "threads, for prompts and for decoding",
     "n_ubatch": "tokens of one pass through the layers, at most n_batch",
-    "prefix_cache": "bytes kept of prompts and answers; 0 keeps none",
+    "prefix_cache": "size of the prefix cache in bytes; 0 turns it off",
 }
 
 
 class LlamaCpp:
-    """llama.cpp on whatever its build reports: the CPU, or GPUs. See `core.Backend`."""
+    """llama.cpp on the devices that its build reports: the CPU, or GPUs. See `core.Backend`."""
 
     name = "llama_cpp"
     protocol = PROTOCOL_VERSION
@@ -46,19 +46,22 @@ class LlamaCpp:
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """True when llama.cpp can compute here."""
+        """Return True if llama.cpp can run here."""
         return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
-        """The reason why llama.cpp cannot run, and what to do; None where its library opens."""
+        """Return the reason why llama.cpp cannot run, and what to do.
+
+        None if its library opens.
+        """
         return availability.library_reason()
 
     def devices(self) -> Sequence[Device]:
-        """The devices for models, GPUs first; empty when the backend cannot run."""
+        """Return the devices for models, GPUs first; empty if the backend cannot run."""
         return availability.reported(self._found()) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """The reason why this plugin cannot load a model, by its GGUF header alone."""
+        """Return the reason why this plugin cannot load a model, from its GGUF header alone."""
         from core_llama_cpp.checkpoint.probe import refusal
 
         return refusal(path)
@@ -69,8 +72,8 @@ class LlamaCpp:
             return self._load_model(path, config)
         except CoreError:
             raise
-        except OSError as error:  # no descriptor, or no thread, for what is loaded on the way
-            what = f"the system refused what a load needs ({error})"
+        except OSError as error:  # no descriptor, or no thread, for the load
+            what = f"the system refused a resource that the load needs ({error})"
             raise BackendUnavailableError(
                 self.name, f"{what}. Close other files, and try again"
             ) from error
@@ -95,29 +98,32 @@ class LlamaCpp:
         return ggml.devices()
 
     def _gpus(self, found: Sequence[GgmlDevice], layers: int) -> Sequence[GgmlDevice]:
-        """The GPUs that take layers. Raises where layers are asked for and there is no GPU."""
+        """Return the GPUs that take layers.
+
+        Raises if GPU layers are requested without a GPU.
+        """
         gpus = [device for device in found if device.is_gpu] if layers else []
         if layers > 0 and not gpus:
             raise UnsupportedOptionError(
                 "gpu_layers",
                 self.name,
-                "This build of llama.cpp reports no GPU. Leave it at -1 or 0, or build "
-                "llama-cpp-python for your GPU: docs/llama_cpp.md says how.",
+                "This build of llama.cpp reports no GPU. Use -1 or 0, or build llama-cpp-python "
+                "for your GPU (see docs/llama_cpp.md).",
             )
         return gpus
 
 
 class Rocm(LlamaCpp):
-    """llama.cpp on an AMD GPU, through its HIP part. Not run by this project's tests."""
+    """llama.cpp on an AMD GPU, through ggml's HIP backend. Not run by this project's tests."""
 
     name = "rocm"
 
     def unavailable_reason(self) -> str | None:
-        """The reason why no AMD GPU can be used; None where ggml reports a ROCm device."""
+        """Return the reason why no AMD GPU can be used; None if ggml reports a ROCm device."""
         return super().unavailable_reason() or availability.rocm_reason(ggml.devices())
 
     def _found(self) -> Sequence[GgmlDevice]:
-        """The devices of the HIP part, and those that are no GPU."""
+        """Return the devices of ggml's HIP backend, and all that are not GPUs."""
         found = ggml.devices()
         others = [device for device in found if not device.is_gpu]
         return (*availability.rocm_devices(found), *others)

@@ -1,4 +1,4 @@
-"""The capabilities that this plugin declares, in one place for its backends and its models."""
+"""The capabilities that this plugin declares, for its backends and its models."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The choices made for the user at load, with their reasons; an option of the same name wins."""
+"""Settings chosen automatically at load, with reasons; an option of the same name wins."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Self
 
 from core import validate
 from core.errors import InvalidOptionError
+from core.kit.support import Chosen, asked_integer
 from core.options import LoadConfig
-from core.support import Chosen, asked_integer
 from core.types import Choice
 from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_llama_cpp.library import LOG_LEVELS
@@ -16,7 +16,7 @@ from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
 
 _MAX_SLOTS = MAX_SEQUENCES - CLASSIFY_SEQUENCES
-_MAX_THREADS = 512  # GGML_MAX_N_THREADS: more end the process
+_MAX_THREADS = 512  # GGML_MAX_N_THREADS: more abort the process
 _MAX_BATCH = 2**20
 _MIN_BATCH = 32
 _SAME_KERNEL = 63
@@ -24,9 +24,9 @@ _SAME_KERNEL = 63
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of one load, but for the context's (`core_llama_cpp.checkpoint.estimate`).
+    """The choices of one load, except the context's (`core_llama_cpp.checkpoint.estimate`).
 
-    ``n_batch``: tokens of one call into llama.cpp, between which a request can be cancelled;
+    ``n_batch``: tokens of one call into llama.cpp; a request can be cancelled between two calls.
     ``n_ubatch``: tokens of one pass through the layers.
     """
 
@@ -39,9 +39,9 @@ class Choices:
 
     @classmethod
     def of(cls, config: LoadConfig, offload: bool, blas: bool = False) -> Self:
-        """Choose everything; ``blas``: the build has one.
+        """Choose all settings; ``blas``: the build has one.
 
-        Raises `InvalidOptionError` for an option's wrong value.
+        Raises `InvalidOptionError` for an option's invalid value.
         """
         slots = _parallel_slots(config, offload)
         n_batch = _n_batch(config, offload, slots.value)
@@ -58,7 +58,7 @@ class Choices:
         )
 
     def shown(self) -> tuple[Choice, ...]:
-        """The choices that a user may want to know."""
+        """Return the choices that are shown to users."""
         shown = (self.parallel_slots, self.n_threads, self.n_batch, self.n_ubatch)
         return tuple(chosen.choice for chosen in shown)
 
@@ -75,7 +75,7 @@ def _n_threads(config: LoadConfig) -> Chosen[int]:
     asked = asked_integer(config, "n_threads", 1, _MAX_THREADS)
     if asked is not None:
         return asked
-    return Chosen("n_threads", usable_cores(), "one for each core that this process may use")
+    return Chosen("n_threads", usable_cores(), "one per core that this process may use")
 
 
 def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:
@@ -84,7 +84,9 @@ def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:
         return asked
     if offload:
         return Chosen("n_batch", 2048, "llama.cpp's default: enough tokens to keep a GPU busy")
-    return Chosen("n_batch", 512, "more tokens a call run no faster on a CPU, and stop later")
+    return Chosen(
+        "n_batch", 512, "more tokens per call run no faster on a CPU, and delay cancelling"
+    )
 
 
 def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Chosen[int]:
@@ -94,5 +96,5 @@ def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Chosen[int]:
     if wide:
         return Chosen("n_ubatch", min(512, n_batch), "llama.cpp's default, within n_batch")
     # From 64 rows on, ggml's flash attention on a CPU adds in another order (GGML_FA_TILE_Q).
-    reason = "no slower, and one kernel for any batch: neighbours do not change a prompt's numbers"
+    reason = "not slower, and the same kernel for any batch: results do not depend on other prompts"
     return Chosen("n_ubatch", min(_SAME_KERNEL, n_batch), reason)

@@ -1,7 +1,7 @@
-"""Devices of ggml, the library under llama.cpp, asked for without importing llama_cpp.
+"""Devices of ggml, the library of llama.cpp, listed without importing llama_cpp.
 
 The shared library is opened by its path in the installed package, as llama_cpp itself does later:
-the same file, so the process holds it once.
+the same file, so the process loads it once.
 """
 
 from __future__ import annotations
@@ -28,14 +28,14 @@ class DeviceType(IntEnum):
 
     @classmethod
     def _missing_(cls, value: object) -> DeviceType:
-        return cls.META  # a kind that came later: nothing here is put on it
+        return cls.META  # a newer kind, which is not used
 
 
 @dataclass(frozen=True, slots=True)
 class GgmlDevice:
-    """A device as ggml reports it. Memory is in bytes, 0 where it does not say.
+    """A device as ggml reports it. Memory is in bytes, 0 if unknown.
 
-    ``backend``: the library's part behind it: CPU, BLAS, CUDA, ROCm, Vulkan, Metal.
+    ``backend``: its backend in ggml: CPU, BLAS, CUDA, ROCm, Vulkan, Metal.
     """
 
     backend: str
@@ -47,12 +47,15 @@ class GgmlDevice:
 
     @property
     def is_gpu(self) -> bool:
-        """True for a device that takes layers of a model."""
+        """True for a device that can hold layers of a model."""
         return self.type in (DeviceType.GPU, DeviceType.IGPU)
 
 
 def library_path() -> Path | None:
-    """The path of the installed llama_cpp's shared library; None when it is not installed."""
+    """Return the path of the installed llama_cpp's shared library.
+
+    None if it is not installed.
+    """
     spec = importlib.util.find_spec("llama_cpp")
     if spec is None or spec.origin is None:
         return None
@@ -63,7 +66,7 @@ def library_path() -> Path | None:
 
 @functools.cache
 def open_library(path: Path) -> ctypes.CDLL:
-    """The library with everything it depends on, ggml included. Raises OSError."""
+    """Return the library with its dependencies, ggml included. Raises OSError."""
     library = ctypes.CDLL(str(path))
     for name in ("dev_name", "dev_description"):
         _declare(library, f"ggml_backend_{name}", ctypes.c_char_p, [ctypes.c_void_p])
@@ -78,7 +81,10 @@ def open_library(path: Path) -> ctypes.CDLL:
 
 
 def devices() -> Sequence[GgmlDevice]:
-    """The devices, in ggml's order; none without the library. Raises OSError when it is broken."""
+    """Return the devices, in ggml's order; none without the library.
+
+    Raises OSError if it is broken.
+    """
     path = library_path()
     if path is None:
         return ()
@@ -106,5 +112,5 @@ def _text(value: bytes | None) -> str:
 
 
 def _declare(library: ctypes.CDLL, name: str, result: object, arguments: list[object]) -> None:
-    function = getattr(library, name)  # AttributeError: older than what `availability` takes
+    function = getattr(library, name)  # AttributeError: older than `availability` accepts
     function.restype, function.argtypes = result, arguments

@@ -1,7 +1,6 @@
-"""The llama_cpp module: imported once, checked for its version, and made quiet.
+"""The llama_cpp module: imported once, with its version checked and its log redirected.
 
-A failed load, of which llama.cpp tells by a null pointer and words in its log, becomes a typed
-error.
+A failed load, which llama.cpp reports with a null pointer and its log, becomes a typed error.
 """
 
 from __future__ import annotations
@@ -29,7 +28,7 @@ TILED = "GGML_CPU_TILED_MM"
 LOG_LEVELS = ("off", "error", "warning", "info", "debug")
 _LOGGING = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml.h
 _OFF = logging.CRITICAL + 1
-_CONTINUED = 5  # ggml_log_level: goes on with the line before
+_CONTINUED = 5  # ggml_log_level: continues the previous line
 _MOST_LINES = 20
 
 _logger = logging.getLogger("llama.cpp")
@@ -43,7 +42,7 @@ _READER, _UNREAD = "gguf_", "failed to load model from"
 
 
 def load_library(backend: str = "llama_cpp") -> ModuleType:
-    """The module, ready for use; from any thread. Raises `BackendUnavailableError`."""
+    """Return the module, ready for use; from any thread. Raises `BackendUnavailableError`."""
     global _module
     with _lock:
         if _module is None:
@@ -54,9 +53,9 @@ def load_library(backend: str = "llama_cpp") -> ModuleType:
 
 
 def set_log_level(level: str) -> None:
-    """Show llama.cpp's log from this level up, one of `LOG_LEVELS`; for the whole process.
+    """Show llama.cpp's log from this level up, one of `LOG_LEVELS`; for the entire process.
 
-    Lines go to the handlers of the logger ``llama.cpp``; to stderr when there are none.
+    Lines go to the handlers of the logger ``llama.cpp``; to stderr without any.
     """
     if level == "off":
         _logger.setLevel(_OFF)
@@ -68,9 +67,9 @@ def set_log_level(level: str) -> None:
 
 @contextmanager
 def errors_said() -> Iterator[list[str]]:
-    """Collect what llama.cpp logs as an error on this thread, shown or not.
+    """Collect the errors that llama.cpp logs on this thread, shown or not.
 
-    Its functions return a null pointer and say why in the log only.
+    Its functions return a null pointer and give the reason only in the log.
     """
     lines: list[str] = []
     outer = getattr(_heard, "lines", None)
@@ -85,7 +84,7 @@ _heard = threading.local()
 
 
 def tiled_products() -> bool:
-    """True if ggml may take its tiled kernels for K-quants, for passes of eight rows and more.
+    """Return True if ggml may use its tiled kernels for K-quants, in passes of eight rows or more.
 
     llama.cpp reads the variable once, at its first product (ggml-cpu/tiled/tiled.cpp).
     """
@@ -95,7 +94,7 @@ def tiled_products() -> bool:
 
 def _imported(backend: str) -> ModuleType:
     global _callback
-    os.environ.setdefault(TILED, "0")  # or a prompt's numbers would depend on its neighbours
+    os.environ.setdefault(TILED, "0")  # or results would depend on the other prompts of a batch
     try:
         import llama_cpp
     except (ImportError, OSError, RuntimeError, AttributeError) as error:
@@ -109,13 +108,13 @@ def _imported(backend: str) -> ModuleType:
 
 
 class _Log:
-    """llama.cpp's log, in whole lines: it comes in pieces."""
+    """llama.cpp's log in complete lines, assembled from pieces."""
 
     def __init__(self) -> None:
         self._level, self._text = logging.DEBUG, ""
 
     def write(self, level: int, text: bytes | None, _: object) -> None:
-        """Take one piece of the log. This must not raise: C is the caller."""
+        """Take a piece of the log. Must not raise: C is the caller."""
         if level != _CONTINUED:
             self._level = _LOGGING.get(level, logging.DEBUG)
         *lines, self._text = (self._text + (text or b"").decode(errors="replace")).split("\n")
@@ -131,29 +130,29 @@ class _Log:
 
 
 def load_failure(path: Path, said: Sequence[str]) -> ModelError | OutOfMemoryError:
-    """The error for a model, or its context, that llama.cpp did not make."""
+    """Return the error for a model, or its context, that llama.cpp failed to create."""
     reason = _reason(said)
     text = " ".join(said).lower()
 
     if any(words in text for words in _OUT_OF_MEMORY):
         return OutOfMemoryError(
-            f"{path} does not fit the device's memory: llama.cpp said {reason!r}. Choose a "
-            "smaller context_len, fewer gpu_layers, or free some memory."
+            f"{path} does not fit in device memory: llama.cpp reported {reason!r}. Reduce "
+            "context_len or gpu_layers, or free some memory."
         )
     if any(words in text for words in _UNSUPPORTED):
         return UnsupportedModelError(
-            f"llama.cpp cannot run {path}: {reason}. A later one may: "
+            f"llama.cpp cannot run {path}: {reason}. Try a newer version: "
             "pip install --upgrade llama-cpp-python"
         )
 
     return InvalidModelError(
-        f"llama.cpp cannot load {path}: {reason}. Download or convert it again."
+        f"Cannot load {path} with llama.cpp: {reason}. Download or convert it again."
     )
 
 
 def _reason(said: Sequence[str]) -> str:
-    """The line that tells the cause; the last ones only say that loading failed."""
+    """Return the line with the cause; the last lines only report that loading failed."""
     told = [line.split(_LEAD, 1)[1] for line in said if _LEAD in line]
-    if told and _UNREAD in told[-1]:  # what was wrong with the file stands before it
+    if told and _UNREAD in told[-1]:  # an earlier line has the file's fault
         told = [line for line in said if line.startswith(_READER)][:1] or told
     return told[-1] if told else said[0] if said else "it gave no reason"

@@ -10,9 +10,9 @@ from functools import partial
 from pathlib import Path
 
 from core.errors import CoreError, UnsupportedOptionError
+from core.kit.support import Chosen
 from core.models.quantisation import of_gguf
 from core.options import LoadConfig
-from core.support import Chosen
 from core.types import Choice, ModelInfo
 from core_llama_cpp.availability import PLAIN, build_name
 from core_llama_cpp.checkpoint.adapter import find_adapter
@@ -34,15 +34,15 @@ from core_runtime.machine import available_bytes
 from core_runtime.served import Memory
 from core_runtime.threads import interruptible
 
-_UNMAPPED = Choice("mapped", "no", "its general.alignment is less than 32, what ggml computes with")
+_UNMAPPED = Choice("mapped", "no", "its general.alignment is less than 32, which ggml requires")
 
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory: the session, its tokenizer, and what was chosen on the way.
+    """A model in memory: the session, its tokenizer, and the choices of the load.
 
-    ``slots``: rows that decode together; ``held_bytes``: of weights and cache; ``own_context``:
-    what the model was made for.
+    ``slots``: rows that decode concurrently; ``held_bytes``: weights and cache; ``own_context``:
+    the model's context length.
     """
 
     session: Session
@@ -57,7 +57,7 @@ class LoadedModel:
     kept: KeptPrefixes
 
     def memory(self) -> Memory:
-        """Report weights and cache, both allocated whole at load, and the prefixes kept now."""
+        """Report weights and cache, both allocated at load, and the prefixes cached now."""
         return Memory(self.held_bytes + self.kept.peak, self.held_bytes + self.kept.held)
 
 
@@ -82,18 +82,18 @@ def plan(
 ) -> Plan:
     """Plan a load.
 
-    Raises what `probe`, `find_adapter` and `context_size` raise, and `InvalidOptionError`.
+    Raises the errors of `probe`, `find_adapter` and `context_size`, and `InvalidOptionError`.
     """
     files, header = probe(path)
     check_soundness(files, header)
 
-    # What options and the machine ask for.
+    # Settings from the options and the machine.
     choices = Choices.of(config, bool(gpus), blas)
     adapter = find_adapter(config.adapter_path, header)
     slots, n_ubatch = choices.parallel_slots.value, choices.n_ubatch.value
     outputs, flash = slots + CLASSIFY_SEQUENCES, choices.flash_attn is not False
 
-    # The memory that the model takes, and the context that the rest has room for.
+    # The memory that the model takes, and the context that fits in the rest.
     needs = estimate(header, files, outputs, n_ubatch, flash)
     layers = config.gpu_layers if gpus else 0
     context = context_size(header, config, slots, needs, free_memory(gpus, layers))
@@ -134,7 +134,7 @@ def load(
     planned = plan(path, config, gpus, build_name(devices()) != PLAIN)
     set_log_level(planned.choices.log_level)
 
-    # Whatever fails behind the opening must free it again.
+    # A failure after the opening must free the session.
     session = _session(planned.files.first, planned.settings)
     try:
         _refuse_rotation(backend, config, session)
@@ -149,7 +149,7 @@ def _loaded(
 ) -> LoadedModel:
     tokenizer = Tokenizer.of(session, planned.header.metadata)
 
-    # Every choice is shown, that of an unmapped file only where it was made.
+    # Every choice is shown, an unmapped file only if there is one.
     context = (planned.context.length.choice, planned.context.cells.choice)
     kept = planned.kept_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
@@ -183,7 +183,7 @@ def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None
         raise UnsupportedOptionError(
             "context_overflow",
             backend,
-            "Positions cannot be dropped from this model's cache; leave it at 'stop'.",
+            "Positions cannot be dropped from this model's cache. Use 'stop'.",
         )
 
 

@@ -1,4 +1,4 @@
-"""The loaded model that users hold: checks and book-keeping around engine and passes."""
+"""The loaded model of the public API: checks and bookkeeping around engine and passes."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ import weakref
 from collections.abc import Sequence
 from typing import Unpack
 
-from core.clock import RequestClock, stopping
 from core.errors import ModelClosedError, UnsupportedOptionError
+from core.kit.clock import RequestClock, stopping
+from core.kit.support import checked_layers, checked_pairs, checked_prompts
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
-from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
 from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
@@ -25,13 +25,13 @@ from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 
 _ONE_LAYER = (
-    "llama.cpp shows the last layer alone: leave layers at its default, (-1,), or load the model "
-    "as safetensors with an MLX backend (`infer-cli convert` makes them)."
+    "llama.cpp only returns the last layer: use the default, layers=(-1,), or load the model as "
+    "safetensors with an MLX backend (`infer-cli convert` converts it)."
 )
 
 
 class LlamaModel(ClassifyingModel):
-    """A model in llama.cpp. See `core.TextModel` for what every method promises."""
+    """A model in llama.cpp. See `core.TextModel` for the contract of every method."""
 
     honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
@@ -43,7 +43,7 @@ class LlamaModel(ClassifyingModel):
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
         self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
-        # When nobody calls close(): the model must not be reached from here.
+        # For a model that is not closed: this must not hold a reference to the model.
         self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded)
 
     @property
@@ -68,7 +68,7 @@ class LlamaModel(ClassifyingModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """Score each continuation behind its prompt; an error stays in its own row."""
+        """Score each continuation after its prompt; an error stays in its row."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
         with stopping(RequestClock(request)) as clock:
@@ -113,9 +113,9 @@ class LlamaModel(ClassifyingModel):
             return self.read(looker, *self.hidden_rows(texts, clock), clock)
 
     def release(self) -> None:
-        """Free weights and cache now, behind what is queued."""
+        """Free weights and cache now, after queued work."""
         self._owner.close(self._free)
-        self._finalizer.detach()  # behind it: where an interrupt comes before, it is still needed
+        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
 
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
@@ -124,7 +124,7 @@ class LlamaModel(ClassifyingModel):
 
 
 def free(loaded: LoadedModel) -> None:
-    """Free what was loaded, on the owner thread. Twice is fine."""
+    """Free everything loaded, on the owner thread. May be called twice."""
     loaded.tokenizer.close(loaded.session.close)
 
 

@@ -28,7 +28,7 @@ def open_model(
     _first_process.check(backend)
     owners, loaded = list[OwnerThread](), None
 
-    # Whatever raises, an interrupt too, leaves neither the thread nor what was loaded.
+    # On any exception, also an interrupt, neither the thread nor the model is left.
     try:
         hold(owners, partial(OwnerThread, backend))
         loaded = load(backend, path, config, gpus, chosen)

@@ -1,6 +1,6 @@
-"""From logits to a token, one row at a time: a row's draw knows nothing of its neighbours.
+"""Sampling of a token from logits, one row at a time: draws do not depend on other rows.
 
-typical_p, top_p, min_p and top_k, in this order, say which tokens may be drawn.
+typical_p, top_p, min_p and top_k, in this order, filter the tokens that may be drawn.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _WEAKEST, _STRONGEST = 1e-30, 1e30
 
 
 def candidates(logits: Row, top_k: int, top_p: float, min_p: float) -> Ids | None:
-    """The ids [K] that pass all filters, ascending; None when every token does.
+    """Return the ids [K] that pass all filters, ascending; None if every token does.
 
     At least the best token passes. ``top_k=0``, ``top_p=1`` and ``min_p=0`` are off.
     """
@@ -49,11 +49,11 @@ def candidates(logits: Row, top_k: int, top_p: float, min_p: float) -> Ids | Non
 
 
 def typical(logits: Row, typical_p: float) -> Row:
-    """A row [V] in which what ``typical_p`` below 1 drops has the logit -infinity.
+    """Return a row [V] in which tokens dropped by ``typical_p`` below 1 have the logit -infinity.
 
     Locally typical sampling (arXiv 2202.00666) by llama.cpp's definition: the smallest set of
     tokens, those whose surprisal is nearest to the entropy first, whose probability exceeds
-    ``typical_p``. At least one stays, perhaps not the best.
+    ``typical_p``. At least one token remains, not necessarily the best.
     """
     surprisals = log_total(logits) - logits.astype(np.float64)
     masses = np.exp(-surprisals)
@@ -66,7 +66,10 @@ def typical(logits: Row, typical_p: float) -> Row:
 
 
 def best_ids(logits: Row | Floats, count: int) -> Ids:
-    """The best tokens in order: the highest logit first, the lowest id among equals: [count]."""
+    """Return the best tokens in order: [count].
+
+    The highest logit comes first; equal ones are ordered by id.
+    """
     if count >= len(logits):
         return np.argsort(-logits, kind="stable")
     border = np.partition(logits, len(logits) - count)[len(logits) - count]
@@ -76,7 +79,7 @@ def best_ids(logits: Row | Floats, count: int) -> Ids:
 
 
 def _nucleus(logits: Row, top_p: float, most: int) -> Ids:
-    """The smallest set of best tokens whose probability reaches ``top_p``, or ``most`` of them."""
+    """Return the smallest set of best tokens with probability ``top_p``, or ``most`` of them."""
     masses = np.exp((logits - logits.max()).astype(np.float64))
     goal = top_p * masses.sum()
     return _leading(logits, masses, most, lambda before: before < goal)
@@ -85,9 +88,9 @@ def _nucleus(logits: Row, top_p: float, most: int) -> Ids:
 def _leading(
     scores: Row | Floats, masses: Floats, most: int, goes_on: Callable[[Floats], Flags]
 ) -> Ids:
-    """The first tokens by score, as far as the mass in front of each one ``goes_on``.
+    """Return the first tokens by score, while ``goes_on`` is True of the mass before each.
 
-    One at least, ``most`` at most. A short list is put in order first, and all only if need be.
+    At least one, at most ``most``. A short list is sorted first, and all tokens only if needed.
     """
     for width in (min(_NUCLEUS, most), most):
         best = best_ids(scores, width)
@@ -100,13 +103,13 @@ def _leading(
 
 
 def _likely(values: Row, logits: Row, min_p: float) -> Flags:
-    """At least ``min_p`` times as likely as the best token (arXiv 2407.01082)."""
+    """Return which tokens are at least ``min_p`` times as likely as the best (arXiv 2407.01082)."""
     enough: Flags = values >= logits.max() + np.float32(math.log(min_p))
     return enough
 
 
 class Sampler:
-    """Draws the tokens of one request. ``config`` has a seed unless it is greedy."""
+    """The sampler of one request's tokens. ``config`` has a seed unless it is greedy."""
 
     def __init__(self, config: GenerateConfig, prompt: Iterable[int]) -> None:
         self._config = config
@@ -114,10 +117,10 @@ class Sampler:
         self._seen: dict[int, None] = dict.fromkeys(prompt) if self._penalty != 1.0 else {}
 
     def draw(self, logits: Row, step: int) -> int:
-        """The token for this step, from the model's logits [V], which stay as they are.
+        """Return the token for this step, from the model's logits [V], which are not changed.
 
-        Temperature 0 takes the best token, and the lowest id among equals; else ``(seed, step)``
-        decide. Raises `core.InvalidModelError` as `check_logits` does.
+        Temperature 0 selects the best token, the lowest id among equals; else ``(seed, step)``
+        decide. Raises `core.InvalidModelError` like `check_logits`.
         """
         check_logits(logits)
         row = penalised(logits, list(self._seen), self._penalty)
@@ -140,7 +143,7 @@ class Sampler:
 
 
 def penalised(logits: Row, seen: list[int], penalty: float) -> Row:
-    """Positive logits of seen tokens divided by the penalty, the others multiplied; a new row."""
+    """Return a new row: seen tokens' positive logits divided by the penalty, others multiplied."""
     if penalty == 1.0 or not seen:
         return logits
     row = logits.copy()
@@ -151,15 +154,15 @@ def penalised(logits: Row, seen: list[int], penalty: float) -> Row:
 
 
 def uniform(seed: int, step: int) -> float:
-    """A number in [0, 1): a function of seed and step, by a counter-based generator.
+    """Return a number in [0, 1) from seed and step, by a counter-based generator.
 
-    Philox (Salmon et al., SC 2011): the seed is its key, the step its counter.
+    Philox (Salmon et al., SC 2011): the seed is the key, the step is the counter.
     """
     return float(np.random.Generator(np.random.Philox(key=seed, counter=step << 64)).random())
 
 
 def log_total(logits: Row) -> float:
-    """The logarithm of the sum of exponentials."""
+    """Return the logarithm of the sum of exponentials."""
     top = float(logits.max())
     if math.isinf(top):
         return top
@@ -167,15 +170,18 @@ def log_total(logits: Row) -> float:
 
 
 def logprob(logits: Row, token: int) -> float:
-    """A token's log-probability over the whole vocabulary: the model's own, without options."""
+    """Return a token's log-probability over the entire vocabulary.
+
+    It is the model's, before any sampling options.
+    """
     return float(logits[token]) - log_total(logits)
 
 
 def check_logits(logits: Row) -> None:
-    """Raise `core.InvalidModelError` for logits [V] that are no distribution.
+    """Raise `core.InvalidModelError` for logits [V] that are not a distribution.
 
-    They hold NaN or +infinity, or nothing but -infinity, which is the logit of an impossible token.
-    numpy's maximum is NaN where there is one.
+    They have NaN or +infinity, or only -infinity, which is the logit of an impossible token.
+    numpy's maximum is NaN if any value is.
     """
     if not math.isfinite(float(logits.max())):
         raise not_finite()
@@ -196,7 +202,7 @@ def not_finite(values: str = "logits") -> InvalidModelError:
 
 
 def _inverse(logits: Row, temperature: float, luck: float) -> int:
-    """The first id at which the running sum of probabilities passes ``luck`` of its total."""
+    """Return the first id at which the cumulative probability exceeds ``luck`` of its total."""
     top = logits.max()
     if math.isinf(float(top)):
         return int(logits.argmax())

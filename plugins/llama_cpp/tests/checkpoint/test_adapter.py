@@ -117,7 +117,7 @@ def test_adapters_of_another_model(
     smollm2_gguf: Path, gemma3_gguf: Path, lora_gguf: Write, tmp_path: Path
 ) -> None:
     tiny = lora_gguf("tiny", {"blk.0.attn_q.weight": pair(HIDDEN, HIDDEN)})
-    with pytest.raises(InvalidModelError, match=r"tiny\.gguf: .*incorrect shape"):
+    with pytest.raises(InvalidModelError, match=r"tiny\.gguf with llama\.cpp: .*incorrect shape"):
         load(smollm2_gguf, tiny)
     with pytest.raises(InvalidModelError, match="made for the architecture 'llama'"):
         load(gemma3_gguf, tiny)
@@ -145,7 +145,7 @@ def test_adapters_that_llama_cpp_refuses(
     tiny_gguf: Write, lora_gguf: Write, weight: str, a: Row, b: Row
 ) -> None:
     adapter = lora_gguf(tensors={weight: (a, b)})
-    with pytest.raises(InvalidModelError, match=r"llama\.cpp cannot load .*lora\.gguf: "):
+    with pytest.raises(InvalidModelError, match=r"Cannot load .*lora\.gguf with "):
         load(tiny_gguf(), adapter)
 
 
@@ -154,12 +154,12 @@ def test_adapters_that_llama_cpp_refuses(
     [
         (QUERY, A.astype(np.int32), B, "ggml's type 26"),
         (QUERY, A, B.astype(np.float64), "ggml's type 28"),
-        (QUERY, A, np.stack([B, B]), "do not fit"),
-        (QUERY, np.stack([A, A]), np.stack([B, B]), "do not fit"),
-        (QUERY, A, pair(HIDDEN, HIDDEN, rank=3)[1], "do not fit"),
-        (QUERY, A[0], B, "do not fit"),
-        ("blk.0.ffn_up_exps.weight", A, B, "do not fit"),
-        ("token_embd.weight", *pair(HIDDEN, TOKENS), "do not fit"),
+        (QUERY, A, np.stack([B, B]), "do not match"),
+        (QUERY, np.stack([A, A]), np.stack([B, B]), "do not match"),
+        (QUERY, A, pair(HIDDEN, HIDDEN, rank=3)[1], "do not match"),
+        (QUERY, A[0], B, "do not match"),
+        ("blk.0.ffn_up_exps.weight", A, B, "do not match"),
+        ("token_embd.weight", *pair(HIDDEN, TOKENS), "do not match"),
     ],
 )
 def test_adapters_that_would_end_the_process(
@@ -186,7 +186,7 @@ def test_headers_that_would_end_the_process(
     adapter, header = lora_gguf(), read_header(tiny_gguf())
     assert find_adapter(adapter, header) == adapter
     adapter.write_bytes(adapter.read_bytes().replace(old, new, 1))
-    with pytest.raises(InvalidModelError, match=r"adapter.lora.alpha is|no pair of tensors"):
+    with pytest.raises(InvalidModelError, match=r"adapter.lora.alpha is|no pairs of tensors"):
         find_adapter(adapter, header)
 
 
@@ -201,7 +201,7 @@ def test_an_alpha_of_another_width(tiny_gguf: Write, tmp_path: Path) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    with pytest.raises(InvalidModelError, match="no float32"):
+    with pytest.raises(InvalidModelError, match="expected float32"):
         find_adapter(tmp_path / "a.gguf", read_header(tiny_gguf()))
 
 
@@ -209,7 +209,7 @@ def test_an_alpha_of_another_width(tiny_gguf: Write, tmp_path: Path) -> None:
     ("key", "value", "words"),
     [
         ("adapter.alora.invocation_tokens", [3, 4], "aLoRA"),
-        ("adapter.lora.other", 1.0, r"adapter\.lora\.other.*not known"),
+        ("adapter.lora.other", 1.0, r"adapter\.lora\.other.*unknown"),
     ],
 )
 def test_what_an_adapter_says_and_nobody_honours_is_refused(
@@ -239,7 +239,7 @@ def written(file: Path, norms: bool) -> Path:
 
 def test_a_norm_that_llama_cpp_passes_over_is_refused(tiny_gguf: Write, tmp_path: Path) -> None:
     adapter, header = written(tmp_path / "a.gguf", True), read_header(tiny_gguf())
-    with pytest.raises(UnsupportedModelError, match=r"passes over blk\.0\.attn_norm\.weight"):
+    with pytest.raises(UnsupportedModelError, match=r"ignores blk\.0\.attn_norm\.weight"):
         find_adapter(adapter, header)
     plain = written(tmp_path / "b.gguf", False)
     assert find_adapter(plain, header) == plain

@@ -62,7 +62,7 @@ def test_a_shorter_default_context_says_why() -> None:
     needs = Estimate(weights=0, buffers=0, per_cell=1024)
     size = context_size(_header(8192), LoadConfig(), 8, needs, 8 * MIB)
     assert size.length.value == 4096
-    assert "8192, would take more than half of free memory" in size.length.reason
+    assert "8192 tokens would take more than half of free memory" in size.length.reason
 
 
 def test_a_default_context_has_an_end() -> None:
@@ -78,7 +78,7 @@ def test_an_asked_context_may_take_all_of_it() -> None:
 def test_a_context_larger_than_memory_is_refused_with_the_estimate() -> None:
     with pytest.raises(OutOfMemoryError, match=r"0\.50 GiB of weights.*2\.00 GiB of KV") as caught:
         _sizes(2**21, 2 * GIB, fixed=GIB // 2, context_len=2**21)
-    assert f"At most {3 * GIB // 2 // 1024} fit" in str(caught.value)
+    assert f"At most {3 * GIB // 2 // 1024} tokens fit" in str(caught.value)
 
 
 def test_weights_larger_than_memory() -> None:

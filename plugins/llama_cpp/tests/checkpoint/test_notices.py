@@ -62,6 +62,6 @@ def test_a_plain_model_needs_no_word(tiny_gguf: TinyGguf, caplog: pytest.LogCapt
 )
 def test_a_model_that_ranks_is_refused(tiny_gguf: TinyGguf, change: dict[str, object]) -> None:
     path = tiny_gguf(change=change)
-    with pytest.raises(UnsupportedModelError, match="head of its own"):
+    with pytest.raises(UnsupportedModelError, match="its own classifier head"):
         core.load_model(path, backend="llama_cpp")
     assert "llama-server --reranking" in (refusal(path) or "")

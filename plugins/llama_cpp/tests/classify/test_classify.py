@@ -225,6 +225,8 @@ def test_each_rows_error_is_its_own(smollm2_model: LlamaModel) -> None:
     assert isinstance(results[2].error, PromptTooLongError)
     with pytest.raises(LabelError):
         smollm2_model.classify(PROMPTS, labels=["a", "a"])
+    with pytest.raises(LabelError, match="the limit is 256"):
+        smollm2_model.classify(PROMPTS, labels=["a", "a b " * 150])
 
 
 def test_a_prompt_as_long_as_the_context(tiny_model: LlamaModel) -> None:

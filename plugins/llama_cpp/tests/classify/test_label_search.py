@@ -11,13 +11,13 @@ import pytest
 
 import core
 from core import ClassifyResult, InvalidModelError
-from core.label_search import LabelSearch, SearchTree
-from core.labels import build_trie
+from core.kit.labels import build_trie
 from core_llama_cpp.classify import classifier
 from core_llama_cpp.classify.classifier import chains
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.context.session import Session
 from core_llama_cpp.model import LlamaModel
+from core_runtime.label_search import LabelSearch, SearchTree
 
 MESSAGES = [
     "My new card has not come yet.",

@@ -14,8 +14,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import core
-from core.chat import RenderedPrompt
 from core.errors import ChatTemplateError, TokenizerError
+from core.kit.chat import RenderedPrompt
 from core.types import Message
 from core_llama_cpp.model import LlamaModel
 
@@ -253,7 +253,7 @@ def test_suppressed_tokens_are_never_chosen(tiny_gguf: TinyGguf) -> None:
 def test_a_template_that_is_not_a_text_is_refused(tiny_gguf: TinyGguf, key: str) -> None:
     with _loaded(tiny_gguf, {**_vocabulary("gpt2", {"<|im_start|>": 3}), key: 5}) as model:
         assert list(model.generate("ab", max_tokens=1))
-        with pytest.raises(ChatTemplateError, match=f"{key} is 5, not a text"):
+        with pytest.raises(ChatTemplateError, match=f"{key} is 5, not text"):
             model.chat([Message("user", "a")])
 
 

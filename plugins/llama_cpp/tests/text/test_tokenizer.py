@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core
-from core.chat import RenderedPrompt
 from core.errors import ChatTemplateError, InvalidOptionError, ModelClosedError, RequestError
+from core.kit.chat import RenderedPrompt
 from core.types import Message
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.text.tokenizer import Tokenizer

@@ -1,5 +1,5 @@
-"""The backend ``mlx_lm``: a subprocess that runs mlx-lm, spoken to in JSON lines.
+"""The backend ``mlx_lm``: a subprocess that runs mlx-lm, with a protocol of JSON lines.
 
-Users reach it through ``core.load_model(path, backend="mlx_lm")``. This package imports nothing:
-the worker, whose interpreter may know neither `core` nor this distribution, begins with it.
+Users reach it through ``core.load_model(path, backend="mlx_lm")``. This module imports nothing: the
+worker imports it first, and its interpreter may have neither `core` nor this distribution.
 """

@@ -1,6 +1,6 @@
 """Availability of a worker, decided without starting one and without importing MLX.
 
-The worker's interpreter is the caller's own, or the one that the environment variable
+The worker's interpreter is the caller's, or the one that the environment variable
 ``CORE_MLX_LM_PYTHON`` or the load option ``python`` names.
 """
 
@@ -18,28 +18,31 @@ INSTALL = install_command("mlx-lm")
 
 
 def named_interpreter() -> str:
-    """The interpreter that ``CORE_MLX_LM_PYTHON`` names; empty where it names none."""
+    """Return the interpreter that ``CORE_MLX_LM_PYTHON`` names; empty if it is not set."""
     return os.environ.get(ENVIRONMENT, "").strip()
 
 
 def resolve_interpreter(name: str) -> str | None:
-    """The path of an interpreter given as a path or as a command; None where there is none.
+    """Return the path of an interpreter given as a path or as a command; None if it is missing.
 
-    A link is not followed: a virtual environment's interpreter is one.
+    Symbolic links are not resolved: a virtual environment's interpreter is one.
     """
     found = shutil.which(os.path.expanduser(name))
     return None if found is None else os.path.abspath(found)
 
 
 def unavailable_reason() -> str | None:
-    """The reason why the default interpreter can run no worker; None if it looks as if it could."""
+    """Return the reason why the default interpreter cannot run a worker.
+
+    None if no reason can be seen from here.
+    """
     if sys.platform == "win32":
         return "mlx-lm does not run on Windows."
     name = named_interpreter()
     if name:
         if resolve_interpreter(name) is None:
-            return f"{ENVIRONMENT}={name} is not an interpreter that can be run. Correct it."
-        return None  # what it has installed, only a worker can tell
+            return f"{ENVIRONMENT}={name} is not an executable interpreter. Correct the path."
+        return None  # only a worker can tell what it has installed
     return next(
         (reason for module in ("msgspec", "mlx_lm", "mlx") if (reason := _missing(module))), None
     )
@@ -49,8 +52,8 @@ def _missing(module: str) -> str | None:
     if _is_installed(module):
         return None
     return (
-        f"{module} is not installed: {INSTALL}; or set {ENVIRONMENT} to the Python of an "
-        "environment that has mlx-lm and msgspec."
+        f"{module} is not installed. Install it with: {INSTALL}; or set {ENVIRONMENT} to the "
+        "Python of an environment with mlx-lm and msgspec."
     )
 
 

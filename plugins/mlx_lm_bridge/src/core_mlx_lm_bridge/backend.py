@@ -1,4 +1,4 @@
-"""The backend ``mlx_lm``. Importing this module and asking about availability starts nothing."""
+"""The backend ``mlx_lm``. Importing this module and checking availability starts no process."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ import os
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, UnsupportedOptionError
+from core.kit.support import refuse_load_options
 from core.models.files import resolve_path
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
-from core.support import refuse_load_options
 from core_mlx_lm_bridge import availability
 from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 _OWN_OPTIONS = {
     "env": "environment variables of the worker",
-    "prefill_step_size": "tokens of a prompt that run between two looks at cancel",
+    "prefill_step_size": "prompt tokens of one prefill step; cancel is polled between two steps",
     "python": "the worker's interpreter",
-    "silence_timeout": "seconds of silence after which a worker that owes an answer is ended",
+    "silence_timeout": "seconds without an answer after which a busy worker is killed",
 }
 
 
@@ -34,19 +34,19 @@ class MlxLm:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of models of this backend: those of streams."""
+        """The capabilities of models of this backend: streams only."""
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """True when a worker looks able to run here."""
+        """Return True if a worker can probably run here."""
         return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
-        """The reason why no worker can run here, and what to install; None when one can."""
+        """Return the reason why no worker can run here, and what to install, or None."""
         return availability.unavailable_reason()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """The reason why mlx-lm cannot run a model, by its config.json and its files' names."""
+        """Return the reason why mlx-lm cannot run a model, by its config.json and file names."""
         from core_mlx_lm_bridge.probing import refusal
 
         return refusal(path)
@@ -54,8 +54,7 @@ class MlxLm:
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> BridgeModel:
         """Load a directory of safetensors. Raises as `core.Backend.load_model` says.
 
-        `core.BackendProcessError` is raised when the worker dies, falls silent, or breaks the
-        protocol.
+        `core.BackendProcessError` is raised if the worker dies, is silent, or breaks the protocol.
         """
         reason = None if "python" in config.options else self.unavailable_reason()
         if reason is not None:
@@ -67,6 +66,6 @@ class MlxLm:
             raise UnsupportedOptionError(
                 "gpu_layers",
                 self.name,
-                "mlx-lm keeps all layers on one device: leave it at -1, or 0 for the CPU.",
+                "mlx-lm keeps all layers on one device: use -1, or 0 for the CPU.",
             )
         return open_model(self.name, resolve_path(path), config)

@@ -1,4 +1,4 @@
-"""The capabilities that this plugin declares, in one place for its backend and its models."""
+"""The capabilities that this plugin declares, for its backend and its models."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""The folder for the code that a worker's MLX compiles: nobody else can write to it.
+"""The folder for the code that a worker's MLX compiles, writable only by the user.
 
-MLX compiles fused kernels with the system's compiler, and loads what lies ready under a known name
-in ``mlx/VERSION`` below the temporary folder. Below ``/tmp``, whoever makes that folder first has
-his code run by everybody else (mlx/backend/cpu/jit_compiler.h).
+MLX compiles fused kernels with the system's compiler, and loads existing files of known names in
+``mlx/VERSION`` below the temporary folder. Below ``/tmp``, the user who creates that folder first
+has code run by all other users (mlx/backend/cpu/jit_compiler.h).
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ from core.system.user_cache import cache_root, private_folder
 
 
 def compiling_environment() -> dict[str, str]:
-    """The variables that keep a worker's compiled code private.
+    """Return the variables that keep a worker's compiled code private.
 
-    ``TMPDIR`` is a folder of this kind of machine below the user's cache, where the kernels last,
-    seconds of work each. Where none can be had, or none that code may be run from, MLX compiles
-    nothing.
+    ``TMPDIR`` is a folder for this kind of machine below the user's cache, where the kernels are
+    preserved: each takes seconds to compile. Without such a folder, or if code in it may not be
+    executed, MLX compiles nothing.
     """
     kind = f"{sys.platform}-{platform.machine()}"
     try:

@@ -1,11 +1,10 @@
-"""Errors of the caller's side, for answers of the worker and for the end of the worker itself."""
+"""Errors on the caller's side: for error answers of the worker, and for its failures."""
 
 from __future__ import annotations
 
 import errno
 
 from core import errors
-from core.chat import unread_variable
 from core.errors import (
     BackendProcessError,
     BackendUnavailableError,
@@ -13,6 +12,7 @@ from core.errors import (
     InvalidOptionError,
     PromptTooLongError,
 )
+from core.kit.chat import unread_variable
 from core_mlx_lm_bridge.process import WorkerProcess
 from core_mlx_lm_bridge.protocol import Error
 
@@ -29,16 +29,16 @@ _BY_MESSAGE = {
         "UnsupportedModelError",
     )
 }
-_NEXT = "The next call starts a fresh worker."
+_NEXT = "The next call starts a new worker."
 
 
 def of_answer(answer: Error, backend: str, stderr_tail: str) -> CoreError:
-    """The error that the worker names; one that is none of ours is the worker's failure."""
+    """Return the error that the worker names; an unknown name is a `BackendProcessError`."""
     if answer.error in _BY_MESSAGE:
         error: CoreError = _BY_MESSAGE[answer.error](answer.message)
         return error
 
-    # Some errors carry numbers, or the name of the backend, besides their words.
+    # Some errors carry numbers, or the name of the backend, in addition to a message.
     if answer.error == "PromptTooLongError":
         return PromptTooLongError(answer.length, answer.limit)
     if answer.variable:
@@ -49,47 +49,47 @@ def of_answer(answer: Error, backend: str, stderr_tail: str) -> CoreError:
         return BackendUnavailableError(backend, answer.message)
 
     return BackendProcessError(
-        f"mlx-lm failed with {answer.error}: {answer.message[:1000]}. The worker is still there; "
-        "what went wrong may go wrong again with this request.",
+        f"mlx-lm failed with {answer.error}: {answer.message[:1000]}. The worker still runs; the "
+        "same request may fail again.",
         stderr_tail,
     )
 
 
 def died(worker: WorkerProcess, when: str) -> BackendProcessError:
-    """The error for a worker that ended while an answer was expected.
+    """Return the error for a worker that ended while an answer was expected.
 
-    Kills the worker, to be sure, and hears its last words.
+    Kills the worker if it still runs, and adds its last output.
     """
     fate = worker.fate()
     return _killed(worker, f"{fate} {when}")
 
 
 def nonsense(worker: WorkerProcess, what: str) -> BackendProcessError:
-    """The error for a worker that wrote what the protocol does not know. Kills the worker."""
-    return _killed(worker, f"broke the protocol and was ended: {what}")
+    """Return the error for a worker that broke the protocol. Kills the worker."""
+    return _killed(worker, f"broke the protocol and was killed: {what}")
 
 
 def silent(worker: WorkerProcess, seconds: float, when: str) -> BackendProcessError:
-    """The error for a worker that wrote nothing for too long. Kills the worker."""
+    """Return the error for a worker that wrote nothing for too long. Kills the worker."""
     return _killed(
         worker,
-        f"wrote nothing for {seconds:g} s {when} and was ended. Where that is not long enough for "
-        "this model, raise options={'silence_timeout': seconds}",
+        f"wrote nothing for {seconds:g} s {when} and was killed. If this model needs longer, "
+        "increase options={'silence_timeout': seconds}",
     )
 
 
 def not_started(command: str, error: OSError, backend: str) -> BackendUnavailableError:
-    """The error for an interpreter that cannot be run."""
+    """Return the error for an interpreter that cannot be run."""
     if error.errno == errno.E2BIG:
         return BackendUnavailableError(
             backend,
-            "the environment that the worker would get (the caller's, and options={'env': ...}) is "
-            "longer than the system takes. Shorten it.",
+            "the worker's environment (the caller's and options={'env': ...}) exceeds the "
+            "system's limit. Shorten it.",
         )
     reason = error.strerror or str(error)
     return BackendUnavailableError(
         backend,
-        f"the worker's interpreter {command!r} cannot be run: {reason}. Name another one with "
+        f"the worker's interpreter {command!r} cannot be run: {reason}. Set another one with "
         "CORE_MLX_LM_PYTHON or options={'python': path}.",
     )
 

@@ -1,15 +1,16 @@
-"""Keys of a model's files that mlx-lm drops silently, and by which its output changes.
+"""Keys of a model's files that mlx-lm silently ignores although they change its output.
 
-mlx-lm takes of config.json the keys that its code for the model type names, and of
-generation_config.json the end tokens. The keys here, and the models with sliding windows, were
-read from transformers 5.24; the names that the installed mlx-lm reads are looked up in its code.
+mlx-lm reads the keys of config.json that its code for the model type names, and the end tokens of
+generation_config.json. The keys here, and the models with sliding windows, were taken from
+transformers 5.24; the names that the installed mlx-lm reads are looked up in its code.
 
-Imports the standard library alone, because the worker reads it as well.
+Imports only the standard library, because the worker reads it as well.
 """
 
 from __future__ import annotations
 
 import json
+import stat
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from core_mlx_lm_bridge.model_code import ModelCode, model_code
 Values = Mapping[str, Any]
 
 GENERATION_FILE = "generation_config.json"
+_LARGEST = 2**24  # bytes of a configuration file
 _KEYS: Mapping[str, tuple[object, ...]] = {
     "attn_logit_softcapping": (None,),
     "final_logit_softcapping": (None,),
@@ -27,7 +29,7 @@ _KEYS: Mapping[str, tuple[object, ...]] = {
     "partial_rotary_factor": (None, 1),
     "use_bidirectional_attention": (None, False, "vision"),  # between the patches of an image
 }
-"""Keys that change what is computed, each with the values at which it does not."""
+"""Keys that change the computation, each with the values at which it does not."""
 _WRITTEN_DOWN = {
     "partial_rotary_factor": ("glm", "gpt_neox", "mistral4", "recurrent_gemma"),
     "final_logit_softcapping": ("nanochat",),
@@ -58,10 +60,10 @@ _PATTERNS = {"cohere2": 4, "gemma3_text": 6}
 
 @dataclass(frozen=True)
 class Ignored:
-    """The keys that mlx-lm drops of one model's files, as they stand there, and its window.
+    """The keys of one model's files that mlx-lm ignores, as written there, and its window.
 
-    ``window`` is the number of tokens up to which a sliding window that is dropped changes
-    nothing; 0 where none is dropped.
+    ``window`` is the number of tokens up to which an ignored sliding window changes nothing; 0 if
+    no window is ignored.
     """
 
     keys: tuple[str, ...] = ()
@@ -69,7 +71,7 @@ class Ignored:
 
 
 def ignored(package: Path, directory: str | Path, config: Values) -> Ignored:
-    """Return what the mlx-lm in this folder drops of a model. Nothing where it has no code for it.
+    """Return what the mlx-lm in this folder ignores of a model. Nothing if it has no code for it.
 
     A load reports a missing module itself.
     """
@@ -91,17 +93,25 @@ def ignored(package: Path, directory: str | Path, config: Values) -> Ignored:
 
 
 def refusal_of(keys: tuple[str, ...]) -> str:
-    """Return why a model with such keys is refused, and the next step."""
+    """Return the reason why a model with such keys is refused, and the next step."""
     return (
-        f"mlx-lm ignores {', '.join(keys)}: its output would not be the model's own. "
-        "`infer-cli info` shows whether another backend loads the model; without the key, "
-        "in a copy of that file, mlx-lm does."
+        f"mlx-lm ignores {', '.join(keys)}, so its output would be wrong. Check with "
+        "`infer-cli info` whether another backend loads the model, or remove the key in a copy of "
+        "that file."
     )
 
 
 def _generation_config(directory: str | Path) -> Values:
+    return small_json(Path(directory) / GENERATION_FILE)
+
+
+def small_json(file: Path) -> Values:
+    """Return the object in a configuration file; an empty one if it is not a small regular file."""
     try:
-        config = json.loads((Path(directory) / GENERATION_FILE).read_bytes())
+        status = file.stat()  # a pipe would be waited for, and a device never ends
+        if not stat.S_ISREG(status.st_mode) or status.st_size > _LARGEST:
+            return {}
+        config = json.loads(file.read_bytes())
     except (OSError, ValueError, RecursionError):
         return {}
     return config if isinstance(config, Mapping) else {}
@@ -116,7 +126,10 @@ def _keys(text: Values, code: ModelCode) -> Iterator[tuple[str, object]]:
 
 
 def _rotated(text: Values) -> object:
-    """The share of a head that a rope rotates; transformers 5 has it among the rope's keys."""
+    """Return the fraction of an attention head that RoPE rotates.
+
+    transformers 5 has it among the keys of RoPE.
+    """
     rope = text.get("rope_parameters")
     sections = [rope, *rope.values()] if isinstance(rope, Mapping) else []
     sections = [*sections, text]
@@ -144,7 +157,7 @@ def _builds(code: ModelCode, rope: Values) -> bool:
 
 
 def _activation(text: Values, code: ModelCode) -> Iterator[tuple[str, object]]:
-    """The activation, where the code computes another one."""
+    """Yield the activation if the code computes another one."""
     for name in ("hidden_activation", "hidden_act", "activation_function"):
         if (value := text.get(name)) is not None:
             spelled = str(value).replace("swish", "silu")
@@ -171,7 +184,7 @@ def _window(text: Values, code: ModelCode) -> int:
 
 
 def _slides(text: Values, kind: str) -> bool:
-    """Return whether transformers gives any layer a window."""
+    """Return whether any layer has a window in transformers."""
     if kind in _SWITCHED and not text.get("use_sliding_window"):
         return False
     if isinstance(layers := text.get("layer_types"), Sequence):

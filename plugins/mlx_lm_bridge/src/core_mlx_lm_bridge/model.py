@@ -1,4 +1,4 @@
-"""The loaded model that users hold: checks and book-keeping around the worker."""
+"""The loaded model of the public API: checks and bookkeeping around the worker."""
 
 from __future__ import annotations
 
@@ -6,9 +6,15 @@ import weakref
 from collections.abc import Callable, Sequence
 from typing import Any, Unpack
 
-from core.base import TextModelBase
-from core.chat import RenderedPrompt, check_continued
 from core.errors import CoreError, RequestError
+from core.kit.base import TextModelBase
+from core.kit.chat import RenderedPrompt, check_continued
+from core.kit.support import (
+    checked_prompts,
+    refuse_options,
+    text_error,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -17,12 +23,6 @@ from core.options import (
     resolve_generate,
 )
 from core.protocols import Capability
-from core.support import (
-    checked_prompts,
-    refuse_options,
-    text_error,
-    unicode_error,
-)
 from core.types import Choice, Conversation, Message, ModelInfo
 from core_mlx_lm_bridge.capabilities import MODEL_CAPABILITIES
 from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, Options
@@ -32,11 +32,11 @@ _FIELDS = frozenset(Options.__struct_fields__) - {"id", "stop_tokens"}  # that a
 
 
 class BridgeModel(TextModelBase):
-    """A model in a worker. See `core.TextModel` for what every method promises.
+    """A model in a worker. See `core.TextModel` for the contract of every method.
 
-    It streams; ``classify`` and ``batch_generate`` are refused. The worker serves one stream at a
-    time: calls of other threads wait for their turn, a second open stream of one thread raises
-    `core.ModelBusyError`.
+    It only streams; ``classify`` and ``batch_generate`` are refused. The worker serves one stream
+    at a time: calls of other threads wait for their turn; a second open stream of the same thread
+    raises `core.ModelBusyError`.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class BridgeModel(TextModelBase):
 
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model, as the worker found them."""
+        """Facts about the model, as reported by the worker."""
         return self._info
 
     @property
@@ -83,7 +83,7 @@ class BridgeModel(TextModelBase):
         return self._stream(lambda: _chat(turns, request), request)
 
     def choices(self) -> Sequence[Choice]:
-        """The choices made for the user at load, with their reasons."""
+        """Return the settings chosen automatically at load, with their reasons."""
         return self._choices
 
     def release(self) -> None:
@@ -108,7 +108,7 @@ class BridgeModel(TextModelBase):
 def _generate(prompt: str, config: GenerateConfig) -> Generate:
     if isinstance(prompt, RenderedPrompt):
         raise RequestError(
-            "Backend 'mlx_lm' reads every prompt as plain text, and a core.RenderedPrompt would "
+            "Backend 'mlx_lm' reads every prompt as literal text, so a core.RenderedPrompt would "
             "lose its special tokens. Use chat(), or a plain string."
         )
     _refuse(text_error(prompt))

@@ -1,6 +1,6 @@
 """mlx-lm's code for a model type, read as text: importing it would import MLX.
 
-Imports the standard library alone, because the worker reads it as well.
+Imports only the standard library, because the worker reads it as well.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from pathlib import Path
 class ModelCode:
     """The modules of one model type, including those that it imports from.
 
-    ``name`` is the first one's, ``modules`` the names of all. ``reads`` are the names and strings
-    in them, without fields that are declared and not used.
+    ``name`` is the name of the first, ``modules`` are the names of all. ``reads`` are the names and
+    strings in them, without fields that are declared but not used.
     """
 
     name: str
@@ -30,7 +30,7 @@ class ModelCode:
 
 
 def renamed(package: Path) -> Mapping[str, str]:
-    """Return ``MODEL_REMAPPING`` of the package's utils.py; empty where it has none."""
+    """Return ``MODEL_REMAPPING`` of the package's utils.py; empty without it."""
     source = (package / "utils.py").read_text(encoding="utf-8")
     for node in ast.parse(source).body:
         if isinstance(node, ast.Assign) and ast.unparse(node.targets[0]) == "MODEL_REMAPPING":
@@ -41,7 +41,7 @@ def renamed(package: Path) -> Mapping[str, str]:
 
 @functools.cache
 def model_code(package: Path, model_type: str) -> ModelCode | None:
-    """Return the code of a model type; None where there is none, or none that can be read."""
+    """Return the code of a model type; None if it is missing or unreadable."""
     try:
         name = renamed(package).get(model_type, model_type)
         modules = set[str]()
@@ -75,5 +75,5 @@ def _words(node: ast.AST) -> set[str]:
 
 
 def _is_model(file: Path) -> bool:
-    """Return whether a module is a model's, and not one of helpers that all models share."""
+    """Return whether a module belongs to a model, not to the helpers of all models."""
     return file.is_file() and "(BaseModelArgs)" in file.read_text(encoding="utf-8")

@@ -1,4 +1,4 @@
-"""Opening of a model: its first worker is started, and tells the facts of the model."""
+"""Opening of a model: start its first worker, which reports the model's facts."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from core import validate
-from core.chat import FORMATS
-from core.clock import never_stop
 from core.errors import (
     BackendUnavailableError,
     InvalidModelError,
     InvalidOptionError,
     ModelNotFoundError,
 )
+from core.kit.chat import FORMATS
+from core.kit.clock import never_stop
+from core.kit.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.models.files import resolve_path
 from core.options import LoadConfig
 from core.secret import Secret
-from core.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
 from core_mlx_lm_bridge.model import BridgeModel
@@ -42,7 +42,7 @@ _TOLERANCE = {"float32": 1e-3, "float16": 0.1, "bfloat16": 0.5}
 
 
 def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
-    """Load the model in a worker; when that fails, leave no worker behind.
+    """Load the model in a worker; on failure, no worker is left.
 
     Raises as `core.Backend.load_model` says.
     """
@@ -56,9 +56,9 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         chosen_backend(backend, config),
         Choice("device", facts.device, _device_reason(config)),
         *_blas(facts),
-        Choice("dtype", facts.dtype, "that of the weights"),
+        Choice("dtype", facts.dtype, "the dtype of the weights"),
         python,
-        Choice("mlx_lm", facts.mlx_lm, "the version that the interpreter has"),
+        Choice("mlx_lm", facts.mlx_lm, "the version installed for the interpreter"),
         _step(config).choice,
     )
     return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
@@ -69,9 +69,9 @@ def _report_window(path: str, facts: Ok) -> None:
     window = facts.ignored_window
     if 0 < window < facts.context_length:
         _LOG.warning(
-            "mlx-lm ignores sliding_window=%d of %s: beyond %d tokens the output is not the "
-            "model's own. Load it with context_len=%d to stay below that, or with another "
-            "backend, if `infer-cli info` shows one.",
+            "mlx-lm ignores sliding_window=%d of %s: beyond %d tokens the output is wrong. Load "
+            "the model with context_len=%d, or with another backend if `infer-cli info` shows "
+            "one.",
             *(window, path, window, window),
         )
 
@@ -105,10 +105,11 @@ def _interpreter(backend: str, config: LoadConfig) -> Choice:
         raise InvalidOptionError("python", asked, "the path of a Python interpreter")
     name = os.fsdecode(asked) if asked is not None else named_interpreter()
     if not name:
-        return Choice("python", _own_interpreter(backend), "the caller's own")
+        return Choice("python", _own_interpreter(backend), "the interpreter of this process")
     path = resolve_interpreter(name)
     if path is None:
-        raise BackendUnavailableError(backend, f"{name!r} is not an interpreter that can be run.")
+        message = f"{name!r} is not an executable interpreter. Correct the path."
+        raise BackendUnavailableError(backend, message)
     return Choice("python", path, ASKED if asked is not None else f"{ENVIRONMENT} names it")
 
 
@@ -116,7 +117,7 @@ def _own_interpreter(backend: str) -> str:
     if not sys.executable:  # a program that has Python built in
         raise BackendUnavailableError(
             backend,
-            "this program does not know its Python interpreter. Name one with "
+            "this program does not know its Python interpreter. Set one with "
             f"{ENVIRONMENT} or options={{'python': path}}.",
         )
     return sys.executable
@@ -125,7 +126,7 @@ def _own_interpreter(backend: str) -> str:
 def _environment(config: LoadConfig) -> dict[str, str]:
     asked = config.options.get("env", {})
     if not isinstance(asked, Mapping):
-        raise InvalidOptionError("env", asked, "a mapping of names to values, both strings")
+        raise InvalidOptionError("env", asked, "a mapping of strings to strings")
     variables = {name: Secret(value).reveal() for name, value in asked.items()}
     for name, value in variables.items():
         _check_variable(name, value)
@@ -133,9 +134,9 @@ def _environment(config: LoadConfig) -> dict[str, str]:
 
 
 def _check_variable(name: object, value: object) -> None:
-    """Raise for what no environment can hold. The error hides the value: it may be a secret."""
+    """Raise for an invalid environment variable. The error hides the value: it may be a secret."""
     if not isinstance(name, str) or not name or "=" in name or not _is_c_string(name):
-        raise InvalidOptionError("env", name, f"names of variables, non-empty strings {_PLAIN}, =")
+        raise InvalidOptionError("env", name, f"names that are non-empty strings {_PLAIN}, =")
     if not isinstance(value, str) or not _is_c_string(value):
         raise InvalidOptionError("env", name, f"the value of this variable to be a string {_PLAIN}")
 
@@ -143,12 +144,12 @@ def _check_variable(name: object, value: object) -> None:
 def _is_c_string(text: str) -> bool:
     try:
         return b"\0" not in os.fsencode(text)
-    except UnicodeEncodeError:  # bytes that Python read from a file name are none
+    except UnicodeEncodeError:  # of a lone surrogate; undecodable bytes of file names raise nothing
         return False
 
 
 def _step(config: LoadConfig) -> Chosen[int]:
-    reason = "a cancel is looked at between two steps of a long prompt"
+    reason = "cancel is polled between two steps of a long prompt"
     asked = asked_integer(config, "prefill_step_size", 1)
     return asked or Chosen("prefill_step_size", _STEP, reason)
 
@@ -159,24 +160,24 @@ def _adapter(config: LoadConfig) -> str | None:
     path = resolve_path(config.adapter_path)
     if not os.path.isfile(os.path.join(path, "adapters.safetensors")):
         raise ModelNotFoundError(
-            f"There is no adapter in {path!r}: no adapters.safetensors. Give the directory that "
-            "mlx_lm.lora wrote; `infer-cli lora export --mlx-lm` makes one of PEFT's."
+            f"No adapter found in {path!r}: adapters.safetensors is missing. Pass the directory "
+            "that mlx_lm.lora wrote; `infer-cli lora export --mlx-lm` converts PEFT adapters."
         )
     _check_text(path)
     return path
 
 
 def _check_text(path: str) -> None:
-    """Raise for a path that is not UTF-8: MLX opens none, and no message could carry it."""
+    """Raise for a path that is not UTF-8: neither MLX nor the protocol supports it."""
     if unicode_error(path) is not None:
         raise InvalidModelError(
-            f"The path {path!r} is not valid UTF-8, and MLX cannot open what lies there. Rename "
-            "it, or make a link to it with a plain name (ln -s)."
+            f"The path {path!r} is not valid UTF-8, which MLX cannot open. Rename it, or make a "
+            "link to it with an ASCII name (ln -s)."
         )
 
 
 def _device_reason(config: LoadConfig) -> str:
-    return "gpu_layers=0 asks for it" if config.gpu_layers == 0 else "MLX's default"
+    return "requested by gpu_layers=0" if config.gpu_layers == 0 else "MLX's default"
 
 
 def _blas(facts: Ok) -> tuple[Choice, ...]:
@@ -184,7 +185,7 @@ def _blas(facts: Ok) -> tuple[Choice, ...]:
         return ()
     if facts.blas:
         return (Choice("blas", facts.blas, "faster than MLX's bundled reference BLAS"),)
-    slow = "no OpenBLAS or MKL was found, which are many times faster: docs/mlx_lm_bridge.md"
+    slow = "OpenBLAS and MKL, which are many times faster, were not found: docs/mlx_lm_bridge.md"
     return (Choice("blas", "MLX's bundled BLAS", slow),)
 
 

@@ -1,4 +1,4 @@
-"""Refusal of models that mlx-lm cannot run, by config.json and the names of files alone."""
+"""Refusal of models that mlx-lm cannot run, from config.json and file names only."""
 
 from __future__ import annotations
 
@@ -18,20 +18,21 @@ _TOKENISERS = ("tokenizer*", "vocab.*", "*.model", "*.tiktoken", "tekken.json")
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
-    """The reason why mlx-lm cannot run a model; None where nothing speaks against it."""
+    """Return the reason why mlx-lm cannot run a model; None if no reason is known."""
     try:
         config = checked_config(path)
     except CoreError as error:
         return str(error)
     if config.get("model_file") is not None:
-        return f"{path} brings code of its own, and code of a model is never run."
+        return f"{path} requires code from the model repository, which is never run."
     model_type = str(config["model_type"])
     package = _package()
     known = known_model_types()
     if known and model_type not in known:
         return f"mlx-lm has no code for the model type {model_type!r} of {path}."
     if not _has_tokeniser(resolve_path(path)):
-        return f"no tokeniser ({path} holds none of {', '.join(_TOKENISERS)}). Fetch it as well."
+        names = ", ".join(_TOKENISERS)
+        return f"{path} has no tokeniser file (one of {names}). Download it as well."
     if package is not None:
         keys = ignored(package, resolve_path(path), config).keys
         return refusal_of(keys) if keys else None
@@ -43,13 +44,13 @@ def _has_tokeniser(directory: str) -> bool:
 
 
 def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:
-    """config.json of a directory that mlx-lm could read. Raises `ModelError`."""
+    """Return the config.json of a directory that mlx-lm can read. Raises `ModelError`."""
     directory = resolve_path(path)
-    model_formats(directory)  # says what it is, where it is not a model at all
+    model_formats(directory)  # raises if it is not a model
     config = read_config_json(directory)
     if not isinstance(config.get("model_type"), str):
         raise InvalidModelError(
-            f"{directory}/config.json names no model_type. Download or convert the model again."
+            f"{directory}/config.json has no model_type. Download or convert the model again."
         )
     if not any(name.startswith("model") for name in _weights(directory)):
         raise InvalidModelError(
@@ -60,7 +61,10 @@ def checked_config(path: str | os.PathLike[str]) -> dict[str, object]:
 
 
 def known_model_types() -> set[str]:
-    """The model types of the mlx-lm that is installed here; empty where none is, or is found."""
+    """Return the model types of the mlx-lm that is installed here.
+
+    Empty if it is not installed, or cannot be read.
+    """
     package = _package()
     return set() if package is None else set(_model_types(package))
 

@@ -1,12 +1,12 @@
 """A worker process and its pipes: started, written to, read from, and ended.
 
-The protocol has two pipes of its own, whose numbers are the worker's last arguments. Descriptors 1
-and 2 of the worker are a third pipe from its first moment on: text that anything in the worker
-prints, Python's start-up included, goes into its errors and never into the protocol. Only this
-module and ``worker.py`` know how the pipes get there (``pass_fds``, which Windows lacks).
+The protocol has two separate pipes, whose numbers are the worker's last arguments. Descriptors 1
+and 2 of the worker are a third pipe from the start: text that anything in the worker prints,
+Python's start-up included, goes into its errors and never into the protocol. Only this module and
+``worker.py`` know how the pipes are passed (``pass_fds``, which Windows lacks).
 
-There are no threads: whoever waits for a line also takes in what the worker writes to stderr, so
-that it never waits for its reader. A worker that nobody waits for may wait, which costs nothing.
+It uses no threads: a call that waits for a line also reads the worker's stderr, so that the worker
+never blocks on it. Between calls a worker may block, which costs nothing.
 """
 
 from __future__ import annotations
@@ -32,11 +32,10 @@ _LAST_WORDS_SECONDS = 0.5  # once it is dead: a child of its own may hold stderr
 
 
 class WorkerProcess:
-    """A running worker. Not safe to use from two threads at once. It ends when it is dropped.
+    """A running worker. Not safe to use from two threads at once. Ends when garbage-collected.
 
-    Made within `core.system.child_process.started`. Raises OSError where the interpreter cannot be
-    run. It is in a session of its own, so that Ctrl-C in the caller's terminal is the caller's
-    alone.
+    Made within `core.system.child_process.started`. Raises OSError if the interpreter cannot be
+    run. It is in a separate session, so that Ctrl-C in the terminal interrupts only the caller.
     """
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
@@ -61,7 +60,7 @@ class WorkerProcess:
 
     @property
     def ended(self) -> bool:
-        """True when no line will come any more: the pipe ended, or was left empty at the exit."""
+        """True when no more lines will come: the pipe ended, or was empty at the exit."""
         return not self._read and (self._answers not in self._open or self._left)
 
     @property
@@ -70,15 +69,15 @@ class WorkerProcess:
         return self._child.status is None
 
     def send(self, line: bytes) -> None:
-        """Write a line now or, where the pipe is full, while `line` waits for an answer."""
+        """Write a line now or, if the pipe is full, while `line` waits for an answer."""
         with self._used():
             self._unsent = memoryview(bytes(self._unsent) + line)
             self._write()
 
     def line(self, seconds: float) -> bytes | None:
-        """The next line; None when none came within so many seconds.
+        """Return the next line; None if none came within ``seconds``.
 
-        Raises `ProtocolError` when it is too long.
+        Raises `ProtocolError` if it is too long.
         """
         if not self._read:
             exited = not self.alive  # before the look: it may write, exit, and be read afterwards
@@ -88,12 +87,12 @@ class WorkerProcess:
         return self._read.popleft() if self._read else None
 
     def stderr_tail(self) -> str:
-        """Return the last lines that it wrote to stderr, and to stdout, which is the same pipe."""
+        """Return the last lines that it wrote to stderr or stdout, which are the same pipe."""
         lines = self._tail.decode(errors="replace").splitlines()
         return "\n".join(lines[-_TAIL_LINES:])
 
     def fate(self) -> str:
-        """The end of the process, in words."""
+        """Return the end of the process, in words."""
         status = self._child.wait(_LAST_WORDS_SECONDS)  # its pipes close a moment before it is gone
         if status is None:
             return "closed its end of the protocol"
@@ -103,7 +102,7 @@ class WorkerProcess:
         return f"was killed by {name}" + (" (out of memory?)" if name == "SIGKILL" else "")
 
     def kill(self) -> None:
-        """End it at once, keep its last words, and leave neither a zombie nor a descriptor."""
+        """Kill it at once, keep its last output, and leave neither a zombie nor a descriptor."""
         if self._killed:
             return
         self._child.kill()
@@ -113,10 +112,10 @@ class WorkerProcess:
             self._child.end()
 
     def quit(self, farewell: bytes) -> None:
-        """Ask it to exit; terminate, then kill it, when it does not.
+        """Ask it to exit; if it does not, terminate, then kill it.
 
-        In a signal handler that interrupted who waits for it, it is killed: its pipes, through
-        which it would be asked, are that one's, and are closed when that one leaves them.
+        In a signal handler that interrupted a waiting call, it is killed: the interrupted call
+        uses the pipes, and they are closed when it ends.
         """
         if self._users:
             self.kill()
@@ -144,7 +143,7 @@ class WorkerProcess:
         return not self.alive
 
     def _drain(self, seconds: float, enough: Callable[[], bool]) -> None:
-        """Take in what it still writes, for a while: it may wait for that."""
+        """Read its remaining output for a while, because it may block on that."""
         end = time.monotonic() + seconds
         while not enough() and time.monotonic() < end:
             with suppress(ProtocolError):

@@ -1,11 +1,11 @@
-"""The protocol of the caller's process and its worker: one JSON object a line.
+"""The protocol between the caller's process and its worker: one JSON object per line.
 
 The caller writes `Request` lines to one pipe and reads `Answer` lines from another, which nothing
 else uses.
 ``type`` names the message, ``id`` the request that it belongs to. Unknown fields are ignored, so
-that either side may learn new ones first. docs/mlx_lm_bridge.md has every message with an example.
+that either side may add new ones first. docs/mlx_lm_bridge.md has every message with an example.
 
-This module is shared by both sides and imports msgspec alone.
+This module is shared by both sides and imports only msgspec.
 """
 
 from __future__ import annotations
@@ -17,16 +17,16 @@ import msgspec
 T = TypeVar("T")
 
 VERSION = 1
-"""The protocol's version. The first message carries it; a worker of another version refuses."""
+"""The protocol's version, sent in the first message; a worker of another version refuses it."""
 
 MAX_REQUEST_BYTES = 256 * 2**20
-"""The longest line that a worker takes; a prompt may be a book."""
+"""The longest line that a worker accepts: a prompt may be as long as a book."""
 MAX_ANSWER_BYTES = 2**20
-"""The longest line that a caller takes; an answer holds the text of a token or two."""
+"""The longest line that a caller accepts: an answer has the text of one or two tokens."""
 
 
 class Message(msgspec.Struct, tag_field="type", tag=str.lower, omit_defaults=True):
-    """A line of the protocol. Ids begin at 1; 0 stands for a request that has none."""
+    """A line of the protocol. Ids begin at 1; 0 means no request."""
 
     id: int = 0
 
@@ -41,9 +41,9 @@ class ChatFormat(msgspec.Struct):
 class Load(Message):
     """Load the model at ``path``; the first message. Answered by `Ok` or `Error`.
 
-    ``context_len`` 0 is the model's own. With ``cpu`` nothing is computed on a GPU.
-    ``prefill_step_size`` is in tokens. A model without a chat template of its own gets the first
-    of ``chat_formats`` whose mark it has.
+    ``context_len`` 0 means the model's. With ``cpu`` nothing is computed on a GPU.
+    ``prefill_step_size`` is in tokens. A model without a chat template gets the first of
+    ``chat_formats`` whose mark it has.
     """
 
     path: str = ""
@@ -60,7 +60,7 @@ class Info(Message):
 
 
 class Options(Message):
-    """Options of a generation: the fields of `core.GenerateConfig` that a worker looks at."""
+    """Options of a generation: the fields of `core.GenerateConfig` that a worker uses."""
 
     max_tokens: int = 256
     temperature: float = 0.0
@@ -80,7 +80,7 @@ class Generate(Options):
 
 
 class ChatTurn(msgspec.Struct, omit_defaults=True):
-    """A turn of a chat: who speaks, the text, and the speaker's name."""
+    """A turn of a chat: the role, the text, and the speaker's name."""
 
     role: str
     content: str
@@ -100,21 +100,21 @@ class Chat(Options):
 
 
 class Cancel(Message):
-    """Stop the request ``id``, which then is answered by `Done` with "cancelled". Has no answer.
+    """Stop the request ``id``, which is then answered by `Done` with "cancelled". Has no answer.
 
-    For a request that has ended already it means nothing.
+    Ignored for a request that has ended.
     """
 
 
 class Quit(Message):
-    """Exit. Has no answer; the end of the requests means the same."""
+    """Exit. Has no answer; the end of the request pipe means the same."""
 
 
 class Ok(Message):
     """The facts of the loaded model.
 
-    ``dtype`` is that of its weights, ``device`` what it runs on ("cpu: ..." or "gpu: ..."),
-    ``blas`` the library in front of MLX's own on a Linux CPU, ``mlx_lm`` the version of mlx-lm.
+    ``dtype`` is the dtype of its weights, ``device`` its device ("cpu: ..." or "gpu: ..."),
+    ``blas`` the library in place of MLX's BLAS on a Linux CPU, ``mlx_lm`` the version of mlx-lm.
     ``ignored_window`` is the sliding window that mlx-lm ignores, in tokens; 0 for none.
     """
 
@@ -143,11 +143,11 @@ class Token(Message):
 
 
 class Done(Message, omit_defaults=False):
-    """The last answer to a `Generate` or `Chat`, with what mlx-lm reports of it.
+    """The last answer to a `Generate` or `Chat`, with mlx-lm's metrics.
 
-    ``finish_reason``: "stop", "length" or "cancelled". ``token``: text that belongs to the tokens
-    before. ``generation_tokens`` counts the terminal one, too. ``prompt_tps`` and
-    ``generation_tps`` are tokens per second, from the start to the first token and from there.
+    ``finish_reason``: "stop", "length" or "cancelled". ``token``: text of the previous tokens.
+    ``generation_tokens`` includes the terminal one. ``prompt_tps`` and ``generation_tps`` are
+    tokens per second, until the first token and after it.
     """
 
     done: bool = True
@@ -162,11 +162,11 @@ class Done(Message, omit_defaults=False):
 
 
 class Error(Message):
-    """A request failed; the last answer to it.
+    """The last answer to a request that failed.
 
-    ``error`` names a class of ``core.errors``, or the class of what was raised in the worker.
-    ``length`` and ``limit`` are those of a PromptTooLongError. ``variable`` is one that the chat
-    template does not read, and ``message`` then lists those that it does.
+    ``error`` names a class of ``core.errors``, or the exception class in the worker. ``length`` and
+    ``limit`` belong to a PromptTooLongError. ``variable`` is one that the chat template does not
+    read; ``message`` then lists the variables that it does.
     """
 
     error: str = ""
@@ -192,7 +192,7 @@ _WRONG = (msgspec.MsgspecError, ValueError, RecursionError)  # ValueError: not U
 
 
 class ProtocolError(Exception):
-    """A line that is no message. ``id`` is that of its request where it can be read, else 0."""
+    """The error of an invalid line. ``id`` is its request's if that can be read, else 0."""
 
     def __init__(self, message: str, id: int = 0) -> None:
         super().__init__(message)
@@ -200,7 +200,10 @@ class ProtocolError(Exception):
 
 
 def encode(message: Message) -> bytes:
-    """A message as a line, its end included. Raises UnicodeEncodeError for lone surrogates."""
+    """Return a message as a line, its end included.
+
+    Raises UnicodeEncodeError for lone surrogates.
+    """
     return _encoder.encode(message) + b"\n"
 
 
@@ -234,7 +237,7 @@ def _shown(line: bytes, limit: int = 120) -> str:
 
 
 class Lines:
-    """Cuts a stream of bytes into lines, none longer than ``limit`` bytes."""
+    """A splitter of a byte stream into lines of at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:
         self._limit = limit
@@ -242,9 +245,9 @@ class Lines:
         self._length = 0
 
     def feed(self, data: bytes) -> list[bytes]:
-        """The lines that ``data`` completes, without their ends.
+        """Return the lines that ``data`` completes, without their ends.
 
-        Raises `ProtocolError` when one becomes too long; the reader then is of no use any more.
+        Raises `ProtocolError` if one becomes too long; the splitter is then unusable.
         """
         *ended, rest = data.split(b"\n")
         if ended:

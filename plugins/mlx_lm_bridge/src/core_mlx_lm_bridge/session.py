@@ -1,4 +1,4 @@
-"""The conversation with a worker, and with the next one when a worker has died."""
+"""Requests to a worker, and to the next one when a worker has died."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from functools import partial
 
 import msgspec
 
-from core.clock import Check
 from core.errors import CoreError, ModelClosedError
+from core.kit.clock import Check
 from core.system.child_process import started
 from core_mlx_lm_bridge import failures
 from core_mlx_lm_bridge.compiling import compiling_environment
@@ -37,18 +37,18 @@ from core_mlx_lm_bridge.protocol import (
 )
 
 _LOG = logging.getLogger("core_mlx_lm_bridge")
-_LOOK_SECONDS = 0.02  # how often a caller that waits looks at its cancel and its timeout
+_LOOK_SECONDS = 0.02  # interval at which a waiting caller polls its cancel and its timeout
 
 
 class _TooLateError(Exception):
-    """The time to wait for a last answer is over."""
+    """The internal error of waiting too long for a last answer."""
 
 
 @dataclass(frozen=True, slots=True)
 class WorkerSettings:
     """The command and the first message of a worker; ``silence_timeout`` is in seconds.
 
-    The environment may hold secrets, and is in nobody's repr.
+    The environment may hold secrets, and is not in the repr.
     """
 
     backend: str
@@ -62,7 +62,7 @@ class Session:
     """The workers of a model, one after another. One caller at a time; any thread may `close`.
 
     Every failure of a worker ends it and raises `BackendProcessError`; the next request starts a
-    fresh one, which loads the model again.
+    new one, which loads the model again.
     """
 
     def __init__(self, settings: WorkerSettings) -> None:
@@ -76,7 +76,7 @@ class Session:
         self._pid = os.getpid()
 
     def start(self, check: Check) -> Ok:
-        """Start a worker and load the model. Raises what the load ends with."""
+        """Start a worker and load the model. Raises the error of the load."""
         start = time.monotonic()
         try:
             self._worker = worker = self._started()
@@ -87,7 +87,7 @@ class Session:
             self._end_worker()
             raise
         if not isinstance(answer, Ok):
-            raise self._nonsense(f"it answered the load with {type(answer).__name__}")
+            raise self._nonsense(f"the answer to the load is {type(answer).__name__}")
         _LOG.info("worker %d has loaded in %.2f s", worker.pid, time.monotonic() - start)
         return answer
 
@@ -100,9 +100,9 @@ class Session:
             raise failures.not_started(settings.command[0], error, settings.backend) from error
 
     def ask(self, request: Generate | Chat, check: Check) -> int:
-        """Send a request and return its id. Starts a worker where there is none.
+        """Send a request and return its id. Starts a worker if none runs.
 
-        Raises `BackendProcessError` where one has died since the last request.
+        Raises `BackendProcessError` if one has died since the last request.
         """
         self.check_usable()
         worker = self._worker
@@ -116,14 +116,17 @@ class Session:
         return self._send(request)
 
     def answer(self, id: int, check: Check) -> Token | Done:
-        """The next answer to a request. Raises errors that it brings, and what ``check`` raises."""
+        """Return the next answer to a request.
+
+        Raises the error in it, and the errors of ``check``.
+        """
         answer = self._answer(id, check, "while it generated")
         if isinstance(answer, Ok):
-            raise self._nonsense("it answered a generation with the facts of the model")
+            raise self._nonsense("the answer to a generation has the facts of the model")
         return answer
 
     def stop(self, id: int, seconds: float) -> Done | None:
-        """Cancel a request and wait so long for its last answer; a later one is passed over."""
+        """Cancel a request and wait ``seconds`` for its last answer; a later one is skipped."""
         end = time.monotonic() + seconds
 
         def check() -> None:
@@ -152,7 +155,7 @@ class Session:
                 self._lock.release()
 
     def close(self) -> None:
-        """End the worker: ask, then terminate, then kill it. Whoever waits for it gets an error."""
+        """End the worker: ask, then terminate, then kill it. A waiting call gets an error."""
         self._closed = True
         if os.getpid() != self._pid:
             return  # a fork: the worker is its parent's
@@ -197,7 +200,7 @@ class Session:
             elif isinstance(answer, Error) and answer.id in (id, 0):
                 raise failures.of_answer(answer, self._settings.backend, tail)
             elif isinstance(answer, Error) or answer.id != id:
-                raise self._nonsense(f"it answered request {answer.id}, and {id} was asked")
+                raise self._nonsense(f"an answer to request {answer.id}, expected {id}")
             else:
                 return answer
 
@@ -254,6 +257,6 @@ class Session:
             raise ModelClosedError
         if os.getpid() != self._pid:
             raise ModelClosedError(
-                "The model belongs to the process that this one was forked from. Load it again "
-                "with core.load_model()."
+                "The model was loaded before a fork and cannot be used in the child process. Load "
+                "it again with core.load_model()."
             )

@@ -8,11 +8,11 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from core.clock import RequestClock
 from core.errors import GenerationCancelled
+from core.kit.clock import RequestClock
+from core.kit.streams import TokenStreamBase
+from core.kit.text_stream import TokenBuffer
 from core.options import GenerateConfig
-from core.streams import TokenStreamBase
-from core.text_stream import TokenBuffer
 from core.types import FinishReason, GenerateMetrics, Token
 from core_mlx_lm_bridge import protocol
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate
@@ -24,7 +24,7 @@ _STOP_SECONDS = 1.0  # a worker that decodes stops within a token, and tells its
 
 @dataclass(frozen=True, slots=True)
 class Line:
-    """A model's worker, and the turns in which streams may speak to it."""
+    """A model's worker, and the turns in which streams may use it."""
 
     session: Session
     turns: Turns
@@ -37,15 +37,15 @@ class _End:
 
 
 class _ClosedError(Exception):
-    """Another thread has closed the stream."""
+    """The internal error of a stream that another thread has closed."""
 
 
 class BridgeStream(TokenStreamBase):
-    """A `core.TokenStream`. ``prepare`` makes the request at the start, or raises what is wrong.
+    """A `core.TokenStream`. ``prepare`` makes the request at the start, or raises its error.
 
-    The worker is this stream's own until it has ended, and goes ahead of its reader only as far
-    as the pipe holds. One thread reads; any other may close. A stream that is dropped without
-    ``close()`` is cancelled.
+    The stream has the worker to itself until it ends; the worker gets ahead of the reader only as
+    far as the pipe holds. One thread reads; any other may close. A stream that is garbage-collected
+    without ``close()`` is cancelled.
     """
 
     def __init__(
@@ -76,7 +76,7 @@ class BridgeStream(TokenStreamBase):
         self._finalizer.atexit = False
 
     def next_token(self) -> Token:
-        """The next token that the worker sends. See `core.TokenStream`."""
+        """Return the next token that the worker sends. See `core.TokenStream`."""
         with self._lock:
             self._reader = threading.get_ident()
             try:
@@ -100,7 +100,7 @@ class BridgeStream(TokenStreamBase):
         return self._end.metrics if self._end else GenerateMetrics()
 
     def close(self) -> None:
-        """Cancel what is left. May be called at any time, from any thread, and more than once."""
+        """Cancel the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
             return  # a signal handler within next(), which sees it when it goes on
@@ -181,7 +181,7 @@ class BridgeStream(TokenStreamBase):
             self._record(self._end.metrics)
 
     def _metrics(self, done: Done | None) -> GenerateMetrics:
-        """The metrics that the worker reports; by this side's clock where it could not report."""
+        """Return the metrics that the worker reports, or as measured here if it does not."""
         total = self._seconds()
         if done is None:
             first = self._first or total
@@ -204,7 +204,7 @@ class BridgeStream(TokenStreamBase):
 
 
 def _drop(line: Line, turn: Place) -> None:
-    """Finalizer of a stream: cancel its request, and make room for the next."""
+    """Cancel the request of a garbage-collected stream, and make room for the next."""
     if turn.id is not None:
         line.session.abandon(turn.id)
     line.turns.leave(turn)

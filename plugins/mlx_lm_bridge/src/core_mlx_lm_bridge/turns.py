@@ -8,11 +8,11 @@ from collections.abc import Callable
 
 from core.errors import ModelBusyError
 
-_LOOK_SECONDS = 0.02  # how often those who wait are asked whether they still want to
+_LOOK_SECONDS = 0.02  # interval at which waiting streams poll their cancel
 
 
 class Place:
-    """A stream's place in the line: the thread that read it last, and its request's id."""
+    """A stream's place in the queue: the thread that read it last, and its request's id."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -20,7 +20,7 @@ class Place:
 
 
 class Turns:
-    """The line of waiting streams. Its lock is reentrant: finalizers run anywhere, and `leave`."""
+    """The queue of waiting streams. Its lock is reentrant: finalizers run anywhere, and `leave`."""
 
     def __init__(self) -> None:
         self._line: deque[Place] = deque()
@@ -29,8 +29,8 @@ class Turns:
     def join(self, turn: Place, check: Callable[[], None]) -> None:
         """Wait until it is this place's turn.
 
-        Raises what ``check`` raises while it waits, and `ModelBusyError` when the one in front
-        is a stream of the same thread, which cannot go on while this one waits.
+        Raises the errors of ``check`` while it waits, and `ModelBusyError` if an earlier stream
+        belongs to the same thread: it could not continue while this one waits.
         """
         turn.thread = threading.get_ident()
         with self._changed:
@@ -43,7 +43,7 @@ class Turns:
             raise
 
     def leave(self, turn: Place) -> None:
-        """Leave the line and make room for the next place. Leaving twice is fine."""
+        """Leave the queue and make room for the next place. May be called twice."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
@@ -53,7 +53,7 @@ class Turns:
         with self._changed:
             if any(other.thread == turn.thread for other in self._before(turn)):
                 raise ModelBusyError(
-                    "This thread has an open stream of the same model, and mlx-lm serves one at a "
+                    "This thread has an open stream of the same model, and mlx-lm runs one at a "
                     "time. Read that stream to its end or close() it first, or read it in "
                     "another thread."
                 )

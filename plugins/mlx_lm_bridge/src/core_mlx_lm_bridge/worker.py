@@ -1,10 +1,10 @@
 """The worker: ``python -m core_mlx_lm_bridge.worker``, or this file run by its path.
 
-Its arguments are the descriptors that it reads requests from and writes answers to; by hand, and
-without arguments, stdin and stdout.
+Its arguments are the descriptors that it reads requests from and writes answers to; without
+arguments, stdin and stdout.
 
-Run by its path it needs msgspec and mlx-lm in its interpreter, Python 3.10 or newer, and neither
-`core` nor this distribution: it makes the package known from the folder that it lies in.
+Run by its path it needs msgspec and mlx-lm in its interpreter, Python 3.10 or newer, but neither
+`core` nor this distribution: it imports the package from its folder.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ def _descriptors(arguments: list[str]) -> tuple[int, int]:
         os.fstat(answers)
     except OSError:
         sys.exit(
-            f"The worker's descriptors {requests} and {answers} are closed: it was started through "
-            "a program that does not pass them on. Name the interpreter itself, or a script that "
+            f"The worker's descriptors {requests} and {answers} are closed: it was started by a "
+            "program that does not pass them on. Set the interpreter itself, or a script that "
             'ends with: exec python "$@"'
         )
     return requests, answers
 
 
 def _stand_somewhere() -> None:
-    """Leave a working directory that was deleted: transformers asks for it when it is imported."""
+    """Leave a deleted working directory: importing transformers reads it."""
     try:
         os.getcwd()
     except OSError:
@@ -59,7 +59,7 @@ def _stand_somewhere() -> None:
 
 
 def _make_package_known(folder: Path) -> None:
-    """Make the package importable, as an install would, but not what else lies beside it."""
+    """Make the package importable, like an installed one, but not the other files in its folder."""
     if sys.path and Path(sys.path[0]).resolve() == folder:
         del sys.path[0]  # our modules have plain names, which may be those of other packages
     spec = importlib.util.spec_from_file_location(
@@ -72,9 +72,9 @@ def _make_package_known(folder: Path) -> None:
 
 
 def _say_what_is_missing(name: str, answers: int) -> None:
-    """Write an error of the protocol by hand, as msgspec, which would write it, is missing."""
+    """Write an error of the protocol without msgspec, which is missing."""
     install = f"{sys.executable} -m pip install {name}"
-    message = f"{name} is not installed for the worker's interpreter. Install it: {install}"
+    message = f"{name} is not installed for the worker's interpreter. Install it with: {install}"
     answer = {"type": "error", "error": "BackendUnavailableError", "message": message}
     os.write(answers, json.dumps(answer).encode() + b"\n")
 

@@ -1,7 +1,7 @@
 """MLX backends for core: ``metal``, ``mlx_cuda`` and ``mlx_cpu``.
 
-Users reach them through ``core.load_model(path, backend="mlx_cpu")``; importing this package
-imports no MLX. What it exports are MLX's memory controls.
+Users reach them through ``core.load_model(path, backend="mlx_cpu")``; importing this package does
+not import MLX. It exports MLX's memory controls.
 """
 
 from __future__ import annotations

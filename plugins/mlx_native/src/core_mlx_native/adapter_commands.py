@@ -1,4 +1,4 @@
-"""The commands ``infer-cli lora merge`` and ``lora export``; nothing heavy is imported here."""
+"""The commands ``infer-cli lora merge`` and ``lora export``, without heavy imports."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 def add_adapter_commands(cli: click.Group) -> None:
-    """Add both to the group ``lora``, which is made where it is not there."""
+    """Add both to the group ``lora``, creating it if necessary."""
     group = lora_group(cli)
     group.add_command(_merge_command())
     group.add_command(_export_command())
 
 
 def lora_group(cli: click.Group) -> click.Group:
-    """The group ``lora``, which is made where it is not there."""
+    """Return the group ``lora``, creating it if necessary."""
     import click
 
     group = cli.commands.get("lora")
     if not isinstance(group, click.Group):
-        group = click.Group("lora", help="Train LoRA adapters, merge and convert them.")
+        group = click.Group("lora", help="Train, evaluate, merge and export LoRA adapters.")
         cli.add_command(group)
     return group
 
@@ -38,7 +38,7 @@ def _model_option() -> click.Option:
         envvar="INFER_MODEL",
         metavar="MODEL",
         required=True,
-        help="The model that the adapter belongs to, or set INFER_MODEL.",
+        help="Base model of the adapter. [env: INFER_MODEL]",
     )
 
 
@@ -48,11 +48,14 @@ def _merge_command() -> click.Command:
     @click.command("merge")
     @click.argument("adapter", metavar="ADAPTER")
     @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path()))
-    @click.option("--overwrite", is_flag=True, help="Replace a model that was merged before.")
+    @click.option(
+        "--overwrite", is_flag=True, help="Replace a model in OUT_DIR that lora merge wrote."
+    )
     def command(model: str, adapter: str, out_dir: str, overwrite: bool) -> None:
-        """Make a model directory of a model and an adapter, which needs no adapter any more.
+        """Merge an adapter into its model's weights.
 
-        What was quantised is quantised again.
+        OUT_DIR becomes a model directory that needs no adapter. Quantised weights are quantised
+        again after merging.
         """
         from core.models.names import locate
         from core_mlx_native.convert.merging import merge
@@ -71,28 +74,32 @@ def _export_command() -> click.Command:
     @click.command("export")
     @click.argument("adapter", metavar="ADAPTER")
     @click.argument("out", metavar="OUT", type=output_type(click.Path()))
-    @click.option("--gguf", "form", flag_value="gguf", help="A GGUF file, for llama_cpp.")
-    @click.option("--peft", "form", flag_value="peft", help="A directory as PEFT lays it out.")
-    @click.option("--mlx-lm", "form", flag_value="mlx-lm", help="A directory as mlx-lm does.")
+    @click.option("--gguf", "form", flag_value="gguf", help="Write a GGUF file for llama.cpp.")
+    @click.option("--peft", "form", flag_value="peft", help="Write a PEFT adapter directory.")
+    @click.option(
+        "--mlx-lm", "form", flag_value="mlx-lm", help="Write an mlx-lm adapter directory."
+    )
     @click.option(
         "--dtype",
         type=click.Choice(["float32", "float16"]),
         default="float32",
         show_default=True,
-        help="Of the numbers in a GGUF file.",
+        help="Data type of the GGUF tensors.",
     )
-    @click.option("--overwrite", is_flag=True, help="Replace an adapter that was exported before.")
+    @click.option(
+        "--overwrite", is_flag=True, help="Replace an adapter at OUT that lora export wrote."
+    )
     def command(
         model: str, adapter: str, out: str, form: str | None, dtype: str, overwrite: bool
     ) -> None:
-        """Write an adapter as another program reads it."""
+        """Export an adapter to GGUF, PEFT or mlx-lm format."""
         from core.models.names import locate
         from core_mlx_native.convert.exporting import export_directory
         from core_mlx_native.convert.lora_gguf import export_gguf
 
         source = locate(model)
         if form is None:
-            raise click.UsageError("Say what to write: --gguf, --peft or --mlx-lm.")
+            raise click.UsageError("No output format given. Add --gguf, --peft or --mlx-lm.")
         if form == "gguf":
             target = export_gguf(source, adapter, out, dtype=dtype, overwrite=overwrite)
         else:

@@ -1,7 +1,7 @@
-"""The answer to whether MLX can run here, and on what, from facts that need no import of MLX.
+"""Checks of whether, and on which device, MLX can run here; they need no import of MLX.
 
-mlx-cpu and mlx-cuda-12/13 all install ``mlx/lib/libmlx.so``: the last one installed wins, and
-which one that is cannot be told afterwards.
+mlx-cpu and mlx-cuda-12/13 all install ``mlx/lib/libmlx.so``: the one installed last wins, and
+cannot be identified afterwards.
 """
 
 from __future__ import annotations
@@ -20,22 +20,25 @@ from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.machine import available_bytes, physical_bytes
 
 MINIMUM = (0, 32)  # before it, fast.rope was wrong for batches on Metal (ml-explore/mlx#3498)
-_DRIVERS = {"mlx-cuda-12": 12000, "mlx-cuda-13": 13000}  # the least, as cuDriverGetVersion counts
+_DRIVERS = {"mlx-cuda-12": 12000, "mlx-cuda-13": 13000}  # minimum, as cuDriverGetVersion counts
 _LINUX_BUILDS = ("mlx-cpu", *_DRIVERS)
 
 
 def cpu_device() -> Device:
-    """This machine's processor, with the BLAS that computes its matrix products."""
+    """Return this machine's processor, with the BLAS for its matrix products."""
     return Device(_processor(), "cpu", memory_bytes(), ensure_blas().name)
 
 
 def metal_device() -> Device:
-    """The GPU of an Apple chip, which shares the machine's memory."""
+    """Return the GPU of an Apple chip, which shares the machine's memory."""
     return Device(_processor(), "gpu", memory_bytes(), "Metal")
 
 
 def cuda_device() -> Device:
-    """The first CUDA device, as MLX describes it. Imports MLX: the driver has no lighter way."""
+    """Return the first CUDA device, as MLX describes it.
+
+    Imports MLX, because the driver offers no cheaper way.
+    """
     import mlx.core as mx
 
     facts = mx.device_info(mx.gpu)
@@ -44,9 +47,12 @@ def cuda_device() -> Device:
 
 
 def free_memory(on_gpu: bool) -> int | None:
-    """The free memory of the device in bytes; None where nobody tells. Imports MLX for a GPU."""
+    """Return the free memory of the device in bytes; None if unknown.
+
+    Imports MLX for a GPU.
+    """
     if platform.system() == "Darwin":  # whose GPU shares the machine's memory
-        return memory_bytes() // 2 or None  # no count of what it would give up
+        return memory_bytes() // 2 or None  # its reclaimable memory is not reported
     if not on_gpu:
         return available_bytes()
 
@@ -58,12 +64,12 @@ def free_memory(on_gpu: bool) -> int | None:
 
 
 def memory_bytes() -> int:
-    """Physical memory; 0 where the system does not tell."""
+    """Return the physical memory in bytes; 0 if the system does not report it."""
     return physical_bytes() or 0
 
 
 def apple_chip() -> str:
-    """The name of an Apple chip, as "Apple M2 Max"; empty on any other machine."""
+    """Return the name of an Apple chip, e.g. "Apple M2 Max"; empty on other machines."""
     if platform.system() != "Darwin":
         return ""
     try:
@@ -87,9 +93,9 @@ def _processor() -> str:
 
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """The facts of a machine; ``installed`` maps MLX's distributions to their versions.
+    """The facts about a machine; ``installed`` maps MLX's distributions to their versions.
 
-    ``cuda_driver`` is the newest CUDA that the driver runs, 12040 for 12.4; 0 where it is unknown.
+    ``cuda_driver`` is the newest CUDA that the driver supports, 12040 for 12.4; 0 if unknown.
     """
 
     system: str
@@ -105,54 +111,52 @@ class Facts:
 
 
 def gather_facts() -> Facts:
-    """Read the facts of this machine."""
+    """Collect the facts about this machine."""
     return Facts(sys.platform, platform.machine(), _installed(), *_cuda())
 
 
 def metal_reason(facts: Facts) -> str | None:
-    """The reason why MLX cannot use Metal; None when it can."""
+    """Return the reason why MLX cannot use Metal; None if it can."""
     if facts.system != "darwin" or facts.machine != "arm64":
-        return (
-            f"Metal needs a Mac with Apple silicon, and this is {facts.system} on {facts.machine}."
-        )
+        return f"it requires a Mac with Apple silicon; this is {facts.system} on {facts.machine}."
     return _mlx_reason(facts, "mlx")
 
 
 def cuda_reason(facts: Facts) -> str | None:
-    """The reason why MLX cannot use CUDA; None when it can."""
+    """Return the reason why MLX cannot use CUDA; None if it can."""
     if facts.system != "linux":
-        return f"MLX uses CUDA on Linux only, and this is {facts.system}."
+        return f"MLX supports CUDA on Linux only; this is {facts.system}."
     if facts.cuda_devices == 0:
-        return "no NVIDIA GPU answers here. If there is one, check its driver with nvidia-smi."
+        return "no NVIDIA GPU was found. If there is one, check its driver with nvidia-smi."
 
-    # The driver bounds which build can run.
+    # The driver limits which builds can run.
     extra = _cuda_extra(facts.cuda_driver)
     builds = [name for name in facts.builds if name in _DRIVERS]
     if not builds:
-        return f"MLX's CUDA build is not installed: {install_command(extra)}"
+        return f"MLX's CUDA build is not installed. Install it with: {install_command(extra)}"
     if len(facts.builds) == 1 and 0 < facts.cuda_driver < _DRIVERS[builds[0]]:
         return _old_driver(builds[0], facts.cuda_driver)
     return _mlx_reason(facts, extra)
 
 
 def _cuda_extra(driver: int) -> str:
-    """The extra of core whose build of MLX runs with this driver."""
+    """Return the extra of core whose MLX build supports this driver."""
     return "mlx-cuda12" if 0 < driver < _DRIVERS["mlx-cuda-13"] else "mlx-cuda"
 
 
 def _old_driver(build: str, driver: int) -> str:
     wanted = _DRIVERS[build]
     reason = (
-        f"{build} needs a driver that runs CUDA {wanted // 1000}, and this one runs CUDA "
-        f"{driver // 1000}.{driver % 1000 // 10} at most. Update the driver"
+        f"{build} requires a driver for CUDA {wanted // 1000}; the installed one supports CUDA up "
+        f"to {driver // 1000}.{driver % 1000 // 10}. Update the driver"
     )
     if driver < _DRIVERS["mlx-cuda-12"]:
         return f"{reason}."
-    return f"{reason}, or uninstall {build} and {install_command('mlx-cuda12')}"
+    return f"{reason}, or uninstall {build} and run: {install_command('mlx-cuda12')}"
 
 
 def cpu_reason(facts: Facts) -> str | None:
-    """The reason why MLX cannot use the CPU; None when it can."""
+    """Return the reason why MLX cannot use the CPU; None if it can."""
     return _mlx_reason(facts, "mlx")
 
 
@@ -160,22 +164,26 @@ def _mlx_reason(facts: Facts, extra: str) -> str | None:
     install = install_command(extra)
     version = facts.installed.get("mlx")
     if version is None:
-        return f"MLX is not installed: {install}"
+        return f"MLX is not installed. Install it with: {install}"
     if _release(version) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         return (
-            f"MLX {version} is too old, {wanted} is needed: {install_command(extra, '--upgrade')}"
+            f"MLX {version} is too old ({wanted} or newer is required). Upgrade it with: "
+            f"{install_command(extra, '--upgrade')}"
         )
 
-    # On Linux the compiled build is a distribution of its own, and only one may be there.
+    # On Linux the compiled build is a separate distribution, and only one may be installed.
     if facts.system != "linux":
         return None
     if not facts.builds:
-        return f"only MLX's bindings are installed, without a compiled build: {install}"
+        return (
+            "only MLX's Python bindings are installed, without a compiled build. Install one "
+            f"with: {install}"
+        )
     if len(facts.builds) > 1:
         return (
             f"{' and '.join(facts.builds)} are both installed and overwrite each other's files. "
-            f"Uninstall all of them, then {install}"
+            f"Uninstall all of them, then run: {install}"
         )
     return None
 
@@ -186,17 +194,17 @@ def _release(version: str) -> tuple[int, ...]:
 
 
 def _installed() -> dict[str, str]:
-    found = {}
+    versions = {}
     for name in ("mlx", *_LINUX_BUILDS):
         try:
-            found[name] = importlib.metadata.version(name)
+            versions[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:
             continue
-    return found
+    return versions
 
 
 def _cuda() -> tuple[int, int]:
-    """The number of devices that the CUDA driver reports, and its version; zeros without one."""
+    """Return the CUDA driver's number of devices and its version; zeros without a driver."""
     if sys.platform != "linux":
         return 0, 0
     try:

@@ -1,6 +1,6 @@
 """The backends ``metal``, ``mlx_cuda`` and ``mlx_cpu``: one class, three devices.
 
-Importing this module and asking about availability costs no import of MLX.
+Importing this module and checking availability does not import MLX.
 """
 
 from __future__ import annotations
@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
+from core.kit.support import chosen_backend, refuse_load_options
 from core.models.files import model_formats, resolve_path
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
-from core.support import chosen_backend, refuse_load_options
 from core.types import Choice, Device
 from core_mlx_native import availability
 from core_mlx_native.capabilities import BACKEND_CAPABILITIES
@@ -25,19 +25,19 @@ if TYPE_CHECKING:
     from core_mlx_native.model import MlxModel
 
 _OWN_OPTIONS = {
-    "chat_template": "the name of the chat template to use, where a model has several",
-    "dequantize": "whether packed weights are made dense at the load",
-    "dtype": "float32, float16 or bfloat16: what is computed in",
-    "length_step": "rows of classify and score are padded to a multiple of so many tokens",
-    "prefill_chunk": "tokens of a prompt that run between two decode steps",
-    "prefix_cache": "bytes kept for prompts that begin like recent ones; 0 keeps none",
-    "token_budget": "tokens that classify, score, or one prefill, runs together",
-    "without": "fast paths to switch off, for comparison",
+    "chat_template": "name of the chat template, if the model has several",
+    "dequantize": "convert quantised weights to dense ones at load",
+    "dtype": "data type of the computation: float32, float16 or bfloat16",
+    "length_step": "pad rows of classify and score to a multiple of this many tokens",
+    "prefill_chunk": "prompt tokens processed between two decode steps",
+    "prefix_cache": "bytes for cached prefixes of recent prompts; 0 disables the cache",
+    "token_budget": "tokens per forward pass of classify, score and prefill",
+    "without": "fast paths to disable, for comparison",
 }
 
 
 class MlxBackend(ABC):
-    """The part that the three backends share. See `core.Backend`."""
+    """The common base of the three backends. See `core.Backend`."""
 
     name: str
     protocol = PROTOCOL_VERSION
@@ -51,25 +51,25 @@ class MlxBackend(ABC):
         return BACKEND_CAPABILITIES
 
     def available(self) -> bool:
-        """True if MLX can compute on this backend's device here."""
+        """Return True if MLX can compute on this backend's device here."""
         return self.unavailable_reason() is None
 
     @abstractmethod
     def unavailable_reason(self) -> str | None:
-        """The reason why MLX cannot compute here, and what to do; None when it can."""
+        """Return the reason why MLX cannot run here, and the remedy; None if it can."""
 
     @abstractmethod
     def _device(self) -> Device:
-        """The device that models run on. Call this only where the backend is available."""
+        """Return the device that models run on. Call this only if the backend is available."""
 
     def devices(self) -> Sequence[Device]:
-        """The one device that models run on; empty when there is none."""
+        """Return the one device that models run on; empty if the backend is unavailable."""
         return (self._device(),) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """The reason why this plugin cannot load a model; else None.
+        """Return the reason why this plugin cannot load a model; None if it can.
 
-        It looks at config.json, and whether there are weights and a tokenizer.json.
+        Checks config.json, and that weights and tokenizer.json exist.
         """
         from core_mlx_native.checkpoint.config import load_config
         from core_mlx_native.checkpoint.own_files import without_weights
@@ -85,7 +85,7 @@ class MlxBackend(ABC):
         return missing_tokenizer(directory)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:
-        """Load a directory of safetensors. Raises as `core.Backend.load_model` says."""
+        """Load a safetensors directory. Raises like `core.Backend.load_model`."""
         reason = self.unavailable_reason()
         if reason is not None:
             raise BackendUnavailableError(self.name, reason)
@@ -96,11 +96,11 @@ class MlxBackend(ABC):
         blas = ensure_blas()  # before anything imports mlx.core
         from core_mlx_native.opening import open_model
 
-        # The choices that are made here; the load adds its own.
+        # The settings chosen here; the load adds more.
         where = self._device()
         chosen = [
             chosen_backend(self.name, config),
-            Choice("device", where.name, "what this backend computes on"),
+            Choice("device", where.name, "the device of this backend"),
         ]
         if not self.on_gpu:
             chosen.append(Choice("blas", blas.name, blas.reason))
@@ -112,13 +112,13 @@ class MlxBackend(ABC):
             raise UnsupportedOptionError(
                 "gpu_layers",
                 self.name,
-                "MLX keeps all layers on one device: leave it at -1"
-                + (", or compute on the CPU with backend 'mlx_cpu'." if self.on_gpu else " or 0."),
+                "MLX keeps all layers on one device: leave gpu_layers at -1"
+                + (", or use backend 'mlx_cpu' to run on the CPU." if self.on_gpu else " or 0."),
             )
 
 
 def _directory(path: str | os.PathLike[str]) -> Path:
-    """Return the model's directory. Raises `ModelError` for what is not a model at all."""
+    """Return the model's directory. Raises `ModelError` if the path is not a model."""
     model_formats(path)
     return Path(resolve_path(path))
 
@@ -129,7 +129,7 @@ class Metal(MlxBackend):
     name = "metal"
 
     def unavailable_reason(self) -> str | None:
-        """The reason why Metal cannot be used; None on an Apple-silicon Mac with MLX."""
+        """Return the reason why Metal cannot be used; None on an Apple silicon Mac with MLX."""
         return availability.metal_reason(availability.gather_facts())
 
     def _device(self) -> Device:
@@ -142,7 +142,7 @@ class Cuda(MlxBackend):
     name = "mlx_cuda"
 
     def unavailable_reason(self) -> str | None:
-        """The reason why CUDA cannot be used; None with MLX's CUDA build and a device."""
+        """Return the reason why CUDA cannot be used; None with MLX's CUDA build and a device."""
         return availability.cuda_reason(availability.gather_facts())
 
     def _device(self) -> Device:
@@ -150,13 +150,13 @@ class Cuda(MlxBackend):
 
 
 class Cpu(MlxBackend):
-    """MLX on the CPU, with a real BLAS put in front of it on Linux."""
+    """MLX on the CPU, with a fast BLAS on Linux."""
 
     name = "mlx_cpu"
     on_gpu = False
 
     def unavailable_reason(self) -> str | None:
-        """The reason why MLX cannot run on this CPU; None where a build of it is installed."""
+        """Return the reason why MLX cannot run on this CPU; None if a build of it is installed."""
         return availability.cpu_reason(availability.gather_facts())
 
     def _device(self) -> Device:

@@ -1,6 +1,6 @@
-"""The choices made for the user at load, with their reasons; an option of the same name wins.
+"""Settings chosen automatically at load, with reasons; an option of the same name overrides.
 
-As many tokens of prompts run together as keep the device busy, if the memory holds them.
+A pass runs as many prompt tokens as keep the device busy, if they fit in memory.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ import mlx.core as mx
 
 from core import validate
 from core.errors import InvalidOptionError
+from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
-from core.support import ASKED, Chosen, asked_integer
 from core.types import Choice
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_runtime.choices import parallel_slots, prefix_cache
@@ -28,29 +28,29 @@ _FEWEST_TOKENS = 64
 _READ_WEIGHTS = 32  # tokens
 _ROUND_TOKENS = 256  # on a CPU: half or twice as many take 4 to 15 % longer
 _START_KERNELS = 4096 * 27_000_000  # tokens, each times the weights of a layer
-_HIDDEN = 4  # of a micro-batch that is queued behind another, a quarter of the start is waited for
+_HIDDEN = 4  # of a queued micro-batch, a quarter of the start is waited for
 _LAYERS_IN_FLIGHT = 17  # on CUDA: ten graphs of 100 operations, at some 60 operations a layer
-CUDNN_HEAD = 128  # cuDNN attends with heads of this size at most
-_SHARE = 4  # a pass may take one part in four of the memory that is free
-_LOGIT_COPIES = 3  # of a row: raw, penalised, and what is drawn from
+CUDNN_HEAD = 128  # largest head size that cuDNN attends with
+_SHARE = 4  # a pass may use a quarter of the free memory
+_LOGIT_COPIES = 3  # per row: raw, penalised, and the distribution to draw from
 _EMULATES_BFLOAT16 = re.compile(r"Apple M[12]\b")  # from M3 on the GPU has instructions for it
 DTYPES = {"float32": mx.float32, "float16": mx.float16, "bfloat16": mx.bfloat16}
 
 
 @dataclass(frozen=True, slots=True)
 class FastPaths:
-    """The ways to be faster than the plain masked forward pass, with the same results.
+    """The optimisations over the plain masked forward pass, with the same results.
 
-    ``equal_rows``: equal prompts of a call are computed once. ``prefix``: tokens that prompts begin
-    with alike are computed once. ``sorted``: prompts of similar length run together.
-    ``last_layer``: the last layer runs at the positions that are read alone. ``label_rows``: with
-    ``labels_only``, the head runs for the labels' tokens alone, and ``label_search``: of labels of
-    several tokens, those that can still win are read alone. ``host_math``: on a CPU, numpy
-    computes activations and softmax. ``few_tokens``: on a CPU, steps of decoding and short passes
-    run in numpy. ``lanes``: on a CPU, each core runs a part of a micro-batch of its own.
-    ``overlap``: on a GPU, a micro-batch is queued while the one before runs. ``cuts``: on a GPU,
-    micro-batches are cut where they cost least, and have few shapes where the device plans each.
-    ``prefix_cache``: what prompts of earlier calls began with is not computed again.
+    ``equal_rows``: duplicate prompts of a call are computed once. ``prefix``: prefixes shared by
+    prompts are computed once. ``sorted``: prompts of similar length run together. ``last_layer``:
+    the last layer runs only at the positions that are read. ``label_rows``: with ``labels_only``,
+    the LM head runs only for the labels' tokens. ``label_search``: of labels with several tokens,
+    only those that can still win are read. ``host_math``: on a CPU, numpy computes activations and
+    softmax. ``few_tokens``: on a CPU, decoding steps and short passes run in numpy. ``lanes``: on a
+    CPU, each core runs a separate part of a micro-batch. ``overlap``: on a GPU, a micro-batch is
+    queued while the previous one runs. ``cuts``: on a GPU, micro-batches are cut where they cost
+    least, and have few shapes if the device plans each. ``prefix_cache``: prefixes of earlier
+    calls' prompts are cached.
     """
 
     equal_rows: bool = True
@@ -68,9 +68,9 @@ class FastPaths:
 
     @classmethod
     def of(cls, config: LoadConfig) -> Self:
-        """Take every fast path but those that the option ``without`` names."""
-        asked = config.options.get("without", ())
-        without = validate.texts("without", (asked,) if isinstance(asked, str) else asked)
+        """Enable every fast path except those in the option ``without``."""
+        names = config.options.get("without", ())
+        without = validate.texts("without", (names,) if isinstance(names, str) else names)
         known = tuple(field.name for field in fields(cls))
         for name in without:
             if name not in known:
@@ -80,9 +80,9 @@ class FastPaths:
 
 @dataclass(frozen=True, slots=True)
 class Footprint:
-    """The bytes that a pass holds: for each token, and for each row's logits in float32.
+    """The memory of a pass in bytes: per token, and per row for its logits in float32.
 
-    ``layers`` are those whose hidden states it holds at the same time.
+    ``layers``: layers whose hidden states are in memory at the same time.
     """
 
     token: int
@@ -103,10 +103,10 @@ class Footprint:
 
 
 def layers_in_flight(config: ModelConfig, on_gpu: bool) -> int:
-    """The layers whose hidden states a device holds at once.
+    """Return the number of layers whose hidden states are in device memory at once.
 
-    MLX's CUDA backend keeps what a graph of kernels reads until that graph is done, and queues up
-    to ten of them (``MAX_ACTIVE_TASKS``; by its limits for an H100, the largest). By reckoning, not
+    MLX's CUDA backend keeps the inputs of a kernel graph until that graph is done, and queues up to
+    ten graphs (``MAX_ACTIVE_TASKS``; with its limits for an H100, the largest). Estimated, not
     measured. On Metal a large pass fills a command buffer with an operation or two.
     """
     if not on_gpu or platform.system() == "Darwin":
@@ -115,23 +115,23 @@ def layers_in_flight(config: ModelConfig, on_gpu: bool) -> int:
 
 
 def pass_tokens(config: ModelConfig, on_gpu: bool) -> int:
-    """The tokens that take as long as an almost empty pass: so many a prefix has to save.
+    """Return the tokens that take as long as an almost empty pass; a prefix must save as many.
 
-    A CPU reads the weights meanwhile, and a CUDA GPU starts kernels, which takes the same time for
-    every layer. By estimate, not measured: that of 4,096 tokens in a layer of Gemma-3-1B.
+    In that time a CPU reads the weights, and a CUDA GPU starts kernels, which takes the same time
+    for every layer: estimated, not measured, as that of 4,096 tokens in a layer of Gemma-3-1B.
     """
     if not on_gpu or platform.system() == "Darwin":
         return _READ_WEIGHTS
 
     heads = 2 * (config.num_heads + config.num_kv_heads) * config.head_dim
-    weights = config.hidden_size * (heads + 3 * config.intermediate_size)  # of a layer
+    weights = config.hidden_size * (heads + 3 * config.intermediate_size)  # of one layer
     return max(_READ_WEIGHTS, _START_KERNELS // weights)
 
 
 def cuts(config: ModelConfig, on_gpu: bool, fast: FastPaths) -> Cuts | None:
-    """How micro-batches are cut; None where each is filled up, as suits a CPU's small ones.
+    """Return the costs for cutting micro-batches; None to fill each one, as on a CPU.
 
-    Where the device plans each shape, a pass costs all of `pass_tokens`: a plan takes longer.
+    If the device plans each shape, a pass costs all of `pass_tokens`, because a plan takes longer.
     """
     if not (on_gpu and fast.sorted and fast.cuts):
         return None
@@ -140,23 +140,23 @@ def cuts(config: ModelConfig, on_gpu: bool, fast: FastPaths) -> Cuts | None:
 
 
 def _plans_shapes(config: ModelConfig) -> bool:
-    """True if a GPU keeps a plan for each shape: CUDA, and heads that cuDNN attends with."""
+    """Return True if a GPU caches a plan per shape: CUDA, with head sizes that cuDNN supports."""
     return platform.system() != "Darwin" and config.head_dim <= CUDNN_HEAD
 
 
 def token_budget(
     options: LoadConfig, footprint: Footprint, on_gpu: bool, free: int | None, lanes: int = 1
 ) -> Chosen[int]:
-    """Choose how many tokens of prompts one pass takes at most.
+    """Choose the maximum number of prompt tokens per pass.
 
-    ``free`` is the device's free memory in bytes, None where nobody knows. On a CPU, ``lanes``
-    share the tokens.
+    ``free`` is the device's free memory in bytes, None if unknown. On a CPU, ``lanes`` share the
+    tokens.
 
     Raises `InvalidOptionError` for an option's wrong value.
     """
-    asked = asked_integer(options, "token_budget", 1)
-    if asked is not None:
-        return asked
+    requested = asked_integer(options, "token_budget", 1)
+    if requested is not None:
+        return requested
 
     wanted = _GPU_TOKENS if on_gpu else max(_CPU_TOKENS, _LANE_TOKENS * lanes)
     if free is not None:
@@ -164,27 +164,27 @@ def token_budget(
         if fits < wanted:
             reason = f"a quarter of the {free / 1e9:.1f} GB free"
             if footprint.layers > 1:
-                share = f"{footprint.token / 1e6:.2f} MB a token"
-                reason += f", by a reckoned {share} with {footprint.layers} layers in flight"
+                share = f"{footprint.token / 1e6:.2f} MB per token"
+                reason += f", at an estimated {share} with {footprint.layers} layers in flight"
             return Chosen("token_budget", fits, reason)
 
     if on_gpu:
-        return Chosen("token_budget", wanted, "enough tokens a pass to keep a GPU busy")
-    return Chosen("token_budget", wanted, "more tokens a pass do not run faster on a CPU")
+        return Chosen("token_budget", wanted, "enough tokens per pass to keep a GPU busy")
+    return Chosen("token_budget", wanted, "larger passes are not faster on a CPU")
 
 
 def round_tokens(budget: int, on_gpu: bool) -> int:
-    """Return how many label tokens a round of a search runs.
+    """Return the number of label tokens that a search runs per round.
 
-    The more, the fewer rounds, and the more nodes that were not needed. A GPU waits for its host
-    between two rounds, so that there it is all that a pass takes: by estimate, not measured.
+    More tokens mean fewer rounds but more unnecessary nodes. A GPU waits for its host between
+    rounds, so there it is the complete budget of a pass: estimated, not measured.
     """
     return budget if on_gpu else min(budget, _ROUND_TOKENS)
 
 
 @dataclass(frozen=True, slots=True)
 class Choices:
-    """The choices of one load; ``dtype`` is a key of `DTYPES`."""
+    """The settings chosen at one load; ``dtype`` is a key of `DTYPES`."""
 
     dtype: Chosen[str]
     dequantize: Chosen[bool]
@@ -209,7 +209,10 @@ class Choices:
     def shown(
         self, budget: Chosen[int], prefixes: Chosen[int], quantised: bool
     ) -> Sequence[Choice]:
-        """The choices to show; ``budget`` and ``prefixes`` were made with the model in memory."""
+        """Return the choices to display.
+
+        ``budget`` and ``prefixes`` were chosen with the model in memory.
+        """
         shown: list[Chosen[object]] = [self.dtype]
         if quantised:
             shown.append(self.dequantize)
@@ -218,61 +221,61 @@ class Choices:
 
 
 def kept_prefixes(config: LoadConfig, fast: FastPaths, free: int | None) -> Chosen[int]:
-    """Choose how many bytes of recent prompts' keys and values are kept.
+    """Choose the size of the prefix cache in bytes.
 
-    ``free`` is the device's free memory in bytes, None where nobody knows. Raises
-    `InvalidOptionError` for an option's wrong value.
+    ``free`` is the device's free memory in bytes, None if unknown. Raises `InvalidOptionError` for
+    an option's wrong value.
     """
     chosen = prefix_cache(config, free)
-    return chosen if fast.prefix_cache else Chosen(chosen.name, 0, "switched off by 'without'")
+    return chosen if fast.prefix_cache else Chosen(chosen.name, 0, "disabled by 'without'")
 
 
 def template_name(config: LoadConfig) -> str | None:
-    """Return the name of the chat template that is asked for, None where none is.
+    """Return the requested chat template's name; None without one.
 
     Raises `InvalidOptionError` for an option's wrong type.
     """
-    asked = config.options.get("chat_template")
-    return None if asked is None else validate.text("chat_template", asked)
+    requested = config.options.get("chat_template")
+    return None if requested is None else validate.text("chat_template", requested)
 
 
 def _dtype(config: LoadConfig, on_gpu: bool, model: ModelConfig, chip: str) -> Chosen[str]:
-    asked = config.options.get("dtype")
-    if asked is not None:
-        return Chosen("dtype", validate.one_of("dtype", asked, tuple(DTYPES)), ASKED)
+    requested = config.options.get("dtype")
+    if requested is not None:
+        return Chosen("dtype", validate.one_of("dtype", requested, tuple(DTYPES)), ASKED)
     if on_gpu and _EMULATES_BFLOAT16.match(chip):
         if model.family.runs_float16:
             return Chosen("dtype", "float16", f"{chip} computes bfloat16 in software")
-        reason = f"{model.model_type} passes what float16 holds, which {chip} would be faster with"
+        reason = f"{model.model_type} overflows float16, although {chip} would be faster with it"
         return Chosen("dtype", "bfloat16", reason)
     if on_gpu:
-        return Chosen("dtype", "bfloat16", "half the memory of float32, with its range")
+        return Chosen("dtype", "bfloat16", "half the memory of float32, same range")
     return Chosen("dtype", "float32", "MLX's low-precision products on CPU are far slower")
 
 
 def _dequantize(config: LoadConfig, on_gpu: bool) -> Chosen[bool]:
-    asked = config.options.get("dequantize")
-    if asked is not None:
-        return Chosen("dequantize", validate.flag("dequantize", asked), ASKED)
+    requested = config.options.get("dequantize")
+    if requested is not None:
+        return Chosen("dequantize", validate.flag("dequantize", requested), ASKED)
     if on_gpu:
         return Chosen("dequantize", False, "packed weights take less memory and bandwidth")
     return Chosen("dequantize", True, "MLX's products of packed weights are slow on a CPU")
 
 
 def _prefill_chunk(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
-    asked = asked_integer(config, "prefill_chunk", 1)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "prefill_chunk", 1)
+    if requested is not None:
+        return requested
     chunk = 1024 if on_gpu else 256
-    return Chosen("prefill_chunk", chunk, "a long prompt does not hold up the rows that decode")
+    return Chosen("prefill_chunk", chunk, "a long prompt does not delay the rows that decode")
 
 
 def _length_step(config: LoadConfig, on_gpu: bool, model: ModelConfig) -> Chosen[int]:
-    asked = asked_integer(config, "length_step", 1)
-    if asked is not None:
-        return asked
-    if on_gpu and _plans_shapes(model):  # a plan takes about 20 ms, and MLX keeps few of them
-        return Chosen("length_step", 16, f"cuDNN plans each shape for heads of {model.head_dim}")
+    requested = asked_integer(config, "length_step", 1)
+    if requested is not None:
+        return requested
+    if on_gpu and _plans_shapes(model):  # a plan takes about 20 ms, and MLX caches few of them
+        return Chosen("length_step", 16, f"cuDNN plans each shape (head size {model.head_dim})")
     if on_gpu:
-        return Chosen("length_step", 4, "no plan is kept for a shape, and padding costs time")
-    return Chosen("length_step", 1, "a CPU keeps nothing for a shape, and padding costs time")
+        return Chosen("length_step", 4, "shapes are not planned, and padding costs time")
+    return Chosen("length_step", 1, "a CPU caches nothing per shape, and padding costs time")

@@ -1,8 +1,8 @@
-"""The errors of the device, for one prompt or a whole load, in words.
+"""Readable errors for device failures during a load or a prompt.
 
-Seen in MLX 0.32: its GPU backends raise RuntimeError when an allocation fails. Its CPU backend
-does not look, and the process dies of a segmentation fault, or is killed where memory is
-overcommitted; ``set_memory_limit`` bounds nothing there.
+Seen in MLX 0.32: its GPU backends raise RuntimeError when an allocation fails. Its CPU backend does
+not check: the process dies of a segmentation fault, or is killed if memory is overcommitted;
+``set_memory_limit`` has no effect there.
 """
 
 from __future__ import annotations
@@ -23,31 +23,30 @@ _NO_THREAD = ("can't start new thread", "Resource temporarily unavailable")  # P
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True if this is MLX's way of saying that an allocation failed."""
+    """Return True if this error of MLX means that an allocation failed."""
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
     return _OUT_OF_MEMORY.search(str(error).lower()) is not None
 
 
 def scarce(error: BaseException, directory: Path) -> OutOfMemoryError | None:
-    """The error of a load for want of memory or of threads; None for any other error."""
+    """Return the error of a load that ran out of memory or threads; None for other errors."""
     if isinstance(error, RuntimeError) and any(words in str(error) for words in _NO_THREAD):
         return OutOfMemoryError(
-            f"{directory} cannot be loaded: the system gives this process no further thread "
-            f"({error}). It has {threading.active_count()} of Python's; end some, close other "
-            "models, or raise the limit (`ulimit -u`, or that of the container)."
+            f"Cannot load {directory}: the process cannot start another thread ({error}); "
+            f"{threading.active_count()} Python threads are running. Close other models, end some "
+            "threads, or raise the limit (`ulimit -u`, or the container's)."
         )
 
     if not is_out_of_memory(error):
         return None
 
-    # Where the process itself is limited, the limit is named, not the device.
+    # If the process itself is limited, name the limit, not the device.
     limit = _address_limit()
     if limit is not None:
         return OutOfMemoryError(
-            f"{directory} cannot be loaded: this process may use {limit / 1e9:.1f} GB of "
-            "addresses, of which threads and libraries take gigabytes. Raise the limit "
-            "(`ulimit -v`)."
+            f"Cannot load {directory}: the process is limited to {limit / 1e9:.1f} GB of address "
+            "space, of which threads and libraries take gigabytes. Raise the limit (`ulimit -v`)."
         )
     return OutOfMemoryError(
         f"{directory} does not fit the device's memory. Close other models, or load it "
@@ -65,15 +64,15 @@ def _address_limit() -> int | None:
 
 
 def of_request(error: BaseException, tokens: int) -> Exception:
-    """The error of one request, with a prompt of so many tokens, when a step has failed."""
+    """Return the error of a request, with a prompt of ``tokens`` tokens, after a failed step."""
     return too_large(tokens) if is_out_of_memory(error) else own_error(error)
 
 
 def too_large(tokens: int) -> OutOfMemoryError:
-    """The error of a prompt that does not fit into what memory is left."""
+    """Return the error of a prompt that does not fit into the remaining memory."""
     return OutOfMemoryError(
-        f"The device has no memory left for this prompt of {tokens} tokens. "
-        "Shorten it, close other models, or load the model in a smaller dtype."
+        f"Out of device memory for this prompt of {tokens} tokens. Shorten it, close other "
+        "models, or load the model in a smaller dtype."
     )
 
 

@@ -1,4 +1,4 @@
-"""The hooks of this plugin: they add ``convert`` and ``lora`` to ``infer-cli``."""
+"""Hooks of this plugin, which add ``convert`` and ``lora`` to ``infer-cli``."""
 
 from __future__ import annotations
 
@@ -41,25 +41,29 @@ def core_register_commands(cli: click.Group) -> None:
         *("-m", "--model"),
         envvar="INFER_MODEL",
         metavar="MODEL",
-        help="The GGUF file, its directory, or a name that discover shows; or set INFER_MODEL.",
+        help="GGUF file, its directory, or a name listed by discover. [env: INFER_MODEL]",
     )
     @click.option(
         "--dtype",
         type=click.Choice(["float32", "float16", "bfloat16"]),
         default="float32",
         show_default=True,
-        help="How unquantised weights, and the scales of quantised ones, are stored.",
+        help="Storage type of unquantised weights and of the scales of quantised ones.",
     )
-    @click.option("--bits", type=click.Choice(["4", "8"]), help="Quantise weight matrices.")
+    @click.option(
+        "--bits", type=click.Choice(["4", "8"]), help="Quantise weight matrices to this many bits."
+    )
     @click.option(
         "--group-size",
         type=click.Choice(["32", "64", "128"]),
         default="64",
         show_default=True,
-        help="Weights per scale, with --bits.",
+        help="Number of weights per scale, with --bits.",
     )
-    @click.option("--sha256", metavar="HEX", help="The checksum that MODEL.gguf must have.")
-    @click.option("--overwrite", is_flag=True, help="Replace a model that was converted before.")
+    @click.option("--sha256", metavar="HEX", help="Expected SHA-256 checksum of the GGUF file.")
+    @click.option(
+        "--overwrite", is_flag=True, help="Replace a model in OUT_DIR that convert wrote."
+    )
     def convert(
         words: tuple[str, ...],
         model: str | None,
@@ -69,7 +73,7 @@ def core_register_commands(cli: click.Group) -> None:
         sha256: str | None,
         overwrite: bool,
     ) -> None:
-        """Make a safetensors model directory from a GGUF model (Llama, Gemma 3)."""
+        """Convert a GGUF model (Llama, Gemma 3) to a safetensors model directory."""
         from core_mlx_native.convert import convert, gguf_of
 
         source, out_dir = _source_and_target(words, model)
@@ -91,7 +95,7 @@ def core_register_commands(cli: click.Group) -> None:
 
 
 def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, str]:
-    """The model and the directory to make. Raises `click.UsageError`."""
+    """Return the model and the output directory. Raises `click.UsageError`."""
     import click
     from click.core import ParameterSource
 
@@ -101,6 +105,6 @@ def _source_and_target(words: tuple[str, ...], model: str | None) -> tuple[str, 
     if len(words) == 1 and model is not None:
         return model, words[0]
     raise click.UsageError(
-        "convert takes a model and a directory to make: infer-cli convert MODEL OUT_DIR, or "
-        "infer-cli convert -m MODEL OUT_DIR."
+        "Expected a model and an output directory: infer-cli convert MODEL OUT_DIR, or infer-cli "
+        "convert -m MODEL OUT_DIR."
     )

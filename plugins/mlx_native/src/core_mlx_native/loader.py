@@ -1,4 +1,4 @@
-"""Loading a directory: config, tokenizer and weights become a model in memory."""
+"""Loading a model directory: config, tokenizer and weights become a model in memory."""
 
 from __future__ import annotations
 
@@ -55,16 +55,15 @@ _ADAPTER = "adapter"
 
 @dataclass(frozen=True, slots=True)
 class LoadedModel:
-    """A model in memory: the decoder, its tokenizer, and what was chosen on the way.
+    """A model in memory: the decoder, its tokenizer, and the settings chosen at load.
 
-    ``token_budget``: tokens of one prefill; ``row_tokens``: tokens that a row's logits count for
-    in it; ``pass_tokens``: tokens that a shared prefix has to save; ``slots``: rows that decode
-    together; ``prefill_chunk``: tokens of a prompt between two decode steps; ``length_step``: rows
-    of `classify` and `score` are padded to a multiple of so many tokens; ``cuts``: how rows are cut
-    into micro-batches, None where each is filled up; ``lanes``: so many parts
-    of a micro-batch run side by side; ``overlap``: a step is queued while the one before runs;
-    ``prefixes``: what is kept of the prompts of earlier calls; ``base``: the network without an
-    adapter, which is ``decoder`` itself where there is none.
+    ``token_budget``: tokens of one prefill; ``row_tokens``: its share for a row's logits, in
+    tokens; ``pass_tokens``: tokens that a shared prefix has to save; ``slots``: rows that decode
+    concurrently; ``prefill_chunk``: prompt tokens between two decode steps; ``length_step``: rows
+    of `classify` and `score` are padded to a multiple of it; ``cuts``: costs for cutting rows into
+    micro-batches, None to fill each one; ``lanes``: parts of a micro-batch that run in parallel;
+    ``overlap``: a step is queued while the previous one runs; ``prefixes``: the prefix cache;
+    ``base``: the network without an adapter, ``decoder`` itself without an adapter.
     """
 
     config: ModelConfig
@@ -89,16 +88,16 @@ class LoadedModel:
 
     @property
     def own_context(self) -> int:
-        """The context that the model was made for."""
+        """The model's own context length."""
         return self.config.context_length
 
     @property
     def round_tokens(self) -> int:
-        """The label tokens that run together where only the best label is searched."""
+        """The number of label tokens per round when only the best label is searched."""
         return round_tokens(self.token_budget, self.overlap)
 
     def memory(self) -> Memory:
-        """The memory that MLX holds in this process, for all models together."""
+        """Return the memory used by MLX in this process, for all models together."""
         return Memory(memory.get_peak_memory(), memory.get_active_memory())
 
 
@@ -109,9 +108,9 @@ def load_decoder(
     ops: Ops | None = None,
     config: ModelConfig | None = None,
 ) -> Decoder:
-    """Load the decoder alone; ``dtype`` is a key of `DTYPES`, ``ops`` by default those of a CPU.
+    """Load only the decoder; ``dtype`` is a key of `DTYPES`, ``ops`` defaults to a CPU's.
 
-    ``config`` is what `load_config` has read, for a caller that has read it already.
+    ``config`` is the result of `load_config`, for a caller that already has it.
     """
     config = config or load_config(directory)
     weights = load_weights(directory, config, DTYPES[dtype], dequantize)
@@ -119,11 +118,11 @@ def load_decoder(
 
 
 def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
-    """Load everything, on the thread that will own it.
+    """Load the complete model, on the thread that will own it.
 
-    Raises `ModelError` for what is wrong in the directory, `InvalidOptionError` for options.
+    Raises `ModelError` for a bad directory, `InvalidOptionError` for bad options.
     """
-    # What config.json says, and what is chosen from it and the options.
+    # The config, and the settings chosen from it and the options.
     files = JsonFiles(directory)
     config = load_config(directory, files=files)
     context = _context(config, options.context_len)
@@ -132,7 +131,9 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     dtype, dequantize = chosen.dtype.value, chosen.dequantize.value
     footprint = Footprint.of(config, DTYPES[dtype], layers_in_flight(config, on_gpu))
     lanes = usable_lanes() if fast.lanes and not on_gpu else 1
-    token_budget(options, footprint, on_gpu, free=None)  # a wrong one is refused before the weights
+    token_budget(
+        options, footprint, on_gpu, free=None
+    )  # rejects a wrong value before the weights are read
     kept_prefixes(options, fast, free=None)
     path = options.adapter_path
     stored = None if path is None else read_adapter(path, config)
@@ -144,24 +145,25 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     tokenizer = Tokenizer.from_directory(directory, files, template_name(options))
     if tokenizer.trained_beyond(config.vocab_size):
         raise InvalidModelError(
-            f"{directory}: its tokenizer has {tokenizer.vocab_size} tokens, its embedding only "
-            f"{config.vocab_size} rows: they do not belong together. Fetch the model again."
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
+            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
+            "again."
         )
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
 
-    # The weights; what memory is left behind them bounds a pass.
+    # The weights; the memory left after them limits a pass.
     numpy_fits = dtype == "float32"
     ops = Ops() if on_gpu else CpuOps(fast.host_math and numpy_fits, fast.few_tokens and numpy_fits)
     base = load_decoder(directory, dtype, dequantize, ops, config)
     decoder = base if stored is None else adapted(base, stored)[0]
     free = free_memory(on_gpu)
     budget = token_budget(options, footprint, on_gpu, free, lanes)
-    kept = kept_prefixes(options, fast, free)
+    prefix_bytes = kept_prefixes(options, fast, free)
     suits = () if on_gpu else (SUITS_BULK,)
     if on_gpu:
         memory.wire_large_models()
 
-    # A context that rotates drops its oldest positions: for all layers, it is a window.
+    # A sliding context drops its oldest positions: it is a window for all layers.
     rotates = options.context_overflow == "rotate"
     limit = context if rotates else 0
     windows = [min(filter(None, (kind.window, limit)), default=0) for kind in config.layers]
@@ -182,10 +184,10 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         lanes=lanes,
         rotates=rotates,
         overlap=on_gpu,
-        prefixes=PrefixStore(ops, windows, kept.value, partial(free_memory, on_gpu)),
+        prefixes=PrefixStore(ops, windows, prefix_bytes.value, partial(free_memory, on_gpu)),
         fast=fast,
         choices=[
-            *chosen.shown(budget, kept, config.quantization is not None),
+            *chosen.shown(budget, prefix_bytes, config.quantization is not None),
             *suits,
             *_adapter_choice(stored),
             *unread,
@@ -195,12 +197,14 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
 
 
 def with_adapter(loaded: LoadedModel, path: str | os.PathLike[str] | None) -> LoadedModel:
-    """The same model with another adapter, or with none; nothing that one computes is the other's.
+    """Return the same model with another adapter, or with none.
 
-    Weights are shared. Run this on the owner thread. Raises what `read_adapter` and `adapted` do.
+    The two share no computed state.
+
+    Weights are shared. Run this on the owner thread. Raises like `read_adapter` and `adapted`.
     """
     stored = None if path is None else read_adapter(path, loaded.config)
-    base = twin(loaded.base)  # of its own: a model that is closed empties it
+    base = twin(loaded.base)  # separate: closing a model empties its network
     others = [choice for choice in loaded.choices if choice.name != _ADAPTER]
     return replace(
         loaded,
@@ -213,7 +217,7 @@ def with_adapter(loaded: LoadedModel, path: str | os.PathLike[str] | None) -> Lo
 
 
 def with_own_base(loaded: LoadedModel) -> LoadedModel:
-    """The same model, whose network may be given an adapter while its base stays without one."""
+    """Return the same model with a separate base, which stays without adapters."""
     if loaded.base is not loaded.decoder:
         return loaded
     return replace(loaded, base=twin(loaded.decoder))
@@ -222,7 +226,7 @@ def with_own_base(loaded: LoadedModel) -> LoadedModel:
 def _adapter_choice(stored: StoredAdapter | None) -> list[Choice]:
     if stored is None:
         return []
-    described = f"{stored.described}, in {stored.layout}'s layout"
+    described = f"{stored.described}, {stored.layout} layout"
     return [Choice(_ADAPTER, stored.directory.name, described)]
 
 
@@ -243,6 +247,6 @@ def _info(config: ModelConfig, context: int, dtype: str) -> ModelInfo:
 def _context(config: ModelConfig, asked: int) -> int:
     if asked > config.context_length:
         raise InvalidOptionError(
-            "context_len", asked, f"at most {config.context_length}, what the model was made for"
+            "context_len", asked, f"at most {config.context_length}, the model's context length"
         )
     return asked or config.context_length

@@ -1,11 +1,11 @@
-"""MLX's memory controls, under MLX's own names: all of this process's models together.
+"""MLX's memory controls, under MLX's names, for all models of this process together.
 
-Sizes are in bytes. Importing this module imports no MLX; the first call does, behind the BLAS.
+Sizes are in bytes. Importing this module does not import MLX; the first call does, after the BLAS.
 
-On a CPU, MLX asks the C library for every array and returns it, and glibc hands what is returned at
-the top of its heap, or is large, to the system at once. A pass of ``classify`` then gets the same
-pages again and again, each cleared first: 8 % of its time, and most of the spread between its runs.
-So what arrays leave behind is kept for the next ones.
+On a CPU, MLX allocates and frees every array through the C library, and glibc returns large blocks,
+and those at the top of its heap, to the system at once. A pass of ``classify`` then gets the same
+pages repeatedly, each cleared first: 8% of its time, and most of the variation between runs. So
+freed memory is kept for the next arrays.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ from core import validate
 # <malloc.h> of glibc
 _M_TRIM_THRESHOLD, _M_TOP_PAD, _M_MMAP_THRESHOLD = -1, -2, -3
 _KEPT = {
-    _M_MMAP_THRESHOLD: 32 << 20,  # the most it takes
-    _M_TRIM_THRESHOLD: 256 << 20,  # a few times what a pass works in
+    _M_MMAP_THRESHOLD: 32 << 20,  # the largest allowed value
+    _M_TRIM_THRESHOLD: 256 << 20,  # a few times the working memory of a pass
     _M_TOP_PAD: 64 << 20,
 }
 _OWN_SETTINGS = ("MALLOC_TRIM_THRESHOLD_", "MALLOC_TOP_PAD_", "MALLOC_MMAP_THRESHOLD_")
-_lock = threading.Lock()  # for reading a limit, which MLX only tells when it is set
+_lock = threading.Lock()  # for reading a limit, which MLX reports only when it is set
 _UNLIMITED = 2**62
 
 
@@ -37,7 +37,7 @@ _UNLIMITED = 2**62
 def keep_freed_memory() -> bool:
     """Tell glibc to keep freed memory, once for this process.
 
-    Returns False where that is not possible, or the user has settings of their own.
+    Returns False if that is not possible, or the user has set these parameters.
     """
     set_option = _function("mallopt")
     if set_option is None or _tuned_by_user():
@@ -47,7 +47,7 @@ def keep_freed_memory() -> bool:
 
 
 def give_back() -> None:
-    """Return the memory that glibc keeps to the system."""
+    """Give the memory that glibc keeps back to the system."""
     if trim := _function("malloc_trim"):
         trim(0)
 
@@ -64,39 +64,39 @@ def _function(name: str) -> ctypes._NamedFuncPointer | None:
 
 
 def get_active_memory() -> int:
-    """The bytes that arrays hold now."""
+    """Return the bytes that arrays use now."""
     return int(_mlx().get_active_memory())
 
 
 def get_peak_memory() -> int:
-    """The most bytes that arrays held since the start or the last `reset_peak_memory`."""
-    # MLX's own is 0 behind a reset, whatever is held, until something is allocated.
+    """Return the peak of bytes in arrays since the start or the last `reset_peak_memory`."""
+    # MLX's own peak is 0 after a reset until something is allocated.
     return max(int(_mlx().get_peak_memory()), get_active_memory())
 
 
 def get_cache_memory() -> int:
-    """The unused bytes that MLX keeps for arrays to come."""
+    """Return the unused bytes that MLX keeps for later arrays."""
     return int(_mlx().get_cache_memory())
 
 
 def reset_peak_memory() -> None:
-    """Start to count the peak anew."""
+    """Reset the memory peak."""
     _mlx().reset_peak_memory()
 
 
 def clear_cache() -> None:
-    """Give unused memory of MLX and of glibc back to the system."""
+    """Give unused memory of MLX and glibc back to the system."""
     _mlx().clear_cache()
     give_back()
 
 
 def get_cache_limit() -> int:
-    """The most unused memory that MLX keeps, in bytes."""
+    """Return the limit of unused memory that MLX keeps, in bytes."""
     return _read(_mlx().set_cache_limit)
 
 
 def set_cache_limit(limit: int) -> int:
-    """Change the limit of unused memory, in bytes, and return the one before; 0 keeps nothing.
+    """Set the limit of unused memory in bytes, 0 for none; return the previous limit.
 
     Raises `InvalidOptionError`.
     """
@@ -104,12 +104,12 @@ def set_cache_limit(limit: int) -> int:
 
 
 def get_memory_limit() -> int:
-    """The bytes that arrays may hold before MLX waits for running work to free some."""
+    """Return the bytes that arrays may hold before MLX waits for running work to free some."""
     return _read(_mlx().set_memory_limit)
 
 
 def set_memory_limit(limit: int) -> int:
-    """Change the limit of arrays' memory, in bytes, and return the one before.
+    """Set the limit of arrays' memory in bytes; return the previous limit.
 
     Raises `InvalidOptionError`.
     """
@@ -117,7 +117,7 @@ def set_memory_limit(limit: int) -> int:
 
 
 def get_wired_limit() -> int:
-    """The memory in bytes that MLX keeps from being paged out (macOS 15 and later; else 0)."""
+    """Return the bytes that MLX keeps from being paged out (macOS 15 and later, else 0)."""
     with _lock:
         previous = int(_mlx().set_wired_limit(0))
         _mlx().set_wired_limit(previous)
@@ -125,7 +125,7 @@ def get_wired_limit() -> int:
 
 
 def set_wired_limit(limit: int) -> int:
-    """Change the limit of wired memory, in bytes, and return the one before.
+    """Set the limit of wired memory in bytes; return the previous limit.
 
     It has no effect off Metal. Raises `InvalidOptionError`.
     """
@@ -133,10 +133,10 @@ def set_wired_limit(limit: int) -> int:
 
 
 def wire_large_models() -> None:
-    """Keep arrays from being paged out where they fill much of what Metal recommends to use.
+    """Keep arrays from being paged out if they use much of Metal's recommended memory.
 
-    As mlx-lm does for every model. A limit that is set already is kept, and nothing has to be taken
-    back: it bounds what is held, and holds nothing itself.
+    mlx-lm does so for every model. A limit that is already set is kept. It need not be undone: it
+    is an upper bound and uses no memory itself.
     """
     mx = _mlx()
     if not mx.metal.is_available():
@@ -147,7 +147,7 @@ def wire_large_models() -> None:
 
 
 def device_info() -> dict[str, str | int]:
-    """MLX's description of the device that it computes on by default."""
+    """Return MLX's description of its default device."""
     return dict(_mlx().device_info())
 
 
@@ -162,7 +162,7 @@ def _mlx() -> ModuleType:
 
 
 def _read(setter: Callable[[int], Any]) -> int:
-    with _lock:  # unlimited for a moment, so that nobody who runs now is held up
+    with _lock:  # unlimited for a moment, so that running work is not delayed
         previous = int(setter(_UNLIMITED))
         setter(previous)
     return previous

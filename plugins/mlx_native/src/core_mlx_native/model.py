@@ -1,4 +1,4 @@
-"""The loaded model that users hold: checks and book-keeping around the engine."""
+"""The public model class: checks and bookkeeping around the engine."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from typing import Unpack
 
 import mlx.core as mx
 
-from core.clock import Check, RequestClock, stopping
 from core.errors import ModelClosedError
+from core.kit.clock import Check, RequestClock, stopping
+from core.kit.support import checked_layers, checked_pairs, checked_prompts
 from core.models.fingerprint import known_as, remember_adapter
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
-from core.support import checked_layers, checked_pairs, checked_prompts
 from core.token_ids import TokenIds, token_pairs
 from core.training import (
     Examples,
@@ -52,7 +52,7 @@ from core_runtime.rows import Row, checked_ids
 def _another_at_each(
     steps: Generator[TrainStep, None, None], model: weakref.ref[MlxModel]
 ) -> Iterator[TrainStep]:
-    """Pass the steps of a training on; each makes another model, which no calibration fits yet."""
+    """Yield the steps of a training; each one changes the model, so calibrations no longer fit."""
 
     def note() -> None:
         if (trained := model()) is not None:
@@ -64,14 +64,14 @@ def _another_at_each(
                 note()
                 yield step
         finally:
-            note()  # its end may take an earlier adapter back
+            note()  # its end may restore an earlier adapter
 
 
 def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapshot:
-    """Read the keys of all layers and KV heads, after rope, in the order of positions.
+    """Read the keys of all layers and KV heads, after RoPE, in the order of positions.
 
-    Run this on the owner thread; ``check`` may raise. Sliding layers are whole too: a window hides
-    keys from later tokens, but every token has one.
+    Run this on the owner thread; ``check`` may raise. Sliding layers are complete too: a window
+    hides keys from later tokens, but every token has a key.
     """
     config = model.config
     cache = prefill(model.decoder, [ids], check).cache
@@ -89,14 +89,14 @@ def inspect(model: LoadedModel, ids: list[int], check: Check) -> AttentionSnapsh
 
 
 def _heads(keys: mx.array) -> tuple[array[float], ...]:
-    """Make one flat array per head from [kv heads, T, D]."""
+    """Return one flat array per head from [kv heads, T, D]."""
     heads = [mx.contiguous(head.astype(mx.float32)).reshape(-1) for head in keys]
     mx.eval(heads)
     return tuple(float_array(head) for head in heads)
 
 
 class MlxModel(ClassifyingModel):
-    """A model on one MLX device. See `core.TextModel` for what every method promises."""
+    """A model on one MLX device. `core.TextModel` documents the methods."""
 
     honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
     _engine: Engine
@@ -105,9 +105,9 @@ class MlxModel(ClassifyingModel):
         super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
-        self._trained: TrainConfig | None = None  # what the adapter was trained with
+        self._trained: TrainConfig | None = None  # the configuration that trained the adapter
         self._training: weakref.ref[Training] | None = None  # the last one, if it still runs
-        self._finalizer = weakref.finalize(self, owner.stop)  # when nobody calls close()
+        self._finalizer = weakref.finalize(self, owner.stop)  # without a call of close()
 
     @property
     def model_type(self) -> str:
@@ -129,7 +129,7 @@ class MlxModel(ClassifyingModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """Tell how likely ``continuations[i]`` is after ``prompts[i]``; errors are per row."""
+        """Score ``continuations[i]`` after ``prompts[i]``; errors are per row."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
 
@@ -145,7 +145,7 @@ class MlxModel(ClassifyingModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """`score` of token ids; see `core.TokenPrompts`."""
+        """Score token ids; see `core.TokenPrompts`."""
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
         pairs = token_pairs(prompts, continuations)
         with stopping(RequestClock(request)) as clock:
@@ -163,7 +163,7 @@ class MlxModel(ClassifyingModel):
     ) -> list[HiddenResult]:
         """Read the hidden states at each prompt's last token; errors are per row.
 
-        Layers above the highest one that is asked for are not run.
+        Layers above the highest requested one are not run.
         """
         request = self.checked_request(Capability.HIDDEN_STATES, config, options)
         numbers = checked_layers(layers, self.info.num_layers)
@@ -197,9 +197,9 @@ class MlxModel(ClassifyingModel):
                 raise of_request(error, len(ids)) from error
 
     def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
-        """Train a LoRA adapter in place, as its steps are read; see `core.Trainable`.
+        """Train a LoRA adapter in place while its steps are iterated; see `core.Trainable`.
 
-        Raises at the call what is wrong with options and examples.
+        Raises for wrong options and examples at the call.
         """
         self.check_open()
         options, rows = resolve_train(config), checked_examples(examples)
@@ -211,12 +211,12 @@ class MlxModel(ClassifyingModel):
     def training_rows(
         self, examples: Sequence[TrainingExample], config: TrainConfig
     ) -> list[TokenRow]:
-        """The tokens of examples, and which of them `train` learns. Raises what it does."""
+        """Return the tokens of examples, and which of them `train` learns. Raises like `train`."""
         self.check_open()
         return training_rows(self._loaded, examples, config, "Example")
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
-        """Write the model's adapter as mlx-lm lays it out; see `core.Trainable`."""
+        """Write the model's adapter in mlx-lm's layout; see `core.Trainable`."""
         self.check_open()
         self._owner.run(lambda: save(self._loaded, directory, self._trained))
         remember_adapter(self, self, directory)
@@ -224,8 +224,7 @@ class MlxModel(ClassifyingModel):
     def with_adapter(self, path: str | os.PathLike[str] | None, /) -> MlxModel:
         """Load another adapter, or none, over the same weights; see `core.Adapting`.
 
-        Raises `core.ModelError` for an adapter that cannot be read, or does not belong to the
-        model.
+        Raises `core.ModelError` for an adapter that cannot be read, or does not fit the model.
         """
         self.check_open()
         owner = self._owner.another()
@@ -233,14 +232,14 @@ class MlxModel(ClassifyingModel):
             loaded = self._owner.run(lambda: with_adapter(self._loaded, path))
         except BaseException as error:
             owner.stop()
-            forget_frames(error)  # else whoever keeps the error keeps the weights
+            forget_frames(error)  # else a reference to the error keeps the weights alive
             raise
         model = MlxModel(self._backend, loaded, owner)
         remember_adapter(model, self, path)
         return model
 
     def memory(self) -> MemoryReport:
-        """Report the device memory of this process's MLX, for all models together."""
+        """Return the device memory of MLX in this process, for all models together."""
         self.check_open()
         return self._owner.run(
             lambda: MemoryReport(
@@ -249,21 +248,21 @@ class MlxModel(ClassifyingModel):
         )
 
     def reset_peak_memory(self) -> None:
-        """Start to count the peak memory anew."""
+        """Reset the memory peak."""
         self.check_open()
         self._owner.run(mx.reset_peak_memory)
 
     def release(self) -> None:
-        """Free the weights behind the work that is queued."""
+        """Free the weights after the queued work."""
         self._loaded.tokenizer.close()
         self._owner.close(self._free)
-        self._finalizer.detach()  # behind it: where an interrupt comes before, it is still needed
+        self._finalizer.detach()  # afterwards: if an interrupt comes before, it is still needed
 
     def _free(self) -> None:
         self._engine.shutdown(ModelClosedError())
         self._loaded.prefixes.clear()
         if self._training and (training := self._training()):
             training.forget()
-        self._loaded.decoder.clear()  # whoever still holds the model does not hold its weights
+        self._loaded.decoder.clear()  # references to the model do not keep the weights
         self._loaded.base.clear()
         memory.clear_cache()

@@ -1,9 +1,9 @@
 """Starting a model's owner thread and loading the model on it. Imports MLX.
 
-The streams that owner threads compute on are handed on from one model to the next: MLX gives each
-thread that asks for it a CPU stream of its own, with a worker thread that never ends, not even by
-``mx.clear_streams``, and a process that loads and closes models would run out of threads. (Models
-on a GPU have one as well: files are read on the CPU.)
+Streams of owner threads are reused by later models: MLX gives each requesting thread a separate CPU
+stream, with a worker thread that never ends, not even by ``mx.clear_streams``, so a process that
+loads and closes models would run out of threads. (Models on a GPU have one as well: files are read
+on the CPU.)
 """
 
 from __future__ import annotations
@@ -33,11 +33,10 @@ _first_process = FirstProcess("MLX")
 
 @contextmanager
 def own_stream() -> Iterator[None]:
-    """Compute with a CPU stream that no other thread has, to this thread's end.
+    """Use an exclusive CPU stream until this thread ends.
 
-    Behind it the stream is handed on, once all of its work is done. A fork has none of the
-    workers, and never comes here: `opening` refuses to load there. Which device is computed on,
-    each job says for itself (`turns`).
+    The stream is then reused, once all of its work is done. A fork has none of the workers and
+    never gets here: `opening` refuses to load there. Each job selects its device itself (`turns`).
     """
     try:
         stream = _free.pop()
@@ -48,28 +47,31 @@ def own_stream() -> Iterator[None]:
     mx.set_default_stream(stream)
     yield
 
-    # Behind the thread's work: the stream goes to the next model once it is empty.
+    # After the thread's work: the stream goes to the next model once it is empty.
     try:
         mx.synchronize(stream)
-    except RuntimeError:  # what went wrong in it is not for the next model to hear
+    except RuntimeError:  # its errors do not concern the next model
         return
     _free.append(stream)
 
 
 def _turn(device: mx.Device) -> AbstractContextManager[object]:
-    """A job's hold on its device; where MLX has one device alone, there is nothing to hold."""
+    """Return the context in which a job holds its device.
+
+    It is empty if MLX has only one device.
+    """
     return default_device.at(device) if mx.is_available(mx.gpu) else nullcontext()
 
 
 def _synchronize(device: mx.Device) -> None:
-    """Wait for what this thread has queued on the device, whatever the default device is."""
+    """Wait for this thread's queued work on the device, whatever the default device is."""
     mx.synchronize(mx.default_stream(device))
 
 
 def open_model(
     backend: str, directory: Path, config: LoadConfig, on_gpu: bool, chosen: Sequence[Choice]
 ) -> MlxModel:
-    """Load on a thread of the model's own; when that fails, leave no thread behind."""
+    """Load on a separate thread for the model; if that fails, end the thread."""
     _first_process.check(backend)
     _first_process.mark()
 
@@ -87,12 +89,12 @@ def open_model(
         whole = replace(loaded, choices=(*chosen, *loaded.choices))
         return MlxModel(backend, whole, owner)
     except BaseException as error:
-        forget_frames(error)  # else whoever keeps the error keeps what was loaded so far
+        forget_frames(error)  # else a reference to the error keeps the loaded parts alive
         for owner in owners:
-            with suppress(RuntimeError):  # where MLX gets no thread, it cannot clear anything
+            with suppress(RuntimeError):  # without a thread, MLX cannot clear anything
                 owner.close(memory.clear_cache)
 
-        found = scarce(error, directory)
-        if found is not None:
-            raise found from error
+        shortage = scarce(error, directory)
+        if shortage is not None:
+            raise shortage from error
         raise

@@ -1,4 +1,4 @@
-"""How far a command is, as a bar on a terminal."""
+"""A progress bar for commands on a terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows progress: a bar on stderr if that is a terminal, else nothing."""
+    """Yield a function that shows progress as a bar if stderr is a terminal."""
     import click
 
     if not sys.stderr.isatty():
@@ -20,7 +20,7 @@ def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
         bar: list[Any] = []
 
         def show(done: int, total: int) -> None:
-            # The bar counts from its start, and what goes before the weights is no measure of them.
+            # The bar counts from its start: the work before the weights says nothing about them.
             if not bar:
                 drawn = click.progressbar(length=total, label=label, file=sys.stderr)
                 bar.append(stack.enter_context(drawn))

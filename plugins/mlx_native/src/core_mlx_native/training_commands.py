@@ -1,4 +1,4 @@
-"""The commands ``infer-cli lora train`` and ``lora eval``: their flags, and nothing heavy."""
+"""Flags of the commands ``infer-cli lora train`` and ``lora eval``, without heavy imports."""
 
 from __future__ import annotations
 
@@ -13,33 +13,58 @@ if TYPE_CHECKING:
 # Flags that are fields of `core.TrainConfig`: flag, field, type, help. Those not given arrive as
 # None, so that the library's defaults are the command's.
 _CONFIG: tuple[tuple[str, str, Any, str], ...] = (
-    ("--rank", "rank", int, "Numbers between A and B; default: 8."),
-    ("--scale", "scale", float, "What the adapter adds is multiplied by this; default: 20."),
-    ("--alpha", "alpha", float, "Instead of a scale: alpha / rank, as PEFT has it."),
-    ("--dropout", "dropout", float, "The share of inputs that A does not see; default: 0."),
-    ("--num-layers", "num_layers", int, "In so many of the last layers; default: 16."),
-    ("--adapter-dtype", "adapter_dtype", str, "Of A and B: float32, bfloat16 or float16."),
-    ("--steps", "iterations", int, "Steps, at most; default: 1000."),
-    ("--batch-size", "batch_size", int, "Examples that run together; default: 4."),
-    ("--accumulate", "accumulate", int, "Batches of a step; default: 1."),
-    ("--learning-rate", "learning_rate", float, "AdamW's; default: 1e-5."),
-    ("--schedule", "schedule", str, "constant or cosine; default: constant."),
-    ("--warmup", "warmup", int, "Steps over which the rate rises; default: 0."),
-    ("--final-learning-rate", "final_learning_rate", float, "Where a cosine ends; default: 0."),
-    ("--weight-decay", "weight_decay", float, "Decoupled; default: 0.01."),
-    ("--eps", "eps", float, "AdamW's; default: 1e-8."),
-    ("--clip-norm", "clip_norm", float, "Shorten longer gradients to this; default: leave them."),
-    ("--max-tokens", "max_tokens", int, "A longer example is refused; default: 2048."),
-    ("--validate-every", "validate_every", int, "Steps between two measurements; default: 100."),
-    ("--patience", "patience", int, "Stop after so many without a better one; default: never."),
-    ("--save-every", "save_every", int, "Steps between two checkpoints; default: 100."),
-    ("--seed", "seed", int, "Decides order, dropout and where A begins; default: 0."),
+    ("--rank", "rank", int, "Rank of the adapter matrices. [default: 8]"),
+    ("--scale", "scale", float, "Multiplier of the adapter's output. [default: 20]"),
+    ("--alpha", "alpha", float, "Set the scale as alpha / rank (PEFT convention)."),
+    ("--dropout", "dropout", float, "Dropout rate on the adapter's input. [default: 0]"),
+    ("--num-layers", "num_layers", int, "Train adapters in the last N layers. [default: 16]"),
+    (
+        "--adapter-dtype",
+        "adapter_dtype",
+        str,
+        "Data type of the adapter weights: float32, bfloat16 or float16.",
+    ),
+    ("--steps", "iterations", int, "Maximum number of optimiser steps. [default: 1000]"),
+    ("--batch-size", "batch_size", int, "Examples per batch. [default: 4]"),
+    ("--accumulate", "accumulate", int, "Gradient accumulation: batches per step. [default: 1]"),
+    ("--learning-rate", "learning_rate", float, "AdamW learning rate. [default: 1e-5]"),
+    (
+        "--schedule",
+        "schedule",
+        str,
+        "Learning-rate schedule: constant or cosine. [default: constant]",
+    ),
+    ("--warmup", "warmup", int, "Warm-up steps. [default: 0]"),
+    (
+        "--final-learning-rate",
+        "final_learning_rate",
+        float,
+        "Final learning rate of the cosine schedule. [default: 0]",
+    ),
+    ("--weight-decay", "weight_decay", float, "AdamW weight decay. [default: 0.01]"),
+    ("--eps", "eps", float, "AdamW epsilon. [default: 1e-8]"),
+    ("--clip-norm", "clip_norm", float, "Clip the gradient norm to this. [default: off]"),
+    (
+        "--max-tokens",
+        "max_tokens",
+        int,
+        "Maximum example length in tokens; longer ones are an error. [default: 2048]",
+    ),
+    ("--validate-every", "validate_every", int, "Steps between validations. [default: 100]"),
+    (
+        "--patience",
+        "patience",
+        int,
+        "Stop after N validations without improvement. [default: never]",
+    ),
+    ("--save-every", "save_every", int, "Steps between checkpoints. [default: 100]"),
+    ("--seed", "seed", int, "Random seed (data order, dropout, initialisation). [default: 0]"),
 )
 _SWITCHES: tuple[tuple[str, str, str], ...] = (
-    ("--rslora", "rank_stabilised", "alpha / sqrt(rank) instead of alpha / rank."),
+    ("--rslora", "rank_stabilised", "Use rank-stabilised scaling, alpha / sqrt(rank)."),
     ("--dora", "dora", "Train magnitudes too (DoRA)."),
-    ("--grad-checkpoint", "gradient_checkpointing", "Less memory, more time."),
-    ("--resume", "resume", "Go on from the last checkpoint in OUT_DIR."),
+    ("--grad-checkpoint", "gradient_checkpointing", "Checkpoint activations: less memory, slower."),
+    ("--resume", "resume", "Resume from the last checkpoint in OUT_DIR."),
 )
 
 
@@ -60,34 +85,42 @@ def _train_command() -> click.Command:
         *("-i", "--data"),
         required=True,
         metavar="FILE",
-        help="JSON lines: messages, prompt and completion, text, or text and label. Of a "
-        "directory train.jsonl, valid.jsonl and test.jsonl.",
+        help="JSON Lines file of examples (messages, prompt and completion, text, or text and "
+        "label), or a directory with train.jsonl, valid.jsonl and test.jsonl.",
     )
-    @click.option("--validation", metavar="FILE", help="Measured on the way, and not learned.")
-    @click.option("--test", metavar="FILE", help="With labels: judged before and after.")
+    @click.option(
+        "--validation", metavar="FILE", help="Validation examples, evaluated during training."
+    )
+    @click.option(
+        "--test", metavar="FILE", help="Labelled examples, evaluated before and after training."
+    )
     @click.option(
         "--hold-out",
         type=click.FloatRange(0, 1, min_open=True, max_open=True),
         metavar="SHARE",
-        help="A share of the examples of each label to judge, in place of --test.",
+        help="Fraction of each label's examples to hold out as test set, instead of --test.",
     )
     @_label_flags
-    @click.option("--targets", metavar="A,B", help="q_proj, ..., down_proj; default: all-linear.")
-    @click.option("--betas", metavar="A,B", help="AdamW's; default: 0.9,0.999.")
-    @click.option("--no-mask-prompt", is_flag=True, help="Learn the prompts as well.")
+    @click.option(
+        "--targets",
+        metavar="A,B",
+        help="Projections to adapt, comma-separated: q_proj, ..., down_proj. [default: all-linear]",
+    )
+    @click.option("--betas", metavar="A,B", help="AdamW betas. [default: 0.9,0.999]")
+    @click.option("--no-mask-prompt", is_flag=True, help="Include prompt tokens in the loss.")
     @click.option(
         "--plot",
         metavar="FILE",
         type=output_type(click.Path(dir_okay=False)),
-        help="The losses as SVG in FILE as well as in OUT_DIR/losses.svg.",
+        help="Plot the losses to FILE (SVG), in addition to OUT_DIR/losses.svg.",
     )
     @_config_flags
     def train(out_dir: str, **given: Any) -> None:
-        """Train a LoRA adapter, and write it to OUT_DIR.
+        """Train a LoRA adapter and write it to OUT_DIR.
 
-        With labels, each is learned at the tokens where classify reads it. classify, generate and
-        the others take the adapter with --adapter OUT_DIR. What was learned by a killed run is in
-        OUT_DIR's checkpoints: --resume goes on with the same losses.
+        Labels are trained at the tokens where classify reads them. Use the adapter in classify,
+        generate and others with --adapter OUT_DIR. Checkpoints go to OUT_DIR; --resume continues
+        an interrupted run from the last one, with the same losses.
         """
         from core_mlx_native.lora.command import train
 
@@ -101,16 +134,27 @@ def _eval_command() -> click.Command:
 
     @click.command("eval")
     @_model_flags
-    @click.option("--adapter", "--adapter-path", metavar="DIR", help="What lora train has written.")
-    @click.option("-i", "--data", required=True, metavar="FILE", help="JSON lines, as for train.")
-    @click.option("--validation", metavar="FILE", help="Fit a temperature to these first.")
+    @click.option(
+        "--adapter",
+        "--adapter-path",
+        metavar="DIR",
+        help="Adapter directory written by lora train.",
+    )
+    @click.option(
+        "-i",
+        "--data",
+        required=True,
+        metavar="FILE",
+        help="JSON Lines file of examples, as for lora train.",
+    )
+    @click.option("--validation", metavar="FILE", help="Examples to fit a temperature on.")
     @_label_flags
-    @click.option("--json", "as_json", is_flag=True, help="All figures as one JSON object.")
+    @click.option("--json", "as_json", is_flag=True, help="Print all metrics as JSON.")
     def evaluate(**given: Any) -> None:
-        """Tell what a model makes of examples, with an adapter and without it.
+        """Compare a model with and without an adapter.
 
-        With labels: how many are right, figures of each label, what was taken for what, and how
-        far probabilities hold. Of other examples, the loss of each token that would be learned.
+        With labels: accuracy, per-label metrics, confusion matrix and calibration error. Without:
+        the loss per trained token.
         """
         from core_mlx_native.lora.command import evaluate
 
@@ -128,10 +172,15 @@ def _model_flags(command: Any) -> Any:
             envvar="INFER_MODEL",
             required=True,
             metavar="MODEL",
-            help="A path, or a name that discover shows; or set INFER_MODEL.",
+            help="Model path, or a name listed by discover. [env: INFER_MODEL]",
         ),
-        click.option("-b", "--backend", metavar="NAME", help="Default: the best one that trains."),
-        click.option("--dtype", help="What the model computes in; default: the device's best."),
+        click.option(
+            "-b",
+            "--backend",
+            metavar="NAME",
+            help="Backend to use. [default: best one that can train]",
+        ),
+        click.option("--dtype", help="Compute data type. [default: best for the device]"),
     ]
     return _decorated(command, flags)
 
@@ -140,18 +189,27 @@ def _label_flags(command: Any) -> Any:
     import click
 
     flags = [
-        click.option("--text", metavar="FIELD", default="text", help="The field with the text."),
+        click.option(
+            "--text",
+            metavar="FIELD",
+            default="text",
+            help="Input field with the text. [default: text]",
+        ),
         click.option(
             *("--gold", "--label"),
             metavar="FIELD",
             default="label",
-            help="The field with the label.",
+            help="Input field with the gold label. [default: label]",
         ),
         click.option(
-            "--template", help=r'What a text stands in: "{text}\nTopic:"; default: {text}.'
+            "--template", help=r'Prompt template, such as "{text}\nTopic:". [default: {text}]'
         ),
-        click.option("--labels", metavar="A,B,C", help="The labels; default: those that occur."),
-        click.option("--label-prefix", help="Text before a label. [default: a space, if it fits]"),
+        click.option(
+            "--labels", metavar="A,B,C", help="Comma-separated labels. [default: all in the data]"
+        ),
+        click.option(
+            "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+        ),
     ]
     return _decorated(command, flags)
 
@@ -165,7 +223,7 @@ def _config_flags(command: Any) -> Any:
         click.option(
             "--bias-correction/--no-bias-correction",
             default=True,
-            help="Correct AdamW's moments for their zeros at the start. [default: yes]",
+            help="Apply AdamW bias correction. [default: on]",
         )
     ]
     return _decorated(command, flags)
@@ -178,6 +236,6 @@ def _decorated(command: Any, flags: list[Any]) -> Any:
 
 
 def config_fields() -> tuple[str, ...]:
-    """The fields of `core.TrainConfig` that have a flag of their own."""
+    """Return the fields of `core.TrainConfig` that have a flag of their own."""
     named = (field for _, field, _, _ in _CONFIG)
     return (*named, *(field for _, field, _ in _SWITCHES), "bias_correction")

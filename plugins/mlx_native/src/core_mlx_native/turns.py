@@ -1,9 +1,9 @@
-"""MLX's default device, which is one for the process, held by the jobs of each model in turn.
+"""MLX's process-wide default device, held by the jobs of each model in turn.
 
-MLX computes on the default device, which ``mx.stream`` too sets for all threads
+MLX computes on the default device, which even ``mx.stream`` sets for all threads
 (``mutable_default_device`` in its device.cpp). So a job holds the device of its model: jobs on the
-same one run at the same time, those on another wait until these are done. Between jobs the device
-is what the user's own code has set.
+same device run concurrently, jobs on another one wait until they are done. Between jobs the device
+is the one set by the user's code.
 """
 
 from __future__ import annotations
@@ -21,25 +21,25 @@ D = TypeVar("D")
 
 
 class Gate(Generic[D]):
-    """A setting of the process that jobs hold at one value: ``read`` tells it, ``write`` sets it.
+    """A process-wide setting that jobs hold at one value: ``read`` returns it, ``write`` sets it.
 
-    Whoever waits is served in the order of coming, and nobody passes one who waits. A job among
-    others of the same value takes a microsecond for it.
+    Waiting jobs are served first come, first served. A job among others with the same value takes a
+    microsecond for it.
     """
 
     def __init__(self, read: Callable[[], D], write: Callable[[D], None]) -> None:
         self._read, self._write = read, write
         self._lock = threading.Lock()
         self._inside = 0  # jobs that hold the value now
-        self._held = self._outside = read()  # their value, and the one when nobody holds any
+        self._held = self._outside = read()  # their value, and the one outside of jobs
         self._waiting: deque[tuple[D, threading.Lock]] = deque()
 
     def at(self, value: D) -> Turn[D]:
-        """A context that holds this value, for jobs on any thread; not for one within another."""
+        """Return a context that holds this value, for jobs on any thread; do not nest it."""
         return Turn(self, value)
 
     def enter(self, value: D) -> None:
-        """Hold the value from now on; wait while others hold another one."""
+        """Hold the value from now on; wait while other jobs hold a different one."""
         with self._lock:
             if not self._inside:
                 self._outside = self._held = self._read()
@@ -51,18 +51,18 @@ class Gate(Generic[D]):
             called = threading.Lock()
             called.acquire()
             self._waiting.append((value, called))
-        called.acquire()  # whoever lets this job in has counted it as being inside
+        called.acquire()  # the job that lets this one in has counted it as inside
 
     def leave(self) -> None:
-        """Hold it no longer; the last one lets those in who wait, or sets back what was outside."""
+        """Release the value; the last holder admits waiting jobs, or restores the outside value."""
         with self._lock:
             self._inside -= 1
             if self._inside or (self._held == self._outside and not self._waiting):
                 return
-            if self._read() != self._held:  # the user's own code has set it meanwhile
+            if self._read() != self._held:  # the user's code has set it meanwhile
                 self._outside = self._read()
 
-            # All who want the value of the first, and stand behind one another.
+            # All consecutive waiting jobs with the value of the first.
             self._hold(self._waiting[0][0] if self._waiting else self._outside)
             while self._waiting and self._waiting[0][0] == self._held:
                 self._waiting.popleft()[1].release()

@@ -59,7 +59,7 @@ def test_export_of_a_directory(
     run(cli, "export", form, "-m", path, "--overwrite", adapter, out)
     with pytest.raises(core.ConversionError, match="the adapter itself"):
         run(cli, "export", form, "-m", path, "--overwrite", out, out)
-    with pytest.raises(core.ConversionError, match="is not an adapter that this program wrote"):
+    with pytest.raises(core.ConversionError, match="is not an adapter written by this program"):
         run(cli, "export", form, "-m", path, "--overwrite", adapter, adapter)
 
 

@@ -95,7 +95,7 @@ def test_peft_s_scales_ranks_and_patterns(checkpoint: Checkpoint, peft: Write) -
     pattern = {QUERY.replace(".", "\\."): 1}
     layers = read_adapter(peft(smaller, r=4, lora_alpha=8, rank_pattern=pattern), config).layers
     assert layers[QUERY].scale == 8
-    with pytest.raises(core.UnsupportedModelError, match="Write them out"):
+    with pytest.raises(core.UnsupportedModelError, match="List the layers one by one"):
         read_adapter(peft(tensors, r=4, rank_pattern={"(a+)+$": 2}), config)
 
 
@@ -106,20 +106,23 @@ def changed(key: str, change: Callable[[mx.array], mx.array]) -> Callable[[Tenso
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (lambda t: {}, "holds no tensors"),
+        (lambda t: {}, "the file has no tensors"),
         (changed(f"{QUERY}.lora_a", lambda a: a[:-1]), r"q_proj.lora_a has shape \[31, 2\]"),
         (changed(f"{QUERY}.lora_a", lambda a: a.T), r"not \[32, rank\]"),
-        (changed(f"{QUERY}.lora_b", lambda b: b[:1]), "of another rank than its other half, 2"),
+        (changed(f"{QUERY}.lora_b", lambda b: b[:1]), "its other half has rank 2"),
         (changed(f"{QUERY}.lora_b", lambda b: b.astype(mx.int32)), "dtype I32, not BF16 or F16"),
         (changed(f"{QUERY}.lora_b", lambda b: b.reshape(-1)), r"lora_b has shape \[64\]"),
         (lambda t: {k: v for k, v in t.items() if k != f"{QUERY}.lora_b"}, "q_proj has no B"),
-        (lambda t: {**t, "model.layers.2.self_attn.q_proj.lora_a": mx.zeros((32, 2))}, "0 to 1"),
+        (
+            lambda t: {**t, "model.layers.2.self_attn.q_proj.lora_a": mx.zeros((32, 2))},
+            "layers.0 to model.layers.1",
+        ),
         (
             lambda t: {**t, "model.embed_tokens.lora_a": mx.zeros((32, 2))},
-            "adapters are for q_",
+            "only q_proj, .* can have an adapter",
         ),
-        (lambda t: {**t, "lm_head.weight": mx.zeros((3, 2))}, "it replaces the whole head"),
-        (lambda t: {**t, f"{QUERY}.m": mx.ones(32)}, "is DoRA's"),
+        (lambda t: {**t, "lm_head.weight": mx.zeros((3, 2))}, "it replaces the LM head"),
+        (lambda t: {**t, f"{QUERY}.m": mx.ones(32)}, "belongs to DoRA, which"),
     ],
 )
 def test_what_does_not_belong_to_the_model_is_listed(
@@ -127,7 +130,7 @@ def test_what_does_not_belong_to_the_model_is_listed(
 ) -> None:
     path = checkpoint()
     text = refused(path, lora(change(drawn(path))), core.InvalidModelError, message)
-    assert "does not belong to this model" in text
+    assert "does not fit this model" in text
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
@@ -136,13 +139,13 @@ def test_an_adapter_of_another_model_is_told_by_names_and_shapes(
 ) -> None:
     path, other = checkpoint(), checkpoint("llama", "other", hidden_size=64, num_hidden_layers=3)
     write = lora if layout == "mlx-lm" else peft
-    text = refused(path, write(drawn(other)), core.InvalidModelError, "does not belong")
+    text = refused(path, write(drawn(other)), core.InvalidModelError, "does not fit this model")
     assert "q_proj" in text
     assert (
         "has shape [64, 2], not [32, rank]" in text or "has shape [2, 64], not [rank, 32]" in text
     )
     assert "model.layers.2" in text
-    assert "has no place in it" in text
+    assert "does not belong to the model" in text
 
 
 def test_a_rank_of_nothing_is_refused(checkpoint: Checkpoint, lora: Write) -> None:
@@ -191,7 +194,7 @@ def test_dora_s_lengths_alone_are_a_change(checkpoint: Checkpoint, lora: Write) 
     [
         ({"lora_parameters": None}, core.InvalidModelError, "lora_parameters is missing"),
         ({"lora_parameters": 3}, core.InvalidModelError, "not an object"),
-        ({"lora_parameters": {"rank": 8, "scale": 1}}, core.InvalidModelError, "has rank 2, and"),
+        ({"lora_parameters": {"rank": 8, "scale": 1}}, core.InvalidModelError, "has rank 2, but"),
         ({"lora_parameters": {"rank": 2}}, core.InvalidModelError, "scale is None"),
         ({"lora_parameters": {"rank": 2, "scale": 0}}, core.InvalidModelError, "scale is 0"),
         ({"lora_parameters": {"rank": 2, "scale": 1e400}}, core.InvalidModelError, "inf"),
@@ -215,7 +218,7 @@ def test_wrong_configurations_are_refused(
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"peft_type": "LOHA"}, "only LORA"),
+        ({"peft_type": "LOHA"}, "supported: LORA"),
         ({"bias": "all"}, "bias='all'"),
         ({"modules_to_save": ["lm_head"]}, "modules_to_save"),
         ({"lora_bias": True}, "lora_bias"),
@@ -233,18 +236,23 @@ def test_what_is_no_adapter_is_said_to_be_none(
     checkpoint: Checkpoint, lora: Write, tmp_path: Path
 ) -> None:
     path = checkpoint()
-    refused(path, tmp_path / "nothing", core.ModelNotFoundError, "There is no adapter at")
-    refused(path, path, core.ModelNotFoundError, "no adapter_config.json")
-    refused(path, path / "config.json", core.InvalidModelError, "GGUF adapters are for")
+    refused(path, tmp_path / "nothing", core.ModelNotFoundError, "Adapter not found: ")
+    refused(path, path, core.ModelNotFoundError, "adapter_config.json is missing")
+    refused(
+        path,
+        path / "config.json",
+        core.InvalidModelError,
+        "For a GGUF adapter, use backend llama_cpp",
+    )
 
     pickled = tmp_path / "pickled"
     pickled.mkdir()
     (pickled / "adapter_config.json").write_text('{"peft_type": "LORA", "r": 2}')
     (pickled / "adapter_model.bin").write_bytes(b"\x80\x04.")
-    refused(path, pickled, core.InvalidModelError, "a pickle, which can run code")
+    refused(path, pickled, core.InvalidModelError, "a pickle file, which can run code")
 
     broken = lora({**drawn(path), f"{QUERY}.lora_b": mx.full((2, 32), float("nan"))})
-    refused(path, broken, core.InvalidModelError, "holds NaN or infinity")
+    refused(path, broken, core.InvalidModelError, "contains NaN or infinity")
 
 
 def test_hostile_files_are_refused_before_they_are_read(
@@ -268,7 +276,7 @@ def test_hostile_files_are_refused_before_they_are_read(
 
     for data in cases():
         weights.write_bytes(data)
-        refused(path, adapter, core.InvalidModelError, "not a whole safetensors file")
+        refused(path, adapter, core.InvalidModelError, "not a complete safetensors file")
     weights.write_bytes(whole)
 
     for text in ("", "[]", "{", '{"a":' * 10_000, '{"lora_parameters": {"rank": 1e9, "scale": 1}}'):
@@ -324,7 +332,7 @@ def test_a_full_disk_leaves_the_adapter_that_was_there(
         raise RuntimeError("[write] no space left on device")
 
     monkeypatch.setattr(mx, "save_safetensors", full)
-    with pytest.raises(OSError, match="could not be written"):
+    with pytest.raises(OSError, match="Cannot write"):
         write_adapter(adapter, layers, config)
     assert {file.name: file.read_bytes() for file in adapter.iterdir()} == before
 

@@ -165,10 +165,10 @@ def test_tensors_of_a_layer_that_is_not_a_target_are_refused(
         assert read_adapter(peft(tensors, **changes), config).layers
     fewer: list[dict[str, Any]] = [{"layers_to_transform": [0]}, {"layers_to_transform": 1}]
     for changes in (*fewer, {"exclude_modules": ["down_proj"]}):
-        with pytest.raises(core.InvalidModelError, match="has tensors and is not a target"):
+        with pytest.raises(core.InvalidModelError, match="has tensors but is not a target"):
             read_adapter(peft(tensors, **changes), config)
     for targets in (["q_proj", "v_proj"], ["proj", "q_proj", "v_proj"], [QUERY]):
-        with pytest.raises(core.InvalidModelError, match="down_proj has tensors and is not a"):
+        with pytest.raises(core.InvalidModelError, match="down_proj has tensors but is not a"):
             read_adapter(peft(tensors, target_modules=targets), config)
 
 
@@ -186,13 +186,13 @@ def test_patterns_of_a_multimodal_model_are_read(checkpoint: Checkpoint, peft: W
         ("model.embed_tokens.lora_embedding_A", "adapts an embedding"),
         ("model.layers.0.self_attn.q_proj.lora_B.bias", "lora_bias"),
         ("model.embed_tokens.token_adapter.trainable_tokens_delta", "trainable_token_indices"),
-        ("lm_head.modules_to_save.weight", "replaces a whole module"),
-        ("model.embed_tokens.weight", "the whole embedding"),
-        ("lm_head.weight", "the whole head"),
+        ("lm_head.modules_to_save.weight", "replaces a complete module"),
+        ("model.embed_tokens.weight", "it replaces the embedding"),
+        ("lm_head.weight", "it replaces the LM head"),
         ("score.weight", "a classification head"),
         ("model.layers.0.self_attn.q_proj.bias", "a bias of the model"),
         ("model.layers.0.input_layernorm.weight", "a norm of the model"),
-        ("model.layers.0.self_attn.q_proj.lora_C.weight", "not that of an adapter's tensor"),
+        ("model.layers.0.self_attn.q_proj.lora_C.weight", "not named like an adapter tensor"),
     ],
 )
 def test_other_tensors_are_refused_as_what_they_are(

@@ -59,6 +59,7 @@ def test_the_merged_directory_is_a_model_of_its_own(
     adapter = lora(drawn(path))
     seen: list[tuple[int, int]] = []
     target = merge(path, adapter, tmp_path / "merged", progress=lambda *done: seen.append(done))
+    assert target.stat().st_mode & 0o777 == 0o700  # as private as its adapter
     assert seen[0] == (0, seen[-1][1])
     assert seen[-1][0] == seen[-1][1] == len(seen) - 1
     assert (target / "additional_chat_templates" / "rag.jinja").read_text() == "rag"
@@ -146,7 +147,7 @@ def test_what_cannot_be_merged_leaves_nothing(
     (tmp_path / "full" / "mine.txt").write_text("mine")
     cases: list[tuple[Path, Path, type[core.CoreError], str]] = [
         (nothing, tmp_path / "out", core.InvalidModelError, "changes nothing"),
-        (tmp_path / "none", tmp_path / "out", core.ModelNotFoundError, "no adapter"),
+        (tmp_path / "none", tmp_path / "out", core.ModelNotFoundError, "Adapter not found"),
         (good, tmp_path / "full", core.ConversionError, "not empty"),
         (good, path, core.ConversionError, "not empty"),
     ]
@@ -175,7 +176,7 @@ def test_an_overflow_and_a_full_disk_are_told(
     mx.save_safetensors(str(path / "model.safetensors"), small)
     tensors = drawn(path)
     large = {**tensors, f"{QUERY}.lora_b": 1e6 * tensors[f"{QUERY}.lora_b"]}
-    with pytest.raises(core.ConversionError, match="does not fit float16"):
+    with pytest.raises(core.ConversionError, match="overflows float16"):
         merge(path, lora(large), tmp_path / "out")
     adapter = lora(tensors)
 

@@ -44,10 +44,10 @@ def test_the_untouched_checkpoint_loads(checkpoint: Checkpoint, family: str) -> 
         ({"hidden_size": 30}, "hidden_size|shape|whole number|head"),
         ({"hidden_size": 64}, "shape"),
         ({"intermediate_size": 40}, "mlp.gate_proj.weight has shape"),
-        ({"num_hidden_layers": 9}, "layers.[23].* is missing|does not name each"),
-        ({"num_hidden_layers": 1}, "is not part of this model|does not name each"),
-        ({"num_hidden_layers": 10**9}, "num_hidden_layers|does not name each"),
-        ({"num_attention_heads": 3}, "cannot share"),
+        ({"num_hidden_layers": 9}, "layers.[23].* is missing|is not a list of"),
+        ({"num_hidden_layers": 1}, "is not part of this model|is not a list of"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers|is not a list of"),
+        ({"num_attention_heads": 3}, "does not divide"),
         ({"num_attention_heads": 0}, "num_attention_heads is 0"),
         ({"num_key_value_heads": 4}, "k_proj.weight has shape"),
         ({"vocab_size": 10**12}, "vocab_size is"),
@@ -248,9 +248,9 @@ def test_what_is_not_a_model_at_all_is_told_in_the_words_of_core(tmp_path: Path)
     (tmp_path / "page.gguf").write_text("<html>")
     (tmp_path / "empty").mkdir()
     for name, error, words in (
-        ("notes.txt", core.ModelNotFoundError, "is a file, and not a GGUF file"),
-        ("page.gguf", core.InvalidModelError, "does not begin with 'GGUF'"),
-        ("empty", core.ModelNotFoundError, "There is no model in"),
+        ("notes.txt", core.ModelNotFoundError, "is not a GGUF file"),
+        ("page.gguf", core.InvalidModelError, "does not start with 'GGUF'"),
+        ("empty", core.ModelNotFoundError, "is not a model directory"),
     ):
         with pytest.raises(error, match=words):
             core.load_model(tmp_path / name, backend="mlx_cpu")

@@ -222,13 +222,13 @@ def test_a_rope_that_two_keys_tell_otherwise_is_refused() -> None:
         assert parsed("llama", rope_parameters=modern, rope_scaling=same) == plain
     for other in (LINEAR, {"type": "yarn", "factor": 4}, {"rope_theta": 10_000.0}, {"factor": 2.0}):
         with pytest.raises(
-            core.ModelError, match=r"rope_scaling has .*and rope_parameters has not"
+            core.ModelError, match=r"rope_scaling has .*which rope_parameters lacks"
         ):
             parsed("llama", rope_parameters=modern, rope_scaling=other)
 
     nested = {"full_attention": {**modern, **LINEAR}, "sliding_attention": modern}
     assert parsed("gemma3", rope_parameters=nested, rope_scaling=LINEAR).layers
-    with pytest.raises(core.InvalidModelError, match="rope_parameters has not"):
+    with pytest.raises(core.InvalidModelError, match="which rope_parameters lacks"):
         parsed("gemma3", rope_parameters=nested, rope_scaling={**LINEAR, "factor": 8.0})
 
 

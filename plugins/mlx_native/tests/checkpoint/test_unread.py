@@ -80,8 +80,10 @@ def test_an_adapter_beside_the_model_is_said_not_to_be_applied(
     (path / "adapter_config.json").write_text(json.dumps(said))
     assert logits(path) == plain
     (warning,) = messages(caplog)
-    assert "adapters.safetensors is an adapter beside the model, which is not applied" in warning
-    assert "Give the directory as adapter_path" in warning
+    assert (
+        "adapters.safetensors is an adapter in the model's directory and is not applied" in warning
+    )
+    assert "Pass the directory as adapter_path" in warning
 
     caplog.clear()
     assert logits(path, adapter_path=path) != plain
@@ -99,7 +101,7 @@ def test_an_adapter_beside_the_model_is_said_not_to_be_applied(
         (["consolidated.safetensors"], "only consolidated.safetensors [(]Mistral's own format"),
         (["adapter_model.safetensors"], "only adapter_model.safetensors [(]an adapter in PEFT's"),
         (["mine.safetensors"], "no weights of a model, only mine.safetensors"),
-        (["model-00001-of-00003.safetensors"], "'model-00002-of-00003.safetensors' is not there"),
+        (["model-00001-of-00003.safetensors"], "'model-00002-of-00003.safetensors' is missing"),
         (
             ["model-00001-of-00001.safetensors", "model-00001-of-00002.safetensors"],
             "two sets of weights",

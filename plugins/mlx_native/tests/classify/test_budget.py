@@ -27,7 +27,7 @@ FOOTPRINT = Footprint(token=100_000, row=3_000_000)
 @pytest.mark.parametrize(
     ("on_gpu", "free", "tokens", "why"),
     [
-        (False, 20 * GB, "1024", "do not run faster on a CPU"),
+        (False, 20 * GB, "1024", "not faster on a CPU"),
         (True, 80 * GB, "16384", "keep a GPU busy"),
         (True, 2 * GB, "5000", "a quarter of the 2.0 GB free"),
         (False, GB // 10, "250", "a quarter of the 0.1 GB free"),
@@ -99,7 +99,7 @@ def test_a_cuda_pass_holds_the_layers_in_flight(
 
     small = token_budget(NONE, footprint, True, 10 * GB)
     assert small.value == 10 * GB // 4 // footprint.token < 2500
-    assert "by a reckoned 1.04 MB a token with 17 layers in flight" in small.choice.reason
+    assert "at an estimated 1.04 MB per token with 17 layers in flight" in small.choice.reason
 
 
 def test_other_devices_hold_one_layer(

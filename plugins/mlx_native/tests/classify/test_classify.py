@@ -131,7 +131,7 @@ def test_one_label_alone_and_ten_thousand(model: MlxModel) -> None:
     ("options", "error", "message"),
     [
         ({"labels": ["a", ""]}, core.InvalidOptionError, "labels"),
-        ({"labels": ["a", "b", "a"]}, core.LabelError, "'a' more than once"),
+        ({"labels": ["a", "b", "a"]}, core.LabelError, "Duplicate label 'a'"),
         ({"labels": "a,b"}, core.InvalidOptionError, "labels"),
         ({"temperature": float("nan")}, core.InvalidOptionError, "temperature=nan"),
         ({"temperature": -1}, core.InvalidOptionError, "temperature=-1"),
@@ -154,6 +154,13 @@ def test_labels_with_equal_tokens_are_refused(model: MlxModel) -> None:
     # This tokenizer knows no byte of either label, so both are the space before them.
     with pytest.raises(core.LabelError, match="same tokens"):
         model.classify(["x"], labels=["\u00e9", "\u00e8"])
+
+
+@pytest.mark.parametrize("labels_only", [False, True])
+def test_a_label_of_hundreds_of_tokens_is_refused(model: MlxModel, labels_only: bool) -> None:
+    for long in ("ab" * 300, "ab" * 50_000):
+        with pytest.raises(core.LabelError, match=r"has \d+ tokens, and the limit is 256"):
+            model.classify(["ab"], labels=["a", long], labels_only=labels_only)
 
 
 def test_a_negative_max_tokens_in_a_config_is_refused() -> None:

@@ -30,11 +30,11 @@ TOLERANCE = 1e-4
 @pytest.mark.parametrize(
     ("system", "head_dim", "few", "step", "why"),
     [
-        ("Linux", 256, False, 4, "no plan is kept"),
-        ("Linux", 128, True, 16, "heads of 128"),
-        ("Linux", 64, True, 16, "heads of 64"),
-        ("Darwin", 256, False, 4, "no plan is kept"),
-        ("Darwin", 64, False, 4, "no plan is kept"),
+        ("Linux", 256, False, 4, "shapes are not planned"),
+        ("Linux", 128, True, 16, "head size 128"),
+        ("Linux", 64, True, 16, "head size 64"),
+        ("Darwin", 256, False, 4, "shapes are not planned"),
+        ("Darwin", 64, False, 4, "shapes are not planned"),
     ],
 )
 def test_shapes_are_few_where_a_gpu_plans_each(

@@ -13,10 +13,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import core
-from core.clock import never_stop
-from core.label_search import LabelSearch
-from core.labels import LabelTrie, build_trie
-from core.labels import Path as TokenPath
+from core.kit.clock import never_stop
+from core.kit.labels import LabelTrie, build_trie
+from core.kit.labels import Path as TokenPath
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import search as search_module
 from core_mlx_native.classify.labels import ask_labels
@@ -24,6 +23,7 @@ from core_mlx_native.classify.search import find_labels
 from core_mlx_native.loader import LoadedModel, load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill
+from core_runtime.label_search import LabelSearch
 from core_runtime.text.label_tokens import LabelQuestion
 
 Checkpoint = Callable[..., Path]

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from core.labels import label_paths, label_texts
+from core.kit.labels import label_paths, label_texts
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.text import label_tokens
 from core_runtime.text.label_tokens import LabelTokens

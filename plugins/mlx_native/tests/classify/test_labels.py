@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from core.labels import LabelScores, build_trie, score_labels
-from core.labels import Path as TokenPath
+from core.kit.labels import LabelScores, build_trie, score_labels
+from core.kit.labels import Path as TokenPath
 from core_mlx_native.classify import labels
 from core_mlx_native.classify.labels import DeviceLabels, ask_labels, tree_chunks
 from core_mlx_native.loader import load_decoder

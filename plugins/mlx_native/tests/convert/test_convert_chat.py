@@ -9,8 +9,8 @@ from typing import Any, cast
 import pytest
 
 import core
-from core.chat import FORMATS
 from core.errors import ConversionError
+from core.kit.chat import FORMATS
 from core.registry import REGISTRY
 from core.types import Message
 from core_mlx_native.convert import convert
@@ -119,5 +119,5 @@ def test_templates_with_names(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
 def test_a_template_whose_name_is_no_files(tmp_path: Path, tiny_gguf: MakeGguf, name: str) -> None:
     tiny = tiny_gguf()
     tiny.metadata[f"tokenizer.chat_template.{name}"] = "x"
-    with pytest.raises(ConversionError, match="a name that no file can have"):
+    with pytest.raises(ConversionError, match="cannot be a file name"):
         convert(tiny.write(tmp_path / "m.gguf"), tmp_path / "out")

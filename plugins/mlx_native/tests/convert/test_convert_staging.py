@@ -97,7 +97,7 @@ def test_a_conversion_that_runs_is_left_alone(tmp_path: Path, tiny_gguf: MakeGgu
     (partial / "mine").touch()
     convert(source, target)  # finishes first
     assert (partial / "mine").exists()
-    with pytest.raises(ConversionError, match="could not be written: Directory not empty"):
+    with pytest.raises(ConversionError, match=r"Cannot write .*: Directory not empty"):
         slower.__exit__(None, None, None)
     assert names(tmp_path) == {"m.gguf", "out"}
     assert (target / "config.json").exists()
@@ -167,6 +167,23 @@ def test_overwrite_spares_what_others_put_into_a_model(
     assert mine.read_text() == "mine"
 
 
+@pytest.mark.parametrize(
+    "record", [b"[" * 100_000, b'{"files": {}}', b'{"files": [1, null]}', b"", None]
+)
+def test_a_record_that_is_none_replaces_nothing(
+    tmp_path: Path, tiny_gguf: MakeGguf, record: bytes | None
+) -> None:
+    source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out"
+    target.mkdir()
+    if record is None:
+        os.mkfifo(target / "conversion.json")  # which nobody writes
+    else:
+        (target / "conversion.json").write_bytes(record)
+    with pytest.raises(ConversionError, match="is not overwritten"):
+        convert(source, target, overwrite=True)
+    assert names(target) == {"conversion.json"}
+
+
 def test_overwrite_spares_what_came_meanwhile(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
     source, target = tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "out"
     convert(source, target)
@@ -201,7 +218,7 @@ def test_a_target_without_permission(tiny_gguf: MakeGguf) -> None:
         done = subprocess.run(command, capture_output=True, text=True, check=True)
         directory.chmod(0o755)
         assert names(directory) == {"m.gguf", "allowed"}
-    assert "refused failed" in done.stdout
+    assert "Cannot write the converted model to" in done.stdout
     assert "Permission denied" in done.stdout
 
 

@@ -117,13 +117,15 @@ def test_what_llama_cpp_cannot_run_is_refused(tiny_gguf: MakeGguf, tmp_path: Pat
     model = convert(tiny_gguf().write(tmp_path / "m.gguf"), tmp_path / "model")
     config = load_config(model)
     write_adapter(tmp_path / "dora", drawn(model, 0.2, dora=True), config)
-    with pytest.raises(core.ConversionError, match=r"llama\.cpp has no code for"):
+    with pytest.raises(core.ConversionError, match=r"llama\.cpp does not support"):
         export_gguf(model, tmp_path / "dora", tmp_path / "lora.gguf")
     write_adapter(tmp_path / "adapter", drawn(model, 0.2), config)
     with pytest.raises(core.InvalidOptionError, match="float32"):
         export_gguf(model, tmp_path / "adapter", tmp_path / "lora.gguf", dtype="int8")
     for overwrite in (False, True):
-        with pytest.raises(core.ConversionError, match="is not an adapter in GGUF that this"):
+        with pytest.raises(
+            core.ConversionError, match="is not an adapter in GGUF written by this program"
+        ):
             export_gguf(model, tmp_path / "adapter", tmp_path / "m.gguf", overwrite=overwrite)
     with pytest.raises(core.ConversionError, match="is a folder"):
         export_gguf(model, tmp_path / "adapter", model, overwrite=True)

@@ -98,7 +98,7 @@ def run(*parts: str, **environment: str) -> dict[str, Any]:
 def scipy_openblas() -> str:
     """The library that the extra ``cpu`` installs."""
     found = [each.path for each in blas_libraries.candidates() if each.package]
-    assert found, "install the extra: pip install 'core-mlx-native[cpu]'"
+    assert found, "install the extra: pip install 'infercore-mlx-native[cpu]'"
     return found[0]
 
 
@@ -129,7 +129,7 @@ def test_bundled_leaves_mlx_as_it_is() -> None:
     facts = run(REPORT, PRODUCTS, PRINT, CORE_MLX_BLAS="bundled")
     assert not facts["active"]
     assert facts["owner"] == ""
-    assert facts["reason"] == "CORE_MLX_BLAS=bundled asks for it"
+    assert facts["reason"] == "CORE_MLX_BLAS=bundled selects it"
 
 
 def test_nothing_found_says_how_to_get_one() -> None:
@@ -168,8 +168,8 @@ def test_a_library_of_ones_own() -> None:
 @pytest.mark.parametrize(
     ("setting", "complaint"),
     [
-        ("/nowhere/libopenblas.so", "/nowhere/libopenblas.so is not there"),
-        ("openblas", "'openblas' is not auto, bundled or an absolute path"),
+        ("/nowhere/libopenblas.so", "/nowhere/libopenblas.so does not exist"),
+        ("openblas", "'openblas' is neither auto, bundled nor an absolute path"),
         (str(PACKAGE / "cpu" / "blas.py"), "cannot be used"),
         (str(SHIM / platform.machine() / SHIM_NAME), "undefined symbol"),
     ],
@@ -287,5 +287,5 @@ def test_each_shim_is_for_its_machine(machine: str, code: int) -> None:
 
 def test_no_shim_for_a_machine_is_an_error_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(platform, "machine", lambda: "riscv64")
-    with pytest.raises(OSError, match="no shim for it on riscv64"):
+    with pytest.raises(OSError, match="needs a shim, which was not built for riscv64"):
         blas_libraries.shim_path()

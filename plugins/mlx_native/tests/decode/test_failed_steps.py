@@ -13,7 +13,7 @@ import mlx.core as mx
 import pytest
 
 import core
-from core.text_stream import StreamDetokenizer
+from core.kit.text_stream import StreamDetokenizer
 from core_mlx_native.backend import Cpu
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode import engine

@@ -27,6 +27,8 @@ from core_mlx_native.model import MlxModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 T = TypeVar("T")
 Checkpoint = Callable[..., Path]
 Load = Callable[..., MlxModel]

@@ -24,6 +24,8 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
 from core_runtime.request import End, Item, Request
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Checkpoint = Callable[..., Path]
 Act = Callable[[MlxModel, random.Random], None]
 THREADS = 200

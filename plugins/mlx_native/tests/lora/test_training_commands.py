@@ -61,11 +61,11 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
     assert done.exit_code == 0, done.output
     shown, warned = done.stdout, done.stderr
     assert shown.endswith(f"{out}\n")
-    assert "6 of 6 rows that are judged have texts that are used for validation too" in warned
-    assert "that are learned too" not in warned
+    assert "6 of 6 test rows have texts that are also used for validation" in warned
+    assert "used for training" not in warned
     assert "before: " in shown
-    assert "after: 6 of 6 right, 100.0%" in shown
-    assert "after, with a temperature fitted on validation: " in shown
+    assert "after: 6 of 6 correct, 100.0%" in shown
+    assert "after, temperature fitted on validation: " in shown
     assert "gold" in shown, "the confusion matrix"
     names = {"adapters.safetensors", "adapter_config.json", "losses.svg", "report.json"}
     checkpoints = {"checkpoint-0000008.safetensors", "checkpoint-0000016.safetensors"}
@@ -83,7 +83,7 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
     figures = json.loads(found)
     assert figures["with adapter"]["raw"]["accuracy"] == 1.0
     assert figures["without adapter"]["raw"]["accuracy"] < 1.0
-    assert "with adapter: 24 of 24 right" in run(
+    assert "with adapter: 24 of 24 correct" in run(
         cli, "eval", "-m", model, "-b", "mlx_cpu", "--adapter", out, "-i", data
     )
 
@@ -93,7 +93,7 @@ def test_train_goes_on(checkpoint: Checkpoint, tmp_path: Path, cli: click.Group)
     data = jsonl(tmp_path / "train.jsonl", rows())
     asked = ("-m", model, "-b", "mlx_cpu", "-i", tmp_path, *SHORT, "--save-every", 2, out)
     run(cli, "train", *asked, "--steps", 4)
-    with pytest.raises(core.OutputError, match=r"has adapter_config\.json in it already"):
+    with pytest.raises(core.OutputError, match=r"already contains adapter_config\.json"):
         invoked(cli, "train", *asked)
     run(cli, "train", *asked, "--steps", 6, "--resume")
     assert data.exists()
@@ -139,7 +139,7 @@ def test_what_is_wrong_is_told_before_anything_is_loaded(tmp_path: Path, cli: cl
         (("--rank", 0), "rank=0 is not valid"),
         (("--schedule", "linear"), "schedule='linear' is not valid"),
         (("--betas", "1"), "betas"),
-        (("--resume", "--hold-out", 0.5), "none is left to learn from"),
+        (("--resume", "--hold-out", 0.5), "leaves none to train on"),
         ((), "All examples have the label 'b'"),
     ):
         with pytest.raises(core.CoreError, match=message):

@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 import core
-from core.labels import softmax
+from core.kit.labels import softmax
 from core_mlx_native.backend import Cpu
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.classify import microbatch

@@ -234,7 +234,7 @@ def test_the_context_is_the_limit(model: MlxModel) -> None:
 
 
 def test_text_that_has_no_utf8_form_is_refused(model: MlxModel) -> None:
-    with pytest.raises(core.RequestError, match="lone surrogate stands at character 2"):
+    with pytest.raises(core.RequestError, match="lone surrogate at character 2"):
         model.inspect_attention("ab\ud800")
 
 

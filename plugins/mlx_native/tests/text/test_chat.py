@@ -11,8 +11,8 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models
 
-from core.chat import family_template
 from core.errors import ChatTemplateError
+from core.kit.chat import family_template
 from core.types import Message
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.chat.prompts import compile_template
@@ -219,5 +219,5 @@ def test_a_model_without_a_template_says_so(tmp_path: Path) -> None:
 
 def test_no_messages(tmp_path: Path) -> None:
     directory = directory_with(tmp_path, [], {}, chat_template="x")
-    with pytest.raises(ChatTemplateError, match="no messages"):
+    with pytest.raises(ChatTemplateError, match="conversation is empty"):
         Tokenizer.from_directory(directory).render_chat([])

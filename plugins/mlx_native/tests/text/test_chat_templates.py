@@ -12,8 +12,8 @@ import pytest
 from tokenizers import Tokenizer as Library
 from tokenizers import models
 
-from core.chat import family_template
 from core.errors import ChatTemplateError, InvalidOptionError
+from core.kit.chat import family_template
 from core.options import GenerateConfig
 from core.types import Message
 from core_mlx_native.text.tokenizer import Tokenizer

@@ -90,7 +90,7 @@ def test_templates_that_are_not_used_are_reported(
     Tokenizer.from_directory(put(checkpoint(), **files))
     for name, record in zip(unread, caplog.records, strict=True):
         assert name in record.message
-        assert "chat_template, of which another file has another text" in record.message
+        assert "chat_template, which differs from that in another file" in record.message
 
 
 SEVERAL: list[dict[str, Any]] = [
@@ -129,7 +129,7 @@ def test_one_of_several_is_chosen_by_name(checkpoint: Checkpoint, files: dict[st
 
 def test_a_name_that_is_not_there_is_refused(checkpoint: Checkpoint) -> None:
     directory = put(checkpoint())
-    with pytest.raises(InvalidOptionError, match="the model has no template"):
+    with pytest.raises(InvalidOptionError, match="the model has no templates"):
         core.load_model(directory, backend="mlx_cpu", options={"chat_template": "rag"})
     with pytest.raises(InvalidOptionError, match="chat_template"):
         core.load_model(directory, backend="mlx_cpu", options={"chat_template": 3})

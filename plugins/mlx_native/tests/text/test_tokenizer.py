@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, decoders, models, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from core.chat import RenderedPrompt
 from core.errors import InvalidOptionError, RequestError, TokenizerError
+from core.kit.chat import RenderedPrompt
 from core.types import Message
 from core_mlx_native.text.tokenizer import Tokenizer
 
@@ -285,7 +285,7 @@ def test_lone_surrogates_are_an_error_of_the_prompt(smollm2: Tokenizer) -> None:
 )
 def test_a_broken_tokenizer_json(tmp_path: Path, content: bytes) -> None:
     (tmp_path / "tokenizer.json").write_bytes(content)
-    with pytest.raises(TokenizerError, match=r"tokenizer\.json is broken"):
+    with pytest.raises(TokenizerError, match=r"tokenizer\.json is not a valid tokenizer"):
         Tokenizer.from_directory(tmp_path)
 
 

@@ -123,7 +123,7 @@ CASES: dict[str, Case] = {
         own={**_NAMES, **_decoder(_3=flags("<s>"))}, notes=("the ids of '<s>=3'",), like="bytes"
     ),
     "a new token with another id": Case(
-        own=_decoder(_300=flags("<new>")), refused="'<new>' has the id 300.*its next id is 264"
+        own=_decoder(_300=flags("<new>")), refused="'<new>' has id 300.*whose next id is 264"
     ),
     "a special single word": Case(
         own=_decoder(_261=flags("<s>", single_word=True)), refused="single_word of .* '<s>'"

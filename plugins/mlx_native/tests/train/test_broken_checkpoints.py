@@ -76,7 +76,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "no progress": (fact("progress", [], ""), r"progress is \[\], not a table"),
     "another key": (fact("more", 3), "progress has the unknown key 'more'"),
     "no step": (fact("step", "2"), "progress.step is '2', not a whole number"),
-    "another step": (fact("step", 7), "it is of step 7, and its name is of another"),
+    "another step": (fact("step", 7), "it is from step 7, but its name has another step"),
     "step of a bool": (fact("step", True), "progress.step is True"),
     "a huge step": (fact("step", 10**400), "progress.step is 1000"),
     "no losses": (fact("losses", None), "progress.losses is None, not a list"),
@@ -88,15 +88,18 @@ CHANGES: dict[str, tuple[Change, str]] = {
     "best of NaN": (fact("best", math.nan), "progress.best is nan"),
     "best step": (fact("best_step", -1), "progress.best_step is -1"),
     "waited": (fact("waited", {}), r"progress.waited is \{\}"),
-    "no parameter": (renamed(A, "parameters/x"), "holds other parameters than this training has"),
+    "no parameter": (
+        renamed(A, "parameters/x"),
+        "does not fit this training: its parameters differ",
+    ),
     "no moment": (
         renamed(f"{A}/m".replace("parameters", "optimiser"), "optimiser/x"),
-        "holds other parameters",
+        "does not fit this training",
     ),
     "an unknown kind": (renamed("optimiser/step", "else/step"), "optimiser/step .*uint64"),
     "another shape": (
         lambda header: header[A].update(shape=header[A]["shape"][::-1]),
-        "holds other parameters",
+        "does not fit this training",
     ),
     "another type": (lambda header: header[A].update(dtype="I32"), "int32"),
 }
@@ -121,10 +124,14 @@ def _write(file: Path, name: str, number: bytes) -> None:
 @pytest.mark.parametrize(
     ("name", "number", "reason"),
     [
-        (A, struct.pack("<f", math.nan), f"{A} holds NaN or infinity. Remove it to resume"),
-        (f"optimiser/{A[11:]}/v", struct.pack("<f", math.inf), "/v holds NaN or infinity"),
-        (f"best/{A[11:]}", struct.pack("<f", -math.inf), "best/.* holds NaN or infinity"),
-        ("optimiser/step", struct.pack("<Q", 99), "of step 2, and its optimiser of another"),
+        (A, struct.pack("<f", math.nan), f"{A} contains NaN or infinity. Remove it to resume"),
+        (f"optimiser/{A[11:]}/v", struct.pack("<f", math.inf), "/v contains NaN or infinity"),
+        (f"best/{A[11:]}", struct.pack("<f", -math.inf), "best/.* contains NaN or infinity"),
+        (
+            "optimiser/step",
+            struct.pack("<Q", 99),
+            "from step 2, but its optimiser state is from another",
+        ),
     ],
 )
 def test_odd_numbers_are_refused(

@@ -46,7 +46,7 @@ def test_messages_of_an_example_may_be_dictionaries() -> None:
         (7, "not a int"),
         (["ab"], "Example 1: it is a str"),
         ([*DICTIONARIES, ["ab", "no"]], f"Example {len(DICTIONARIES) + 1}: it is a list"),
-        ([{"text": "ab", "answer": "no"}], "Example 1: it has the key 'answer', and knows prompt"),
+        ([{"text": "ab", "answer": "no"}], "Example 1: unknown key 'answer'; the keys are prompt"),
         ([{"text": 7}], "Example 1: its text is a int, not a string"),
         ([core.TrainingExample(text=None)], "Example 1: its text is a NoneType"),  # type: ignore[arg-type]
         ([{"text": "ab", "label": 1}], "Example 1: its label is a int"),
@@ -93,7 +93,7 @@ def test_a_run_that_is_never_read_says_so(
         model.train(labelled(), config())
         gc.collect()
         assert [record.message[:60] for record in caplog.records] == [
-            "train() was called and none of its steps was read, so nothin"
+            "train() was called but none of its steps was read, so nothin"
         ]
         caplog.clear()
 

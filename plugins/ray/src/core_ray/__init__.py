@@ -1,4 +1,4 @@
-"""Models of `core` over the rows of a Ray Dataset: one model an actor, answers as columns.
+"""Models of `core` over the rows of a Ray Dataset: one model per actor, answers as columns.
 
 ::
 
@@ -19,7 +19,7 @@ _HOMES = {"classify": "datasets", "generate": "datasets"}
 
 
 def __getattr__(name: str) -> object:
-    """Ray is imported with the first use: every start of infer-cli imports the hooks of here."""
+    """Return a public name, imported on first use: every start of infer-cli imports the hooks."""
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module

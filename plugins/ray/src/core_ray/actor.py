@@ -1,8 +1,8 @@
-"""The actor: it loads a model once, and answers batch behind batch.
+"""The actor: it loads a model once, and answers one batch after another.
 
-A batch that a process died of is asked row by row by the next one, so that the row is known and the
-others are not lost. A model that cannot be loaded ends the job with the first batch: of a creation
-that raises, each actor would tell, with all that Ray stands on.
+If a process dies of a batch, the next one runs the batch row by row, so that the row is identified
+and the others are not lost. A model that cannot be loaded ends the job at the first batch: if the
+constructor raised, each actor would report it, with Ray's entire traceback.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 import pyarrow as pa
 
 import core
-from core.support import without_blank
+from core.kit.support import without_blank
 from core_ray.errors import ActorLoadError, PoisonedRowError
 from core_ray.record import Reporter
 from core_ray.work import Work, with_answers
@@ -25,10 +25,10 @@ _LOAD = "load"
 
 
 class Actor:
-    """Adds the answers of a model to batches of rows, whose texts are in the column ``text``.
+    """An actor that adds a model's answers to batches of rows; ``text`` is the column of texts.
 
-    ``tries`` processes, two at least, may die of a row, or of a load. A blank text is its row's
-    error unless ``allow_blank``.
+    ``tries`` processes, at least two, may die of a row, or of a load. A blank text is an error of
+    its row unless ``allow_blank``.
     """
 
     def __init__(
@@ -43,32 +43,34 @@ class Actor:
         self._work, self._text, self._reporter, self._tries = work, text, reporter, tries
         self._failure = ""
         if reporter.begun(_LOAD) > tries:
-            self._failure = f"{tries} processes died of it"
+            self._failure = f"{tries} processes died while loading it"
         else:
             try:
                 ask = work.bound(load())
                 self._ask = ask if allow_blank else without_blank(ask, work.failed)
-            except Exception as error:  # noqa: BLE001 - whatever it is, the job ends with it
+            except Exception as error:  # noqa: BLE001 - any of them ends the job
                 self._failure = f"{type(error).__name__}: {error}"
         reporter.ended(_LOAD)
 
     def __call__(self, rows: pa.Table) -> pa.Table:
-        """The rows of a batch with their answers. Raises `ActorLoadError`, `OptionError`."""
+        """Return the rows of a batch with their answers. Raises `ActorLoadError`, `OptionError`."""
         if self._failure:
             where = socket.gethostname()
-            raise ActorLoadError(f"The model cannot be loaded on {where}: {self._failure}")
+            raise ActorLoadError(f"Cannot load the model on {where}: {self._failure}")
         if self._text not in rows.column_names:
             known = f"a column: {', '.join(rows.column_names)}"
             raise core.InvalidOptionError("text", self._text, known)
         values = rows.column(self._text)
         if not (pa.types.is_string(values.type) or pa.types.is_large_string(values.type)):
-            raise core.InvalidOptionError("text", self._text, f"texts, and not {values.type}")
+            raise core.InvalidOptionError(
+                "text", self._text, f"a column of text, not {values.type}"
+            )
         found = iter(self._watched(values.drop_null().to_pylist()))
         answers = [next(found) if known else None for known in values.is_valid().to_pylist()]
         return with_answers(rows, self._work.columns, answers)
 
     def _watched(self, texts: Sequence[str]) -> Sequence[Any]:
-        """The results of texts, with a record of what is asked meanwhile."""
+        """Return the results of texts, recording meanwhile that they run."""
         key = _key(*texts)
         if self._reporter.begun(key) == 1:
             results = self._ask(texts) if texts else []
@@ -78,7 +80,10 @@ class Actor:
         return results
 
     def _alone(self, text: str) -> Any:
-        """The result of a row of a batch that a process died of: it may be the one that kills."""
+        """Return the result of a row of a batch that a process died of.
+
+        The row may be the cause.
+        """
         key = _key("alone", text)
         # Its own beginnings but for this one died, and the batch did.
         if self._reporter.begun(key) >= self._tries:
@@ -95,10 +100,10 @@ def _key(*texts: str) -> str:
 def load_model(
     model: str, backend: str, options: Mapping[str, Any], threads: int | None
 ) -> core.TextModel:
-    """The model of this path or name on this node, computing with so many threads.
+    """Return the model of this path or name on this node, with ``threads`` threads.
 
-    Ray allows a process as many threads of OpenMP's as its actor has CPUs: without ``threads``
-    that is taken back, and the backend takes the cores that are free.
+    Ray limits a process to as many OpenMP threads as its actor has CPUs: without ``threads`` that
+    limit is removed, and the backend uses the cores that are free.
     """
     from core.choosing import own_options
 

@@ -11,30 +11,31 @@ from typing import Any, TypedDict, Unpack
 import ray.data
 
 import core
+import core_tasks
 from core import validate
 from core.options import resolve_generate
 from core.secret import refuse_secrets
-from core.tasks.deciding import Path, Question, question_of
-from core.tasks.template import check_template
 from core_ray.actor import Actor, load_model
 from core_ray.placement import alive, placed
 from core_ray.record import Reporter
 from core_ray.work import Classifying, Generating, Work
+from core_tasks.deciding import Path, Question, question_of
+from core_tasks.template import check_template
 
 _LOGGER = logging.getLogger("core_ray")
 
 Model = str | os.PathLike[str] | Callable[[], core.TextModel]
-"""A path or a name that every node knows, or a function that loads a model there."""
+"""A path or a name that is valid on every node, or a function that loads a model there."""
 
 
 class Running(TypedDict, total=False):
-    """Keywords of both: how the model is loaded, and how the work is spread.
+    """Keywords of both: the loading of the model, and the distribution of the work.
 
-    ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` actors with ``num_gpus``
-    and ``num_cpus`` each are taken, or as many as suit the cluster; with ``num_cpus``, a model
-    computes with so many threads. ``batch_size`` rows (1024) are asked at once. ``tries`` processes
-    (3, or two at least) may die of a row, and it is left out. A text that is empty or white space
-    is its row's error unless ``allow_blank``.
+    ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` is the number of actors,
+    each with ``num_gpus`` and ``num_cpus``; by default as many as fit the cluster. ``num_cpus``
+    also sets the threads of each model. ``batch_size`` rows (1024) run at once. After ``tries``
+    processes (3; at least two) died of a row, it is skipped. A text that is empty or white space is
+    an error of its row unless ``allow_blank``.
     """
 
     backend: str
@@ -55,18 +56,18 @@ def classify(
     labels: Sequence[str] = (),
     template: str = "{text}",
     label_prefix: str = " ",
-    task: core.Task | Path | None = None,
+    task: core_tasks.Task | Path | None = None,
     head: Question | Path | None = None,
     **running: Unpack[Running],
 ) -> ray.data.Dataset:
-    """The rows with a decision on the text of each: lazy, as all of Ray Data is.
+    """Return the rows with a decision on the text of each: lazy, as all of Ray Data is.
 
-    Asked are ``labels`` behind a ``template``, a ``task``, or a ``head``, these as objects or as
-    files of the driver's. What comes to the rows: ``label``, ``probabilities`` (a struct),
-    ``margin``, ``label_mass``, and ``error``, which is null unless the row failed; ``labels`` where
-    a task finds many, ``value`` of levels, ``accepted`` with a threshold. Where the text is null,
-    so are they. Raises `TaskError` and `OptionError`. What fails while the rows are made is Ray's
-    error, with an `ActorLoadError` in it where a model could not be loaded.
+    The question is ``labels`` after a ``template``, a ``task``, or a ``head``, the latter as
+    objects or as files on the driver. Added columns: ``label``, ``probabilities`` (a struct),
+    ``margin``, ``label_mass``, and ``error``, which is null unless the row failed; ``labels`` for a
+    task with mode "many", ``value`` with ordinal labels, ``accepted`` with a threshold. For a null
+    text they are null. Raises `TaskError` and `OptionError`. Errors while the rows are computed are
+    Ray's, caused by an `ActorLoadError` if a model could not be loaded.
     """
     question = question_of(labels, template, label_prefix, task, head)
     return _mapped(dataset, model, text, Classifying(question), running)
@@ -82,10 +83,13 @@ def generate(
     config: core.GenerateConfig | None = None,
     **running: Unpack[Running],
 ) -> ray.data.Dataset:
-    """The rows with an answer to the text of each: ``answer``, ``finish_reason`` and ``error``.
+    """Return the rows with an answer to the text of each.
 
-    ``config`` has the options of `batch_generate`, ``cancel`` apart: a job ends with its driver.
-    With ``chat`` the model's own template is around the filled one. Raises like `classify`.
+    ``answer``, ``finish_reason`` and ``error``.
+
+    ``config`` has the options of `batch_generate` except ``cancel``: a job ends with its driver.
+    With ``chat``, each filled template is a message in the model's chat template. Raises like
+    `classify`.
     """
     check_template(template, {"text"})
     request = resolve_generate(config, {})
@@ -118,9 +122,9 @@ def _mapped(
 
 
 def _loading(model: Model, running: Running, threads: int | None) -> Callable[[], core.TextModel]:
-    """Return what loads the model in an actor.
+    """Return the function that loads the model in an actor.
 
-    Raises TypeError for one that is loaded already, `InvalidOptionError` for a key in the options.
+    Raises TypeError for a loaded model, `InvalidOptionError` for an API key in the options.
     """
     if isinstance(model, str | os.PathLike):
         options = dict(running.get("options", {}))
@@ -128,7 +132,7 @@ def _loading(model: Model, running: Running, threads: int | None) -> Callable[[]
         return partial(load_model, os.fspath(model), running.get("backend", ""), options, threads)
     if not callable(model):
         raise TypeError(
-            f"A {type(model).__name__} does not travel to other nodes. Give the path or the name "
-            "of the model, or a function that loads it."
+            f"A {type(model).__name__} cannot be sent to other nodes. Pass the path or the name of "
+            "the model, or a function that loads it."
         )
     return model

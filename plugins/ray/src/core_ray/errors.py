@@ -1,4 +1,4 @@
-"""What goes wrong on a cluster, and nowhere else."""
+"""Errors that only occur on a cluster."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import core
 
 
 class ActorLoadError(core.ModelError):
-    """An actor could not load its model: the job ends, and the message has the reason."""
+    """The error of an actor that could not load its model, which ends the job."""
 
 
 class PoisonedRowError(core.RequestError):
-    """A row was left out, of which ``deaths`` processes died."""
+    """The error of a row that was skipped because ``deaths`` processes died of it."""
 
     def __init__(self, deaths: int) -> None:
         self.deaths = deaths
-        super().__init__(f"{deaths} processes died of this row, and it was left out.")
+        super().__init__(f"Row skipped: {deaths} processes died while computing it.")

@@ -1,7 +1,7 @@
-"""The folders of a job, on any file system: what a job wrote there is known, and nothing else goes.
+"""The folders of a job, on any file system; only files that a job wrote are ever removed.
 
 OUT has ``_job.json`` and the files that Ray's ``write_parquet`` names by the job's write and task;
-``OUT.checkpoint`` has a file of ids for each, by the same name.
+``OUT.checkpoint`` has a file of ids for each, with the same name.
 """
 
 from __future__ import annotations
@@ -15,6 +15,8 @@ from typing import Any
 import click
 import pyarrow.fs
 
+from core.system.limited_files import NewerFormat, Refused, check_format, json_value
+
 FORMAT = 1
 NOTE = "_job.json"
 _TASK = r"(?:\w+_)?[0-9a-f]{32}_\d{6}"  # of a data set, a write and a task
@@ -23,38 +25,38 @@ _IDS = re.compile(rf"{_TASK}(?:\.pending)?\.parquet")
 
 
 def check(files: Any, folder: str, *, overwrite: bool) -> Mapping[str, Any] | None:
-    """Return what the job in OUT noted; None where nothing was begun.
+    """Return the note of the job in OUT; None if no job was started there.
 
-    Raises `click.UsageError` for an OUT that is not of a job; with ``overwrite``, for each file in
-    it that no job has written.
+    Raises `click.UsageError` for an OUT that is not a job's; with ``overwrite``, for any file in
+    it that a job did not write.
     """
     places = {folder: _ANSWERS, checkpoint_of(folder): _IDS}
     for place in places:
         if files.get_file_info(place).type == pyarrow.fs.FileType.File:
-            raise click.UsageError(f"{place} is a file. Give another OUT.")
+            raise click.UsageError(f"{place} is a file. Choose another OUT.")
     noted = _note_in(files, folder)
     for place, known in places.items():
         names = _names(files, place)
         if names and noted is None:
-            raise click.UsageError(f"{place} is not the output of a job. Give another OUT.")
+            raise click.UsageError(f"{place} is not the output of a job. Choose another OUT.")
         foreign = [name for name in names if not known.fullmatch(name)]
         if overwrite and foreign:
             raise click.UsageError(
-                f"{place} holds {foreign[0]}, which no job has written. Move it away, or give "
-                "another OUT."
+                f"{place} contains {foreign[0]}, which was not written by a job. Move it away, or "
+                "choose another OUT."
             )
     return noted
 
 
 def listing(source: str) -> list[tuple[str, int, int]]:
-    """Return the name, bytes and time of change (ns) of each file of the input: those tell it.
+    """Return the name, bytes and modification time (ns) of each input file, which identify it.
 
-    Raises `click.UsageError` where nothing is there.
+    Raises `click.UsageError` if the input does not exist.
     """
     files, place = pyarrow.fs.FileSystem.from_uri(source)
     whole = files.get_file_info(place)
     if whole.type == pyarrow.fs.FileType.NotFound:
-        raise click.UsageError(f"{source} does not exist. Give the file or folder of the input.")
+        raise click.UsageError(f"{source} does not exist. Pass the file or folder of the input.")
     inside = whole.type == pyarrow.fs.FileType.Directory
     selector = pyarrow.fs.FileSelector(place, recursive=True)
     found = files.get_file_info(selector) if inside else [whole]
@@ -66,11 +68,16 @@ def listing(source: str) -> list[tuple[str, int, int]]:
 
 
 def refuse_inside(out: str, source: str) -> None:
-    """Raise `click.UsageError` where the input, an address as OUT is, is OUT or lies in it."""
+    """Raise `click.UsageError` if OUT and the input, both addresses, are equal or nested.
+
+    Answers inside the input would change the input, so that no job could be resumed.
+    """
     place, inside = (_resolved(address).rstrip("/") for address in (out, source))
     for each in (place, checkpoint_of(place)):
         if f"{inside}/".startswith(f"{each}/"):
-            raise click.UsageError(f"{out} holds the input, {source}. Give another OUT.")
+            raise click.UsageError(f"{out} contains the input, {source}. Choose another OUT.")
+    if f"{place}/".startswith(f"{inside}/"):
+        raise click.UsageError(f"{out} is inside the input, {source}. Choose another OUT.")
 
 
 def _resolved(address: str) -> str:
@@ -79,12 +86,12 @@ def _resolved(address: str) -> str:
 
 
 def checkpoint_of(folder: str) -> str:
-    """Return the folder in which Ray keeps what is done."""
+    """Return the folder in which Ray records the finished rows."""
     return f"{folder}.checkpoint"
 
 
 def clear(files: Any, folder: str) -> None:
-    """Remove what a job has written into OUT and its checkpoint, and nothing else."""
+    """Remove the files of a job from OUT and its checkpoint, and nothing else."""
     _remove(files, folder, _ANSWERS)
     clear_checkpoint(files, folder)
 
@@ -104,7 +111,7 @@ def clear_checkpoint(files: Any, folder: str) -> None:
 
 
 def note(files: Any, folder: str, job: str, *, finished: bool) -> None:
-    """Write what job OUT is of, in one step."""
+    """Write the note of OUT's job, atomically."""
     for place in (folder, checkpoint_of(folder)):
         _make(files, place)
     with files.open_output_stream(f"{folder}/{NOTE}.new") as stream:
@@ -113,7 +120,7 @@ def note(files: Any, folder: str, job: str, *, finished: bool) -> None:
 
 
 def _make(files: Any, folder: str) -> None:
-    """Make a folder; on the local file system, as its files hold what was asked, for its owner."""
+    """Make a folder; on the local file system only for its owner, because of the files' content."""
     if isinstance(files, pyarrow.fs.LocalFileSystem):
         os.makedirs(folder, 0o700, exist_ok=True)
     else:
@@ -122,27 +129,30 @@ def _make(files: Any, folder: str) -> None:
 
 def _note_in(files: Any, folder: str) -> Mapping[str, Any] | None:
     place = f"{folder}/{NOTE}"
-    if files.get_file_info(place).type == pyarrow.fs.FileType.NotFound:
+    kind = files.get_file_info(place).type
+    if kind == pyarrow.fs.FileType.NotFound:
         return None
     try:
+        if kind != pyarrow.fs.FileType.File:  # a pipe would be waited for
+            raise Refused("it is not a regular file")
         with files.open_input_stream(place) as stream:
-            found = json.loads(stream.read(1 << 16))
-        version = int(found["format"])
-        found["job"], found["finished"]
-    except (OSError, ValueError, KeyError, TypeError) as error:
+            found = json_value(stream.read(1 << 16))
+        if not isinstance(found, dict) or not isinstance(found.get("job"), str):
+            raise Refused("it names no job")
+        check_format(found.get("format"), FORMAT)
+        if not isinstance(found.get("finished"), bool):
+            raise Refused("it does not tell whether the job is finished")
+    except NewerFormat as newer:
+        raise click.UsageError(f"{place} has {newer}. Use a newer infercore-ray.") from None
+    except (OSError, Refused) as error:
         raise click.UsageError(
-            f"{place} is not the note of a job: {type(error).__name__}. Give another OUT."
+            f"{place} is not the note of a job: {error}. Give another OUT."
         ) from None
-    if version > FORMAT:
-        raise click.UsageError(
-            f"{place} has format {version}, and this version of core-ray reads up to {FORMAT}. "
-            "Use a newer one."
-        )
-    return dict(found)
+    return found
 
 
 def _names(files: Any, folder: str) -> list[str]:
-    """Return the names of all that lies in a folder; of what lies deeper, with its path."""
+    """Return the names of all files in a folder; deeper ones with their paths."""
     selector = pyarrow.fs.FileSelector(folder, allow_not_found=True, recursive=True)
     inside = [entry.path[len(folder) :].lstrip("/") for entry in files.get_file_info(selector)]
     return sorted(filter(None, inside))

@@ -1,8 +1,8 @@
-"""``infer-cli classify --ray``: Parquet in, Parquet out, each row once, whatever ends the driver.
+"""``infer-cli classify --ray``: Parquet in, Parquet out, each row once, even if the driver dies.
 
-What is written is known to Ray's checkpoint: files of ids in ``OUT.checkpoint``, of which each is
-there before its rows are, and counts when they are whole (two-phase commit). ``OUT/_job.json`` says
-what is asked, and whether all is there.
+Ray's checkpoint records the written rows: files of ids in ``OUT.checkpoint``, each written before
+its rows, and valid once these are complete (two-phase commit). ``OUT/_job.json`` identifies the
+job, and whether it is finished.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ from ray.data.checkpoint import CheckpointConfig
 
 import core
 from core.models.fingerprint import fingerprint
-from core.tasks.deciding import question_of
-from core.tasks.files import to_toml
 from core_ray import folders
 from core_ray.datasets import classify
+from core_tasks.deciding import question_of
+from core_tasks.files import to_toml
 
 _ROW = "row_hash"  # which Ray makes of a row's file and place
 _FAILED = 5  # the exit code of infer-cli where rows failed
 
 
 def run(flags: Mapping[str, Any]) -> None:
-    """Ask about all rows and write what comes.
+    """Classify all rows and write the results.
 
-    Raises `click.UsageError` for an OUT that is another job's, `click.ClickException` with the
-    reason where an actor could not go on, and `click.exceptions.Exit` where rows failed.
+    Raises `click.UsageError` for another job's OUT, `click.ClickException` with the reason if an
+    actor failed, and `click.exceptions.Exit` if rows failed.
     """
     labels = tuple(label.strip() for label in flags["labels"].split(",")) if flags["labels"] else ()
     asked = (labels, flags["template"], flags["label_prefix"], flags["task"], flags["head"])
@@ -51,7 +51,7 @@ def run(flags: Mapping[str, Any]) -> None:
     facts = (*reading, folders.listing(source), _model_facts(flags["model"]), content)
     job = hashlib.sha256(json.dumps(facts).encode()).hexdigest()
     if _finished(files, folder, job, flags):
-        click.echo(f"{out} is finished; nothing is left to do.", err=True)
+        click.echo(f"{out} is already complete.", err=True)
         return
 
     _connect(flags)
@@ -76,20 +76,20 @@ def run(flags: Mapping[str, Any]) -> None:
         folders.note(files, folder, job, finished=False)
         answers.write_parquet(out)
     except core.CoreError as error:
-        # Raised in an actor: Ray puts what it stands on around it, and advice below.
+        # Raised in an actor: Ray adds its traceback around it, and advice below.
         reason, _, _ = str(getattr(error, "cause", error)).partition("\nFailed to apply UDF")
         raise click.ClickException(reason) from None
     finally:
         context.checkpoint_config = None
 
-    # In this order: what is not noted as finished is gone on with by the checkpoint.
+    # In this order: a job that is not noted as finished is resumed from the checkpoint.
     folders.note(files, folder, job, finished=True)
     folders.clear_checkpoint(files, folder)
     _tell(files, folder, out)
 
 
 def _model_facts(model: str) -> str:
-    """Return the fingerprint of a model's files; its name where this machine does not have them."""
+    """Return the fingerprint of a model's files; its name if they are not on this machine."""
     try:
         return fingerprint(model)
     except core.ModelError:
@@ -97,7 +97,7 @@ def _model_facts(model: str) -> str:
 
 
 def _address(place: str) -> str:
-    """The place as a URL or an absolute path, by which all nodes know it."""
+    """Return the place as a URL or an absolute path, valid on all nodes."""
     return place if "://" in place else os.path.abspath(place)
 
 
@@ -117,16 +117,21 @@ def _connect(flags: Mapping[str, Any]) -> None:
 
 
 def _finished(files: Any, folder: str, job: str, flags: Mapping[str, Any]) -> bool:
-    """Whether all of the job is in OUT. Raises `click.UsageError` for what is not to be touched."""
+    """Return whether OUT has the complete job.
+
+    Raises `click.UsageError` for an OUT that must not be changed.
+    """
     noted = folders.check(files, folder, overwrite=flags["overwrite"])
     if noted is None or flags["overwrite"]:
         return False
     if not flags["resume"]:
-        raise click.UsageError(f"{folder} exists: --resume continues it, --overwrite replaces it.")
+        raise click.UsageError(
+            f"{folder} already exists. Use --resume to continue it, or --overwrite to start over."
+        )
     if noted["job"] != job:
         raise click.UsageError(
-            f"{folder} is of another input (its files, sizes and times), model, field or question. "
-            "Give those, or another OUT."
+            f"Cannot resume {folder}: the input (its files, sizes and times), model, field or "
+            "question has changed. Restore the original, or choose another OUT."
         )
     if noted["finished"]:
         folders.clear_checkpoint(files, folder)
@@ -134,7 +139,7 @@ def _finished(files: Any, folder: str, job: str, flags: Mapping[str, Any]) -> bo
 
 
 def _tell(files: Any, folder: str, out: str) -> None:
-    """Say how many rows there are. Raises `click.exceptions.Exit` where some failed."""
+    """Report the number of rows. Raises `click.exceptions.Exit` if some failed."""
     answers = pyarrow.dataset.dataset(folder, filesystem=files, format="parquet")
     count = answers.count_rows()
     failed = answers.count_rows(filter=~pyarrow.dataset.field("error").is_null()) if count else 0

@@ -1,6 +1,6 @@
-"""What each actor has begun and not ended: kept outside of it, to know what its process died of.
+"""Record of an actor's unfinished work, outside its process, to know what the process died of.
 
-Ray starts an actor's process again and hands it the same batch, and tells it of nothing else.
+Ray restarts an actor's process with the same batch, without any other information.
 """
 
 from __future__ import annotations
@@ -14,30 +14,30 @@ from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
 
 class Record:
-    """Counts by actor and by what it does: an actor of Ray's itself."""
+    """Counts by actor and work; a Ray actor itself."""
 
     def __init__(self) -> None:
         self._begun: Counter[tuple[str, str]] = Counter()
 
     def begun(self, actor: str, what: str) -> int:
-        """Note a beginning: the how manieth without an end."""
+        """Record a beginning; return the number of beginnings without an end."""
         self._begun[actor, what] += 1
         return self._begun[actor, what]
 
     def ended(self, actor: str, what: str) -> None:
-        """Note an end."""
+        """Record an end."""
         self._begun.pop((actor, what), None)
 
 
 @dataclass(frozen=True, slots=True)
 class Reporter:
-    """Tells the record what the actor does that this runs in."""
+    """A client of the record for the actor that it runs in."""
 
     record: Any
 
     @classmethod
     def start(cls) -> Reporter:
-        """One with a new record, on the driver's node: it lives as long as the job does."""
+        """Return a reporter with a new record, on the driver's node, for the life of the job."""
         here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=True)
         kind = ray.remote(num_cpus=0, max_restarts=-1, max_task_retries=-1)(Record)
         return cls(kind.options(scheduling_strategy=here).remote())
@@ -49,5 +49,5 @@ class Reporter:
         return found
 
     def ended(self, what: str) -> None:
-        """See `Record.ended`; nobody waits for it, and what is told later is heard later."""
+        """See `Record.ended`; it is not waited for, and later calls arrive later."""
         self.record.ended.remote(ray.get_runtime_context().get_actor_id(), what)

@@ -1,4 +1,4 @@
-"""What an actor asks its model of a batch of texts, and the columns that the answers make."""
+"""Work of an actor on a batch of texts, and the columns of its results."""
 
 from __future__ import annotations
 
@@ -9,19 +9,20 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 import core
-from core.tasks.deciding import Question, decider
-from core.tasks.template import filled
+import core_tasks
+from core_tasks.deciding import Question, decider
+from core_tasks.template import filled
 
 Columns = dict[str, pa.DataType]
 Ask = Callable[[Sequence[str]], Sequence[Any]]
 """Texts in, and a result for each out, whose ``error`` is None unless it failed."""
 
 _ATTRIBUTES = {"answer": "text"}
-"""Where a column is not called like the attribute of a result that it holds."""
+"""Columns whose names differ from the attribute of a result that they hold."""
 
 
 class Work(Protocol):
-    """What is asked of each text."""
+    """A question about each text."""
 
     @property
     def columns(self) -> Columns:
@@ -29,11 +30,11 @@ class Work(Protocol):
         ...
 
     def bound(self, model: core.TextModel) -> Ask:
-        """What asks this model. Raises, before any work, what does not suit it."""
+        """Return the function that runs this model. Raises if it does not support the work."""
         ...
 
     def failed(self, error: Exception) -> Any:
-        """The result of a text that could not be asked."""
+        """Return the result of a text that failed."""
         ...
 
 
@@ -45,7 +46,7 @@ class Classifying:
 
     @property
     def columns(self) -> Columns:
-        """Those of `core_frames`: some are there for the tasks alone that have such values."""
+        """The columns of `core_frames`; some exist only for tasks that have such values."""
         text, real, mode = pa.string(), pa.float64(), getattr(self.question, "mode", "one")
         found: Columns = {"label": text}
         if mode == "many":
@@ -59,19 +60,19 @@ class Classifying:
         return {**found, "error": text}
 
     def bound(self, model: core.TextModel) -> Ask:
-        """Decisions of the task or the head. Raises for one of another model."""
+        """Return the function of the task or the head. Raises for one of another model."""
         return decider(self.question, model)
 
-    def failed(self, error: Exception) -> core.Decision:
-        """A decision with an error alone."""
-        return core.Decision(error=error)
+    def failed(self, error: Exception) -> core_tasks.Decision:
+        """Return a decision with only an error."""
+        return core_tasks.Decision(error=error)
 
 
 @dataclass(frozen=True, slots=True)
 class Generating:
-    """An answer to each text, in a template; with ``chat`` as a message in the model's own.
+    """An answer to each text, in a template; with ``chat`` as a message of a chat.
 
-    ``config`` has the options, the chat template's among them.
+    ``config`` has the options, including the chat template's.
     """
 
     config: core.GenerateConfig
@@ -80,11 +81,12 @@ class Generating:
 
     @property
     def columns(self) -> Columns:
-        """The answer, and why it ended."""
+        """The columns of the answer and its finish reason."""
         return dict.fromkeys(("answer", "finish_reason", "error"), pa.string())
 
     def bound(self, model: core.TextModel) -> Ask:
-        """Answers in one batch. Raises `UnsupportedOperationError` for chats without a template."""
+        """Return the function that answers a batch. Raises `UnsupportedOperationError` for chats
+        without a template."""
         if self.chat and not isinstance(model, core.Tokenizing):
             raise core.UnsupportedOperationError("chat templates", model.model_type, ())
         render: Any = getattr(model, "render_chat", None) if self.chat else None
@@ -99,14 +101,14 @@ class Generating:
         return ask
 
     def failed(self, error: Exception) -> core.BatchResult:
-        """An answer with an error alone."""
+        """Return an answer with only an error."""
         return core.BatchResult(finish_reason="error", error=error)
 
 
 def with_answers(rows: pa.Table, columns: Columns, results: Sequence[Any]) -> pa.Table:
-    """The rows with their answers behind them; where there is no result, all are null.
+    """Return the rows with the columns of their answers added; without a result, all are null.
 
-    A column of theirs that is called like an answer's becomes ``input_NAME``, as in the files that
+    An input column with the name of an answer's becomes ``input_NAME``, as in the files that
     infer-cli writes.
     """
     given = set(rows.column_names)
@@ -127,7 +129,7 @@ def _value(name: str, result: Any) -> Any:
 
 
 def _kept(field: str, columns: Columns, given: set[str]) -> str:
-    """What a column of the input is called beside the answers: as no other is."""
+    """Return a unique name for a column of the input among the answers' columns."""
     name = field
     while name in columns or (name != field and name in given):
         name = f"input_{name}"

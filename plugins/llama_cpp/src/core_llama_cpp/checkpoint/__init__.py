@@ -1,1 +1,1 @@
-"""What a model's files hold, and what it takes to run them; nothing here needs the weights."""
+"""Contents of a model's files, and the requirements to run them; no weights are read."""

@@ -1,6 +1,6 @@
 """From a path to the GGUF file to open: a file, the first of a split, or a directory with one.
 
-Split files are called ``NAME-00001-of-00003.gguf``; llama.cpp finds the others from the first
+Split files are named ``NAME-00001-of-00003.gguf``; llama.cpp finds the others from the first
 (https://github.com/ggml-org/llama.cpp/tree/master/tools/gguf-split).
 """
 
@@ -19,7 +19,7 @@ _MOST_NAMED = 8
 
 @dataclass(frozen=True, slots=True)
 class ModelFiles:
-    """The file to open, and all that belong to it, in order; sizes in bytes."""
+    """The file to open, and all files of the model in order; sizes in bytes."""
 
     first: Path
     all: tuple[Path, ...]
@@ -31,10 +31,10 @@ class ModelFiles:
 
 
 def find_files(path: str | os.PathLike[str]) -> ModelFiles:
-    """The model at ``path``.
+    """Return the model at ``path``.
 
     Raises `ModelNotFoundError`, `ModelAccessError`, and `InvalidModelError`: several models, a
-    shard that is missing or not the first, a file that is no GGUF.
+    shard that is missing or not the first, a file that is not a GGUF file.
     """
     resolved = resolve_path(path)
     location = Path(resolved)
@@ -48,16 +48,16 @@ def find_files(path: str | os.PathLike[str]) -> ModelFiles:
 
 
 def _only_model(directory: Path, names: list[str]) -> Path:
-    """The one file in a directory that a model begins with."""
+    """Return the first file of the only model in a directory."""
     later = {name for name in names if (shard := SHARD.match(name)) and shard["index"] != "00001"}
     firsts = [name for name in names if name not in later]
     if len(firsts) > 1:
         listed = "".join(f"\n  {directory / name}" for name in firsts)
-        raise InvalidModelError(f"{directory} holds several models. Give one of them:{listed}")
+        raise InvalidModelError(f"{directory} has several models. Pass one of them:{listed}")
     if not names:
         raise ModelNotFoundError(
-            f"There is no model in {directory}: it holds no *.gguf file (mmproj-*.gguf are image "
-            "encoders)."
+            f"{directory} is not a model directory: expected a *.gguf file (mmproj-*.gguf are "
+            "image encoders)."
         )
     return directory / (firsts or names)[0]
 
@@ -73,14 +73,14 @@ def _with_shards(path: Path) -> ModelFiles:
     if missing:
         names = ", ".join(each.name for each in missing[:_MOST_NAMED])
         raise InvalidModelError(
-            f"{path} is one of {count} files of a split model; missing: {len(missing)} of them "
-            f"({names}). Download all of them into {path.parent}."
+            f"{path} is one of {count} files of a split model, and {len(missing)} of them are "
+            f"missing ({names}). Download all of them into {path.parent}."
         )
 
-    # llama.cpp finds the other parts from the first alone.
+    # llama.cpp finds the other files only from the first.
     if int(shard["index"]) != 1:
         raise InvalidModelError(
-            f"{path} is a later part of a split model. Give the first: {shards[0]}"
+            f"{path} is not the first file of a split model. Pass the first: {shards[0]}"
         )
     return ModelFiles(path, shards)
 

@@ -1,4 +1,4 @@
-"""The checked header of a GGUF model: the numbers that a load is planned with.
+"""The checked header of a GGUF model: the sizes needed to plan a load.
 
 Keys: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md, "Standardized key-value pairs".
 """
@@ -20,10 +20,10 @@ _ENDLESS = 2**31 - 1  # llama.cpp counts positions in 32 bits
 
 @dataclass(frozen=True, slots=True)
 class ModelHeader:
-    """Sizes of one model; 0 where its header does not say.
+    """Sizes of one model; 0 if its header lacks them.
 
-    ``cell_bytes``: what one position of the KV cache takes in float16, all layers together.
-    ``file``: the (first) file's own header, with its tensors.
+    ``cell_bytes``: bytes of one position of the KV cache in float16, all layers together.
+    ``file``: the header of the (first) file, with its tensors.
     """
 
     path: Path
@@ -38,27 +38,27 @@ class ModelHeader:
     file: GgufHeader = field(default=GgufHeader(3, {}), repr=False, compare=False)
 
     def has(self, *keys: str) -> bool:
-        """True when the header has one of these keys of its architecture."""
+        """Return True if the header has one of these keys of its architecture."""
         return any(f"{self.architecture}.{key}" in self.metadata for key in keys)
 
 
 def read_header(path: Path) -> ModelHeader:
-    """Read the header of a model from its (first) file; weights are not looked at.
+    """Read the header of a model from its (first) file; no weights are read.
 
     Raises `InvalidModelError` for a broken file, `UnsupportedModelError` for a GGUF file that is
-    not a language model, and what `core.models.gguf.read_gguf` raises.
+    not a language model, and the errors of `core.models.gguf.read_gguf`.
     """
     file = read_gguf(path, tensors=True)
     metadata = file.metadata
     architecture = metadata.get("general.architecture")
     if not isinstance(architecture, str) or not architecture:
         raise InvalidModelError(
-            f"{path} names no architecture (general.architecture). Download or convert it again."
+            f"{path} has no architecture (general.architecture). Download or convert it again."
         )
 
     kind = metadata.get("general.type")
     if kind in _NOT_RUN or architecture == "clip":
-        raise UnsupportedModelError(f"{path} is not a language model: it is {kind or 'clip'!r}.")
+        raise UnsupportedModelError(f"{path} is not a language model, but {kind or 'clip'!r}.")
 
     reader = _Reader(path, architecture, metadata)
     return ModelHeader(
@@ -76,7 +76,7 @@ def read_header(path: Path) -> ModelHeader:
 
 
 class _Reader:
-    """Typed access to the keys of one architecture."""
+    """A reader with typed access to the keys of one architecture."""
 
     def __init__(self, path: Path, architecture: str, metadata: Mapping[str, GgufValue]) -> None:
         self.path, self.architecture, self.metadata = path, architecture, metadata
@@ -92,7 +92,7 @@ class _Reader:
         return value
 
     def per_layer(self, key: str, default: int) -> list[int]:
-        """The numbers of all layers, from one number for all or a list with one for each."""
+        """Return the numbers of all layers, from one number for all or a list with one for each."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         values = list(value) if isinstance(value, list) else [value] * self.layers
         numbers = [each for each in values if isinstance(each, int) and 0 <= each < 2**20]
@@ -116,6 +116,6 @@ class _Reader:
 
     def broken(self, key: str, value: object) -> InvalidModelError:
         return InvalidModelError(
-            f"{self.path}: {self.architecture}.{key} is {value!r:.60}, which no model has. "
+            f"{self.path} is broken: {self.architecture}.{key} is {value!r:.60}. "
             "Download or convert it again."
         )

@@ -1,4 +1,4 @@
-"""The parts of a model's files that ask for something, and are not applied: said at load."""
+"""Settings in a model's files that are not applied, which a load reports."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _PREFIX = "adapter.lora.prompt_prefix"
 
 
 def notices(header: ModelHeader, adapter: Path | None) -> tuple[Choice, ...]:
-    """Return what is not applied, each with its key and the reason, and log it as a warning."""
+    """Return the settings that are not applied, with key and reason, and log them as warnings."""
     unused = (*_of_model(header), *(_of_adapter(adapter) if adapter else ()))
     for choice in unused:
         _LOG.warning("%s: %s %s: %s", header.path, choice.name, choice.value, choice.reason)
@@ -28,12 +28,12 @@ def _of_model(header: ModelHeader) -> Iterator[Choice]:
     if pooling := header.metadata.get(key):
         kind = _POOLINGS.get(pooling, pooling) if isinstance(pooling, int) else pooling
         reason = (
-            f"{key} is {kind}, as of a model for embeddings. Its language-model head generates and "
-            "classifies; hidden_states reads the last token"
+            f"{key} is {kind}, as for an embedding model. Its LM head generates and classifies; "
+            "hidden_states reads the last token"
         )
         yield Choice("pooling", "not applied", reason)
     if header.metadata.get("tokenizer.ggml.add_eos_token") is True:
-        reason = "tokenizer.ggml.add_eos_token is true, and a prompt is continued, not ended"
+        reason = "tokenizer.ggml.add_eos_token is true, but a prompt is continued, not ended"
         yield Choice("EOS after prompts", "not added", reason)
 
 

@@ -1,4 +1,4 @@
-"""Probe of a model: can it be loaded, by its GGUF header and by what llama.cpp can run?"""
+"""Probe of a model: whether its GGUF header and llama.cpp allow to load it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _NOT_CAUSAL = frozenset(
         *("wavtokenizer-dec", "qwen3tts", "pockettts"),
     }
 )
-_HYBRID = frozenset({"deepseek4", "minimax-01"})  # without a key that would tell
+_HYBRID = frozenset({"deepseek4", "minimax-01"})  # without a key that shows it
 _RECURRENT_KEYS = ("ssm", "wkv", "shortconv", "kda")
 _RANK = 4  # LLAMA_POOLING_TYPE_RANK
 _UNKNOWN = "unknown model architecture"
@@ -34,37 +34,37 @@ _STRING = 8  # GGUF's type number
 
 
 def architecture_refusal(header: ModelHeader) -> str | None:
-    """The reason why this plugin cannot run a model's architecture; None if it can.
+    """Return the reason why this plugin cannot run a model's architecture; None if it can.
 
-    Raises `BackendUnavailableError` where llama.cpp cannot be used.
+    Raises `BackendUnavailableError` if llama.cpp cannot be used.
     """
     name = header.architecture
     if name in _NOT_CAUSAL or header.metadata.get(f"{name}.attention.causal") is False:
-        return f"a model of the architecture {name!r} does not continue a text token by token"
+        return f"models of the architecture {name!r} do not generate text token by token"
 
     if ranks(header):
         return (
-            "it ranks or classifies texts with a head of its own, which this plugin does not use. "
-            "llama-server --reranking runs it; for labels, use the language model that it was made "
-            "of"
+            "it ranks or classifies texts with its own classifier head, which this plugin does not "
+            "use. llama-server --reranking runs it; for labels, use the language model that it is "
+            "based on"
         )
 
     if is_recurrent(header):
         return (
-            f"a model of the architecture {name!r} keeps a recurrent state (state space, RWKV, "
-            "linear attention), and this plugin needs a cache of positions"
+            f"models of the architecture {name!r} have a recurrent state (state space, RWKV, "
+            "linear attention), and this plugin requires a KV cache"
         )
 
     if not is_known(name):
         return (
-            f"the installed llama.cpp has no code for the architecture {name!r:.80}. A later one "
-            "may: pip install --upgrade llama-cpp-python"
+            f"the installed llama.cpp does not support the architecture {name!r:.80}. Try a newer "
+            "version: pip install --upgrade llama-cpp-python"
         )
     return None
 
 
 def is_recurrent(header: ModelHeader) -> bool:
-    """True for a model with layers that keep a state in place of keys and values."""
+    """Return True for a model with layers that have a state in place of keys and values."""
     marks = tuple(f"{header.architecture}.{part}." for part in _RECURRENT_KEYS)
     return header.architecture in _HYBRID or any(key.startswith(marks) for key in header.metadata)
 
@@ -79,9 +79,9 @@ def ranks(header: ModelHeader) -> bool:
 
 
 def is_known(architecture: str) -> bool:
-    """True when the installed llama.cpp has code for this architecture; reads no weights.
+    """Return True if the installed llama.cpp supports this architecture; reads no weights.
 
-    Imports llama_cpp. Also true where no file can be made to ask with: then the load itself tells.
+    Imports llama_cpp. Also True if no file can be created for the test: then the load decides.
     """
     llama = load_library()
     try:
@@ -105,7 +105,7 @@ def _asked(llama: ModuleType, architecture: str) -> bool:
 
 @contextmanager
 def _file() -> Iterator[tuple[IO[bytes], str]]:
-    """A file and its name: in memory, where the system has such, as a disk may be read-only."""
+    """Yield a file and its name: in memory if the system can, as a disk may be read-only."""
     if hasattr(os, "memfd_create"):
         with os.fdopen(os.memfd_create("core-gguf"), "wb") as memory:
             yield memory, f"/proc/self/fd/{memory.fileno()}"
@@ -115,7 +115,7 @@ def _file() -> Iterator[tuple[IO[bytes], str]]:
 
 
 def _named_only(architecture: str) -> bytes:
-    """A GGUF file (version 3) with one key and no tensors."""
+    """Return a GGUF file (version 3) with one key and no tensors."""
     key = _text("general.architecture") + struct.pack("<I", _STRING) + _text(architecture)
     return b"GGUF" + struct.pack("<IQQ", 3, 0, 1) + key
 
@@ -126,7 +126,7 @@ def _text(text: str) -> bytes:
 
 
 def refusal(path: str | os.PathLike[str]) -> str | None:
-    """The reason why this plugin cannot load the model; None if its header tells of none."""
+    """Return the reason why this plugin cannot load the model; None if its header shows none."""
     try:
         probe(path)
     except CoreError as error:
@@ -135,26 +135,26 @@ def refusal(path: str | os.PathLike[str]) -> str | None:
 
 
 def probe(path: str | os.PathLike[str]) -> tuple[ModelFiles, ModelHeader]:
-    """The files and the header of a model that can be loaded.
+    """Return the files and the header of a model that can be loaded.
 
-    Raises what `find_files` and `read_header` raise, `InvalidModelError` for a part of a split
-    model under another name, `UnsupportedModelError` for its architecture, `TokenizerError` where
-    the file holds no tokenizer.
+    Raises the errors of `find_files` and `read_header`, `InvalidModelError` for a renamed file of a
+    split model, `UnsupportedModelError` for its architecture, `TokenizerError` if the file has no
+    tokenizer.
     """
     files = find_files(path)
     header = read_header(files.first)
     count = header.metadata.get("split.count")
     if isinstance(count, int) and count > 1 and count != len(files.all):
         raise InvalidModelError(
-            f"{files.first} is one of {count} files of a split model (split.count), and its name "
-            f"says otherwise. Give all of them their names again: NAME-00001-of-{count:05}.gguf."
+            f"{files.first} is one of {count} files of a split model (split.count), but is not "
+            f"named so. Rename all of them: NAME-00001-of-{count:05}.gguf."
         )
     if reason := architecture_refusal(header):
         raise UnsupportedModelError(f"{files.first} cannot be loaded: {reason}.")
 
     if header.metadata.get("tokenizer.ggml.model") in (None, "no_vocab") or not header.vocab_size:
         raise TokenizerError(
-            f"{files.first} holds no tokenizer (tokenizer.ggml.model and .tokens). Convert the "
-            "model again, with its tokenizer files beside it."
+            f"{files.first} has no tokenizer (tokenizer.ggml.model and .tokens). Convert the "
+            "model again, with its tokenizer files in the same directory."
         )
     return files, header

@@ -1,7 +1,7 @@
-"""Contradictions in a model's files at which llama.cpp ends the process, instead of refusing them.
+"""Contradictions in a model's files at which llama.cpp aborts the process, instead of an error.
 
-They are in metadata, in tensors and their places in a file, and in the vocabulary, at which the
-process ends in a load or at a text that needs a token. All are seen in the headers alone.
+They are in metadata, in tensors and their offsets in a file, and in the vocabulary; the process
+would abort on loading, or at a text that needs a missing token. All are visible in the headers.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core_llama_cpp.checkpoint.files import ModelFiles
 from core_llama_cpp.checkpoint.header import ModelHeader
 
 MAPPED_ALIGNMENT = 32
-"""ggml's TENSOR_ALIGNMENT: a file with less is read into memory, and not mapped."""
+"""ggml's TENSOR_ALIGNMENT: a file with a smaller one is read into memory, not mapped."""
 _LEAST_ALIGNMENT = 8  # of the GGUF specification
 _FLOAT32 = 0
 _NO_WEIGHTS = {
@@ -48,12 +48,12 @@ _WHOLE_HEADS = frozenset(
 
 
 def file_reason(path: Path, model: ModelHeader) -> str | None:
-    """The contradiction in one of a model's files; None when there is none."""
+    """Return the contradiction in one of a model's files, or None."""
     header = model.file if path == model.path else read_gguf(path, tensors=True)
     alignment = alignment_of(header)
     if alignment < _LEAST_ALIGNMENT or alignment & (alignment - 1):
         return (
-            f"its general.alignment is {alignment}, and llama.cpp reads powers of two from "
+            f"its general.alignment is {alignment}, expected a power of two from "
             f"{_LEAST_ALIGNMENT} on"
         )
     reasons = (_tensor_reason(tensor) for tensor in header.tensors)
@@ -61,13 +61,13 @@ def file_reason(path: Path, model: ModelHeader) -> str | None:
 
 
 def alignment_of(header: GgufHeader) -> int:
-    """The alignment, in bytes, of every tensor in the file."""
+    """Return the alignment, in bytes, of every tensor in the file."""
     found = header.metadata.get("general.alignment", MAPPED_ALIGNMENT)
     return found if isinstance(found, int) else 0
 
 
 def is_mappable(model: ModelHeader, files: tuple[Path, ...]) -> bool:
-    """True when the tensors lie in the files as they have to lie in memory."""
+    """Return True if the tensors are aligned in the files as they have to be in memory."""
     others = (read_gguf(path) for path in files if path != model.path)
     headers = (model.file, *others)
     return all(alignment_of(header) % MAPPED_ALIGNMENT == 0 for header in headers)
@@ -76,15 +76,15 @@ def is_mappable(model: ModelHeader, files: tuple[Path, ...]) -> bool:
 def _tensor_reason(tensor: GgufTensor) -> str | None:
     name, kind = tensor.name[:80], tensor.ggml_type
     if kind in _NO_WEIGHTS:
-        return f"the tensor {name!r} has the type {_NO_WEIGHTS[kind]}, which no weight has"
+        return f"the tensor {name!r} has the type {_NO_WEIGHTS[kind]}, which is not for weights"
     is_row = all(size == 1 for size in tensor.shape[1:])
     if kind != _FLOAT32 and (is_row or name.endswith(_ADDED)):
-        return f"the tensor {name!r} has ggml's type {kind}; norms and biases are float32"
+        return f"the tensor {name!r} has ggml's type {kind}; norms and biases must be float32"
     return None
 
 
 def check_vocabulary(header: ModelHeader) -> None:
-    """Raise `InvalidModelError` or `TokenizerError` for a vocabulary that ends the process."""
+    """Raise `InvalidModelError` or `TokenizerError` for a vocabulary that aborts the process."""
     found = read_gguf(
         header.path, arrays=True, only=(_TOKENS, _TYPES), text_errors="surrogateescape"
     ).metadata
@@ -96,21 +96,21 @@ def check_vocabulary(header: ModelHeader) -> None:
     twice = len(texts) - len(set(texts))
     if twice:
         raise InvalidModelError(
-            f"{header.path} contradicts itself: {twice} of its tokens occur twice. Download or "
+            f"{header.path} is inconsistent: {twice} of its tokens occur twice. Download or "
             "convert it again."
         )
 
-    # Each kind of tokenizer has its own way to end the process at a text.
+    # Each kind of tokenizer aborts the process at a text for a different reason.
     if kind == "llama" and (missing := _missing_byte(set(texts))) is not None:
         raise _unusable(header, f"no token for the byte <0x{missing:02X}>")
     if kind == "bert" and isinstance(types, list) and _BYTE in types:
-        raise _unusable(header, "tokens of bytes, which WordPiece has not")
+        raise _unusable(header, "tokens of bytes, which WordPiece does not have")
     if kind == "t5" and _MAP in header.metadata:
         raise _unusable(header, f"a table of characters ({_MAP}) that llama.cpp does not check")
 
 
 def _missing_byte(texts: Collection[str]) -> int | None:
-    """A byte without a token, which a text may need for a character that has none."""
+    """Return a byte without a token, which a text may need for a character without one."""
 
     def is_there(byte: int) -> bool:
         return f"<0x{byte:02X}>" in texts or (byte < 0x80 and chr(byte) in texts)
@@ -120,15 +120,15 @@ def _missing_byte(texts: Collection[str]) -> int | None:
 
 def _unusable(header: ModelHeader, what: str) -> TokenizerError:
     return TokenizerError(
-        f"The tokenizer in {header.path} has {what}, and llama.cpp would end the process at a "
+        f"The tokenizer in {header.path} has {what}, so llama.cpp would abort the process at a "
         "text that needs it. Convert the model again, or use another build of it."
     )
 
 
 def check_soundness(files: ModelFiles, header: ModelHeader) -> None:
-    """Raise `InvalidModelError`, or `TokenizerError`, for what would end the process.
+    """Raise `InvalidModelError`, or `TokenizerError`, for a model that would abort the process.
 
-    Reads the whole vocabulary, and the header of every file.
+    Reads the entire vocabulary, and the header of every file.
     """
     for look in (_layers, _experts, _heads, _rope, _epsilons):
         if reason := look(header):
@@ -142,7 +142,7 @@ def check_soundness(files: ModelFiles, header: ModelHeader) -> None:
 def _layers(header: ModelHeader) -> str | None:
     layers, more = header.num_layers, _number(header, "nextn_predict_layers")
     if not 0 < layers <= _MOST_LAYERS:
-        return f"it has {layers} layers, and 1 to {_MOST_LAYERS} load"
+        return f"it has {layers} layers, expected 1 to {_MOST_LAYERS}"
     return f"{more} of its {layers} layers predict further tokens" if more >= layers else None
 
 
@@ -165,23 +165,23 @@ def _heads(header: ModelHeader) -> str | None:
         if not shared and header.architecture == _SKIPS_ATTENTION:
             continue
         if queries < 1 or shared < 1 or queries % shared:
-            return f"its layer {layer} has {queries} heads, and {shared} of keys and values"
+            return f"its layer {layer} has {queries} query heads and {shared} key/value heads"
     return None
 
 
 def _rope(header: ModelHeader) -> str | None:
     scaling = header.metadata.get(f"{header.architecture}.rope.scaling.type", "linear")
     if isinstance(scaling, str) and scaling not in _SCALINGS:
-        return f"its rope.scaling.type is {scaling!r:.40}, and known are {', '.join(_SCALINGS)}"
+        return f"its rope.scaling.type is {scaling!r:.40}, expected one of {', '.join(_SCALINGS)}"
     values = _number(header, "attention.value_length", _head_length(header))
     for window in ("", "_swa"):  # layers with a window may have sizes of their own
         length = _number(header, f"attention.key_length{window}", _head_length(header))
         turned = _number(header, f"rope.dimension_count{window}", length)
         whole = header.architecture in _WHOLE_HEADS
         if whole and (turned % 2 or not turned == length == values):
-            return f"its heads have {length} and {values} values, of which {turned} are turned"
+            return f"its heads have {length} and {values} values, of which RoPE rotates {turned}"
         if header.has(f"rope.dimension_count{window}") and (turned % 2 or turned > length):
-            return f"of the {length} values of its heads {turned} are turned by their position"
+            return f"RoPE rotates {turned} of the {length} values of its heads"
     return None
 
 
@@ -206,7 +206,7 @@ def _number(header: ModelHeader, key: str, default: int = 0) -> int:
 
 
 def _each_layer(header: ModelHeader, key: str, default: int | list[int]) -> list[int]:
-    """The numbers of all layers; `header` has seen that they are numbers."""
+    """Return the numbers of all layers; `header` has checked that they are numbers."""
     value = header.metadata.get(f"{header.architecture}.{key}", default)
     if isinstance(value, list):
         return [number for number in value if isinstance(number, int)][: header.num_layers]
@@ -215,5 +215,5 @@ def _each_layer(header: ModelHeader, key: str, default: int | list[int]) -> list
 
 def _broken(header: ModelHeader, what: str) -> InvalidModelError:
     return InvalidModelError(
-        f"{header.path} contradicts itself: {what}. Download or convert it again."
+        f"{header.path} is inconsistent: {what}. Download or convert it again."
     )

@@ -1,1 +1,1 @@
-"""Prompts that are read and not continued: classify, labels, scores."""
+"""Prompts that are read but not continued: classify, labels, scores, hidden states."""

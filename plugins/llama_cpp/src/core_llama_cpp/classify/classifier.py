@@ -1,7 +1,7 @@
 """``classify``: from prompts to results, many prompts in one batch.
 
-Label probabilities are read off the labels' inner trie nodes, which run after the prompt's
-sequence: all of them, or in rounds those that the best label needs.
+Label probabilities are read at the inner nodes of the labels' trie, which run after the prompt's
+sequence: at all of them, or in rounds at those that the best label needs.
 """
 
 from __future__ import annotations
@@ -10,29 +10,29 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from core.clock import RequestClock
-from core.label_search import LabelSearch, SearchTree, search_tree
-from core.labels import LabelTrie, score_labels, with_scores
+from core.kit.clock import RequestClock
+from core.kit.labels import LabelTrie, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
 from core_runtime.batches import by_prefix
+from core_runtime.label_search import LabelSearch, SearchTree, search_tree
 from core_runtime.request import own_error, seeded
 from core_runtime.rows import Row, labels_alone, of_labels
 
 TokenText = Callable[[int], str]
-_FEW_NODES = 12  # so many are read at once: rounds run the beginnings of branches again
+_FEW_NODES = 12  # up to this many are read at once: further rounds rerun shared parts of branches
 
 
 class Labels(Protocol):
-    """One prompt's labels, as the inner nodes of their trie are read."""
+    """The labels of one prompt while the inner nodes of their trie are read."""
 
     tree: SearchTree
 
     def wanted(self, most: int) -> Sequence[int]:
-        """The nodes to read next, of which ``most`` will do; none at the end."""
+        """Return the nodes to read next; about ``most`` suffice. Empty at the end."""
         ...
 
     def read(self, node: int, logprobs: Sequence[float]) -> None:
@@ -40,12 +40,12 @@ class Labels(Protocol):
         ...
 
     def of(self, result: ClassifyResult) -> ClassifyResult:
-        """The result with what the labels came to."""
+        """Return the result with the labels' probabilities."""
         ...
 
 
 class AllLabels:
-    """Labels of which each gets its score (`Labels`); ``alone``: nothing else is wanted."""
+    """Labels that all get a score (`Labels`); ``alone``: nothing else is requested."""
 
     def __init__(self, tree: SearchTree, alone: bool) -> None:
         self.tree, self._alone = tree, alone
@@ -69,7 +69,7 @@ class AllLabels:
 
 
 class BestLabel(LabelSearch):
-    """Labels of which only the best is wanted (`Labels`)."""
+    """Labels of which only the best is requested (`Labels`)."""
 
     def of(self, result: ClassifyResult) -> ClassifyResult:
         """See `Labels`."""
@@ -77,16 +77,16 @@ class BestLabel(LabelSearch):
 
 
 def labels_of(trie: LabelTrie, config: GenerateConfig) -> Labels:
-    """Return what reads the labels as the options want them."""
+    """Return the reader of the labels that the options require."""
     alone, tree = labels_alone(config), search_tree(trie)
     searches = alone and len(trie.prefixes) > _FEW_NODES
     return BestLabel(tree) if searches else AllLabels(tree, alone)
 
 
 def chains(tree: SearchTree, nodes: Sequence[int]) -> list[tuple[list[int], int]]:
-    """The longest paths to some of the nodes, and how many nodes at the end of each are its own.
+    """Return the longest paths to some of the nodes, each with the number of last nodes to read.
 
-    Nodes that an earlier chain has too, or that were read before, are run again and not read.
+    Nodes that an earlier path has too, or that were read before, are computed again but not read.
     """
     inner = {tree.parents[node] for node in nodes}
     unread = set(nodes)
@@ -122,13 +122,16 @@ class LabelQuestionReader:
         return max(len(self._tail), *map(len, prefixes), 0)
 
     def read(self, place: int, logits: Logits) -> None:
-        """Take the logits in front of the labels: mostly those at the prompt's end."""
+        """Take the logits that precede the labels, usually those at the prompt's end."""
         self._read_node(0, logits)
         if self._unanswered and not self._tail:
             self._answer(logits)
 
     def branches(self, most: int) -> list[Branch]:
-        """The labels' inner nodes; and the prompt's last tokens where labels begin before them."""
+        """Return the branches of the labels' inner nodes.
+
+        If labels begin before the prompt's last tokens, these are a branch, too.
+        """
         branches = []
         if self._tail and self._unanswered:
             branches.append(Branch(self._tail, 1, lambda place, logits: self._answer(logits)))
@@ -139,11 +142,11 @@ class LabelQuestionReader:
         return branches
 
     def fail(self, error: Exception) -> None:
-        """Keep the error of a prompt that could not be computed; the first one counts."""
+        """Record the error of a prompt that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
     def result(self) -> ClassifyResult:
-        """The prompt's result, or the error that ended it."""
+        """Return the prompt's result, or the error that ended it."""
         if self.error is not None:
             return ClassifyResult(error=self.error)
         return self._result if self._labels is None else self._labels.of(self._result)
@@ -178,7 +181,7 @@ class Classifier:
         self.reused = 0
 
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Yield each row with its result; rows that begin alike come together."""
+        """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
             asked = [
                 LabelQuestionReader(row, seeded(self._config), self._token_text) for row in rows

@@ -1,7 +1,7 @@
-"""``hidden_states``: what the head reads at each prompt's last token.
+"""``hidden_states``: the input of the LM head at each prompt's last token.
 
-A pass that shows hidden states shows those of every token, and has room for few. So all tokens of
-a prompt but the last run as ever, and the last ones together, in a pass of their own.
+A pass that returns hidden states returns those of every token, and has room for few. So all tokens
+of a prompt except the last run as usual, and the last ones of all prompts in a separate pass.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
 from core.types import HiddenResult
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
@@ -20,7 +20,7 @@ from core_runtime.rows import Row
 
 
 class Seen:
-    """A `Question` about the state behind one prompt."""
+    """A `Question` about the hidden state at the end of one prompt."""
 
     reads = 0
 
@@ -32,20 +32,20 @@ class Seen:
         self._state: array[float] | None = None
 
     def read(self, place: int, logits: Logits) -> None:
-        """No logits are read."""
+        """Ignore logits, which are not read."""
 
     def branches(self, most: int) -> Sequence[Branch]:
-        """The last token, once."""
+        """Return the last token, once."""
         if self._state is not None:
             return ()
         return [Branch(tuple(self._last), 1, self._look, hidden=True)]
 
     def fail(self, error: Exception) -> None:
-        """Keep the error of a prompt that could not be computed; the first one counts."""
+        """Record the error of a prompt that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
     def result(self) -> HiddenResult:
-        """The state, or the error that ended it."""
+        """Return the state, or the error that ended it."""
         if self.error is not None:
             return HiddenResult(error=self.error)
         return HiddenResult((self._layer,), self._state)
@@ -63,7 +63,7 @@ class Looker:
         self.reused = 0
 
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, HiddenResult]]:
-        """Yield each row with its result; rows that begin alike come together."""
+        """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
             asked = [Seen(row, self._layer) for row in rows]
             most = [len(row.ids) - 1 for row in rows]

@@ -1,7 +1,7 @@
-"""Prompts that are read and not continued, as many in one pass as the context has room for.
+"""Prompts that are read but not continued, as many in one pass as fit in the context.
 
-A question about a prompt takes a part of the context; a beginning that prompts share, with one
-another or with prompts of earlier calls, is computed once, and copied to every sequence.
+A question about a prompt takes a part of the context. A prefix that prompts share, also with those
+of earlier calls, is computed once and copied to every sequence.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from functools import partial
 from itertools import takewhile
 from typing import NamedTuple, Protocol, Self
 
-from core.clock import RequestClock
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
+from core.kit.clock import RequestClock
 from core_llama_cpp.context.pool import Lease, Pool
 from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
 from core_llama_cpp.context.session import DecodeError, Logits, Session
@@ -29,10 +29,10 @@ _LOG = logging.getLogger("core_llama_cpp")
 
 
 class Branch(NamedTuple):
-    """Tokens behind those of a question; the last ``reads`` ones' logits go to ``to``.
+    """Tokens that follow those of a question; the logits of the last ``reads`` go to ``to``.
 
-    ``hidden``: their hidden states do, which is for all tokens of the branch, and for all branches
-    of a call.
+    ``hidden``: their hidden states do; then all tokens of the branch are read, and all branches of
+    a call have it set.
     """
 
     ids: tuple[int, ...]
@@ -42,7 +42,7 @@ class Branch(NamedTuple):
 
 
 class Question(Protocol):
-    """A question about a prompt: it is shown the logits behind some of the prompt's tokens."""
+    """A question about a prompt, which reads the logits after some of the prompt's tokens."""
 
     error: Exception | None
 
@@ -53,11 +53,11 @@ class Question(Protocol):
 
     @property
     def reads(self) -> int:
-        """The number of tokens, the last ones, whose logits are read."""
+        """The number of last tokens whose logits are read."""
         ...
 
     def read(self, place: int, logits: Logits) -> None:
-        """Take the logits behind a token: the last ``reads`` of ``ids``, in order."""
+        """Take the logits after a token, for the last ``reads`` of ``ids`` in order."""
         ...
 
     @property
@@ -66,9 +66,9 @@ class Question(Protocol):
         ...
 
     def branches(self, most: int) -> Sequence[Branch]:
-        """The branches that run next after the tokens; called again once they were read.
+        """Return the branches to run next after the tokens; called again once they were read.
 
-        None at the end. ``most`` will do for a question whose next ones depend on these.
+        Empty at the end. About ``most`` suffice if the next branches depend on these.
         """
         ...
 
@@ -79,31 +79,31 @@ class Question(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Need:
-    """The room a question takes: ``tokens`` of its own, and ``behind`` them its longest branch."""
+    """The room that a question takes: its own ``tokens``, and those of its longest ``branch``."""
 
     tokens: int
-    behind: int
+    branch: int
 
     @classmethod
     def of(cls, question: Question, shared: int) -> Need:
-        """The need of a question behind a beginning of ``shared`` tokens."""
+        """Return the need of a question after a prefix of ``shared`` tokens."""
         return cls(len(question.ids) - shared, question.longest)
 
     @property
     def cells(self) -> int:
-        """Cells for the question itself and one branch at a time."""
-        return self.tokens + self.behind
+        """The cells for the question itself and one branch at a time."""
+        return self.tokens + self.branch
 
     @property
     def sequences(self) -> int:
-        """Sequences: the question's own, one for a branch, and one for the shared beginning."""
+        """The sequences for the question, a branch, and the shared prefix."""
         return 3
 
 
 class Answered(NamedTuple):
-    """The result of a pass: ``done`` questions, from the first one on, are answered or failed.
+    """The result of a pass: the first ``done`` questions are answered or failed.
 
-    They began with ``shared`` tokens that each copied, and of those ``computed`` were computed.
+    Each copied ``shared`` tokens of a prefix, of which ``computed`` were computed in this pass.
     """
 
     done: int
@@ -112,14 +112,14 @@ class Answered(NamedTuple):
 
 
 class Counts(NamedTuple):
-    """Prompt tokens of a call, and how many of them were not computed but copied."""
+    """Prompt tokens of a call, and the number of them that were copied, not computed."""
 
     tokens: int
     cached: int
 
 
 class Passes:
-    """Runs questions of one model between the steps of its engine."""
+    """A runner of questions about one model, between the steps of its engine."""
 
     def __init__(
         self,
@@ -139,16 +139,16 @@ class Passes:
     ) -> Answered:
         """Answer or fail as many of the first questions as fit; at least one.
 
-        All begin with ``prefix``; None finds one in what is kept of earlier calls. Where ``clock``
-        raises, here or between two batches, the pass that runs is interrupted, and nothing is left
-        over. From any thread.
+        All begin with ``prefix``; None looks for one in the prefix cache. If ``clock`` raises, here
+        or between two batches, the running pass is interrupted and leaves nothing in the context.
+        From any thread.
         """
         try:
             return self._owner.run(lambda: self._run(prefix, questions, clock.check), clock.check)
         except Exception:
             self._session.interrupt()
             raise
-        except BaseException:  # nobody waits for the call any more
+        except BaseException:  # the call was interrupted
             clock.stop()
             self._session.interrupt()
             raise
@@ -157,18 +157,18 @@ class Passes:
         return self
 
     def __exit__(self, *error: object) -> None:
-        """Drop the shared beginning of a call that is over. From any thread."""
+        """Drop the shared prefix at the end of a call. From any thread."""
         with suppress(ModelClosedError):
             self._owner.post(self._forget)
 
     def _forget(self) -> None:
         self._prefix.drop()
-        self._engine.wake()  # requests may have waited for its cells
+        self._engine.wake()  # requests may wait for its cells
 
     def _known(self, questions: Sequence[Question]) -> tuple[Sequence[int], Sequence[Question]]:
-        """What the first prompt begins with that is kept, or that a recent one began with.
+        """Return a prefix of the first prompt that is cached or shared with a recent prompt.
 
-        And the first questions that begin with it.
+        Also returns the first questions that begin with it.
         """
         ids, most = questions[0].ids, _most(questions[0])
         known = ids[: self._kept.beginning(ids, most)]
@@ -202,7 +202,7 @@ class Passes:
     def _too_large(
         self, prefix: Sequence[int], question: Question, need: Need
     ) -> PromptTooLongError | None:
-        """The error of a first question that does not fit even alone; None where it fits."""
+        """Return the error of a first question that does not fit even alone, else None."""
         if self._pool.has(self._prefix.missing(prefix) + need.cells, need.sequences):
             return None
         self._prefix.drop()
@@ -211,10 +211,10 @@ class Passes:
         return PromptTooLongError(len(prefix) + need.cells, self._pool.size)
 
     def _fitting(self, needs: Sequence[Need]) -> int:
-        """The number of questions, counted from the first, that run together."""
-        room, cells = self._session.n_batch, self._pool.cells - max(n.behind for n in needs)
+        """Return the number of first questions that run together."""
+        room, cells = self._session.n_batch, self._pool.cells - max(n.branch for n in needs)
         free = self._pool.sequences
-        most = free // 2 if any(need.behind for need in needs) else free  # the rest: for branches
+        most = free // 2 if any(need.branch for need in needs) else free  # the rest: for branches
         count = 0
         for need in needs[: max(1, most)]:
             room, cells = room - need.tokens, cells - need.tokens
@@ -238,7 +238,7 @@ class Passes:
                 for sequence in lease.sequences:
                     self._session.copy(shared, sequence)
 
-            # Each prompt runs in its own sequence, behind a copy of the shared beginning.
+            # Each prompt runs in a separate sequence, after a copy of the shared prefix.
             spans = [
                 Reading(question.ids[start:], start, sequence, question.reads, question.read)
                 for question, sequence in pairs
@@ -250,9 +250,9 @@ class Passes:
             self._release(lease)
 
     def _branch(self, pairs: Sequence[tuple[Question, int]], between: Callable[[], None]) -> None:
-        """Run the branches of the questions, until none of them has any left."""
+        """Run the branches of the questions until none is left."""
         while pairs:
-            # A round of questions that search fills a pass through the layers.
+            # A round of searching questions should fill a pass through the layers.
             most = max(1, self._session.settings.n_ubatch // len(pairs))
             rounds = [(*pair, pair[0].branches(most)) for pair in pairs if pair[0].error is None]
             self._run_round([(q, at, each) for q, at, some in rounds for each in some], between)
@@ -261,8 +261,7 @@ class Passes:
     def _run_round(
         self, waiting: Sequence[tuple[Question, int, Branch]], between: Callable[[], None]
     ) -> None:
-        """Run branches, as many at a time as there is room for."""
-        # The next branches are taken while cells, rows of logits and sequences last.
+        """Run branches, as many at a time as cells, rows of logits and sequences allow."""
         while waiting:
             some: list[tuple[Question, int, Branch]] = []
             cells, outputs = self._pool.cells, self._session.settings.n_outputs_max
@@ -296,12 +295,12 @@ class Passes:
 
 
 def _begins(prefix: Sequence[int], question: Question) -> bool:
-    """True for a question whose prompt has this beginning, and tokens to read behind it."""
+    """Return True for a question whose prompt has this prefix, followed by the tokens to read."""
     return len(prefix) <= _most(question) and question.ids[: len(prefix)] == prefix
 
 
 def _most(question: Question) -> int:
-    """How many tokens of a prompt may be copied: those that are read have to be computed."""
+    """Return the number of prompt tokens that may be copied: the read ones must be computed."""
     return len(question.ids) - question.reads
 
 
@@ -314,9 +313,9 @@ def _pass_on(questions: Sequence[Question], spans: Sequence[Reading]) -> None:
 def ask(
     passes: Passes, prefix: Sequence[int], questions: Sequence[Question], clock: RequestClock
 ) -> Counts:
-    """Run questions that begin alike; between two batches, see whether it is time to stop.
+    """Run questions with a shared prefix; between two batches, poll the clock.
 
-    The counts are those of questions that were answered.
+    The counts include answered questions only.
     """
     beginning = prefix or None
     done = cached = 0
@@ -325,7 +324,7 @@ def ask(
             clock.check()
             since = time.monotonic()
             ran = passes.run(beginning, questions[done:], clock)
-        except DecodeError:  # the beginning alone could not be computed
+        except DecodeError:  # the prefix could not be computed
             beginning = ()
         except RequestError as error:
             for question in questions[done:]:
@@ -342,7 +341,7 @@ def ask(
 
 
 def _computed(questions: Sequence[Question], ran: Answered) -> int:
-    """The tokens of the prompts that a pass computed; those of labels behind them come on top."""
+    """Return the prompt tokens that a pass computed, without the tokens of labels."""
     return ran.computed + sum(len(question.ids) - ran.shared for question in questions)
 
 

@@ -1,10 +1,10 @@
-"""``score``: how likely given continuations are, from one pass over prompt and continuation."""
+"""``score``: log-probabilities of given continuations, in one pass over prompt and continuation."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
 from core.types import Score
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits
@@ -32,15 +32,15 @@ class Scored:
         self._greedy = self._greedy and int(logits.argmax()) == target
 
     def branches(self, most: int) -> Sequence[Branch]:
-        """No branches: nothing is asked behind a continuation."""
+        """Return no branches: nothing follows a continuation."""
         return ()
 
     def fail(self, error: Exception) -> None:
-        """Keep the error of a pair that could not be computed; the first one counts."""
+        """Record the error of a pair that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
     def score(self) -> Score:
-        """The score of the pair, or the error that ended it."""
+        """Return the score of the pair, or the error that ended it."""
         if self.error is not None:
             return Score(error=self.error)
         return Score(sum(self._logprobs), tuple(self._logprobs), self._greedy)
@@ -54,7 +54,7 @@ class Scorer:
         self.reused = 0
 
     def results(self, blocks: Iterable[Sequence[ScoreRow]]) -> Iterator[tuple[ScoreRow, Score]]:
-        """Yield each row with its score; rows that begin alike come together."""
+        """Yield each row with its score; rows with a shared prefix come together."""
         for rows in blocks:
             asked = [Scored(row) for row in rows]
             most = [row.read_from for row in rows]

@@ -1,1 +1,1 @@
-"""The one context of a model: its sequences, what lies in them, and how passes run through it."""
+"""The one context of a model: its cells and sequences, cached prefixes, and forward passes."""

@@ -1,4 +1,4 @@
-"""The free part of a context: cells of its cache, and numbers of sequences."""
+"""The free part of a context: cells of its cache, and sequence numbers."""
 
 from __future__ import annotations
 
@@ -7,16 +7,16 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True)
 class Lease:
-    """Cells and sequences that are taken, until they are given back."""
+    """Cells and sequences in use, until they are given back."""
 
     cells: int
     sequences: tuple[int, ...]
 
 
 class Pool:
-    """Only counts. Whoever takes a part takes, at once, the most that it may ever need.
+    """A counter of free cells and sequences. Callers take the most that they may need at once.
 
-    Then nothing that has begun runs out of cells midway.
+    So running work never runs out of cells.
     """
 
     def __init__(self, cells: int, sequences: int) -> None:
@@ -29,11 +29,11 @@ class Pool:
         return len(self._free)
 
     def has(self, cells: int, sequences: int) -> bool:
-        """True when `take` would work."""
+        """Return True if `take` would work."""
         return cells <= self.cells and sequences <= len(self._free)
 
     def take(self, cells: int, sequences: int) -> Lease:
-        """Take a part. Raises ValueError where so much is not free."""
+        """Take a part. Raises ValueError if it is not free."""
         if not self.has(cells, sequences):
             raise ValueError(f"{cells} cells and {sequences} sequences are not free")
         self.cells -= cells

@@ -1,10 +1,10 @@
-"""Beginnings of prompts: those of earlier calls, kept, and the one that a pass's prompts share.
+"""Prefixes of prompts: a cache of earlier ones, and the prefix that the prompts of a pass share.
 
-A kept prefix is a copy in the host's memory, and takes no cells: requests never wait for it. Left
-in its cells it would cost no copy, but then a prompt's own tokens may come to stand in front of
-those that it continues. Flash attention on a CPU adds in the order of cells, and rounds its sums to
-16 bits: the logits of two real models moved by 0.4 and 1.1. Behind a copy that was written back
-they are the same to the bit.
+A cached prefix is a copy in the host's memory and takes no cells, so requests never wait for it.
+Reusing the cells in place would save the copy, but would not be bit-exact: a prompt's tokens could
+be stored before the prefix that they follow. Flash attention on a CPU adds in the order of cells,
+and rounds its sums to 16 bits: the logits of two real models moved by 0.4 and 1.1. After a restored
+copy they are equal to the bit.
 """
 
 from __future__ import annotations
@@ -13,23 +13,23 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 
-from core.labels import common_length
+from core.kit.labels import common_length
 from core_llama_cpp.context.pool import Lease, Pool
 from core_llama_cpp.context.session import Session, State
 from core_llama_cpp.context.spans import Reading, Runner
 from core_runtime.machine import available_bytes
 from core_runtime.prefix_cache import Found, PrefixCache
 
-_FEWEST = 16  # tokens: fewer are computed in the time that it takes to find and to copy them
-_COPIED = 16  # tokens are copied in the time that one is computed, at least
-_RECENT = 16  # prompts that the next one is compared with
-_SHARE = 2  # of what is free and what is kept, at most one half is kept: never more than is free
+_FEWEST = 16  # tokens: to find and copy fewer takes as long as to compute them
+_COPIED = 16  # at least this many tokens are copied in the time that one is computed
+_RECENT = 16  # prompts to compare the next one with
+_SHARE = 2  # at most one half of free and cached bytes together: never more than is free
 
 
 class KeptPrefixes:
-    """States of sequences by their tokens, ``limit`` bytes at most; 0 keeps none.
+    """A cache of sequence states by their tokens, of at most ``limit`` bytes; 0 turns it off.
 
-    Everything but `held` and `peak`, the most bytes that were, belongs to the model's owner thread.
+    All of it belongs to the model's owner thread, except `held` and `peak`, the maximum of `held`.
     """
 
     def __init__(self, session: Session, limit: int) -> None:
@@ -40,13 +40,13 @@ class KeptPrefixes:
 
     @property
     def held(self) -> int:
-        """The bytes that are kept; from any thread."""
+        """The cached bytes; from any thread."""
         return self._store.held
 
     def beginning(self, ids: Sequence[int], most: int) -> int:
-        """The length of what a lone prompt should begin with as a prefix of its own; 0 for none.
+        """Return the length of the prefix to use for a prompt, at most ``most`` tokens; 0 for none.
 
-        That is kept already, or a recent prompt began with it too: of ``most`` tokens at most.
+        The prefix is cached already, or a recent prompt had it, too.
         """
         if not self._limit or most < _FEWEST:
             return 0
@@ -59,10 +59,10 @@ class KeptPrefixes:
         return shared if shared >= kept + _FEWEST else kept
 
     def restore(self, ids: Sequence[int], most: int, lease: Lease, pool: Pool) -> int:
-        """Fill the first sequence of a lease with the first of these tokens; returns how many.
+        """Fill the first sequence of a lease with the longest cached prefix; return its length.
 
-        ``most`` of them at most; 0 where nothing of use is kept. For a moment it takes the cells
-        of the whole entry, which ``lease`` and what is free in ``pool`` must have.
+        At most ``most`` tokens; 0 if nothing useful is cached. The entire entry is restored first,
+        for which ``lease`` and the free part of ``pool`` must have cells.
         """
         found = self._found(ids, most)
         if found is None or len(found.entry.ids) > lease.cells + pool.cells:
@@ -73,21 +73,21 @@ class KeptPrefixes:
         return found.size if restored else 0
 
     def keep(self, ids: Sequence[int], sequence: int) -> None:
-        """Keep what a sequence holds of these tokens, which are its own from the first one on."""
+        """Cache the state of a sequence, which holds these tokens from the first one on."""
         ids = ids[: self._session.end(sequence)]
         if not self._limit or len(ids) < _FEWEST or self._has(ids):
             return
         size = self._session.state_bytes(sequence)
         if size > self._limit or not self._fits(size):
             return
-        # A state has the last window only, so that it serves whole or not at all.
+        # A state has only the last window, so that a part of it is useless.
         least = len(ids) if self._session.exceeds_window(len(ids)) else 1
         with suppress(MemoryError):
             self._store.keep(ids, self._session.state(sequence), size, least)
         self.peak = max(self.peak, self.held)
 
     def keep_prompt(self, ids: Sequence[int], sequence: int) -> None:
-        """`keep` for a prompt that goes on, where what becomes of it could not be cut back."""
+        """Cache a prompt before it is continued, if its longer state could not be truncated."""
         if self._session.exceeds_window(len(ids)):
             self.keep(ids, sequence)
 
@@ -97,7 +97,7 @@ class KeptPrefixes:
         self._recent.clear()
 
     def _found(self, ids: Sequence[int], most: int) -> Found[State] | None:
-        """The kept prefix that is worth its copy."""
+        """Return the cached prefix that is worth copying, or None."""
         found = self._store.longest(ids, most)
         if found is None or found.size < _FEWEST or found.size * _COPIED < len(found.entry.ids):
             return None
@@ -108,7 +108,10 @@ class KeptPrefixes:
         return found is not None and found.size == len(ids)
 
     def _fits(self, size: int) -> bool:
-        """True where memory has room for so much; what is kept gives way where others want it."""
+        """Return True if memory has room for ``size`` bytes.
+
+        If free memory is short, cached entries are evicted.
+        """
         free = available_bytes()
         if free is None:
             return True
@@ -118,10 +121,9 @@ class KeptPrefixes:
 
 
 class SharedPrefix:
-    """The one beginning that is in the cache; on the owner thread. Another one takes its place.
+    """The one shared prefix in the KV cache; on the owner thread. Another one replaces it.
 
-    What is computed of it is kept for later calls. ``computed``: tokens that the last `use` had to
-    compute.
+    It is cached for later calls. ``computed``: tokens that the last `use` had to compute.
     """
 
     def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
@@ -131,14 +133,14 @@ class SharedPrefix:
         self.computed = 0
 
     def missing(self, ids: Sequence[int]) -> int:
-        """The cells that `use` would take, those aside that it would give back."""
+        """Return the cells that `use` would take, not counting those that it would give back."""
         return 0 if self._lease and self._ids == ids else len(ids)
 
     def use(self, ids: Sequence[int], between: Callable[[], None]) -> int | None:
-        """The sequence that holds these tokens; None for none of them.
+        """Return the sequence that holds these tokens; None for an empty prefix.
 
-        ``between`` two batches may raise, and nothing is left over. Raises ValueError where the
-        pool has no room for it, `DecodeError`.
+        ``between`` may raise between two batches, which leaves nothing in the context. Raises
+        ValueError if the pool has no room, `DecodeError`.
         """
         self.computed = 0
         if self._lease is None or self._ids != ids:
@@ -149,7 +151,7 @@ class SharedPrefix:
         return self._lease.sequences[0] if self._lease else None
 
     def drop(self) -> None:
-        """Give the cells of the beginning back."""
+        """Give the cells of the prefix back."""
         if self._lease is not None:
             self._session.drop(self._lease.sequences[0])
             self._pool.give(self._lease)

@@ -1,6 +1,6 @@
 """A llama.cpp model with its one context: opening, decoding, the memory of sequences, freeing.
 
-A session is opened with plain numbers, all of them decided before.
+A session is opened with numbers that were all decided before.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from core_llama_cpp.library import load_library
 MAX_SEQUENCES = 256
 """``LLAMA_MAX_SEQ``: a context cannot hold more sequences."""
 CLASSIFY_SEQUENCES = 64
-"""Sequences beside those of the slots: the prompts and labels that are read in one batch."""
+"""Sequences in addition to the slots': prompts and labels that are read in one batch."""
 Logits = npt.NDArray[np.float32]
 State = npt.NDArray[np.uint8]
 
@@ -37,13 +37,13 @@ class SessionSettings:
     """Sizes of one model and its one context; ``n_`` names are llama.cpp's own.
 
     ``n_ctx``: cells of the KV cache, which all sequences share (``kv_unified``); a multiple of
-    256. ``n_seq_max``: sequences that may live in it at once, and rows whose logits one
-    ``llama_decode`` may ask for (``n_outputs_max``; more abort the process). ``n_batch``: tokens
+    256. ``n_seq_max``: sequences that it may hold at once, and rows whose logits one
+    ``llama_decode`` may request (``n_outputs_max``; more abort the process). ``n_batch``: tokens
     of one ``llama_decode``; ``n_ubatch``: of one pass through the layers. ``n_threads``: for
-    prompts and for decoding alike. ``gpu_layers``: layers on the GPU, -1 all, 0 none.
-    ``offload``: whether the cache and the arithmetic go there too; without it, no GPU is used at
-    all. ``adapter``: a LoRA adapter in GGUF. ``flash_attn``: None lets llama.cpp choose.
-    ``mapped``: whether weights are mapped from their files, and not read into memory.
+    prompts and for decoding. ``gpu_layers``: layers on the GPU, -1 all, 0 none. ``offload``:
+    whether the cache and the arithmetic are there, too; without it, no GPU is used. ``adapter``: a
+    LoRA adapter in GGUF. ``flash_attn``: None lets llama.cpp choose. ``mapped``: whether weights
+    are mapped from their files, not read into memory.
     """
 
     n_ctx: int
@@ -59,15 +59,15 @@ class SessionSettings:
 
     @property
     def n_outputs_max(self) -> int:
-        """Rows of logits of one batch: no buffer of ``n_ctx`` by vocabulary is ever made."""
+        """The rows of logits of one batch, which avoids a buffer of ``n_ctx`` by vocabulary."""
         return self.n_seq_max
 
 
 class Batch:
-    """A batch that is filled, decoded, read, cleared, and filled again, in arrays of numpy's.
+    """A reusable batch (filled, decoded, read, cleared) in numpy arrays.
 
     ``tokens``: the most that one ``llama_decode`` takes; the caller counts them, and the rows of
-    logits that it asks for.
+    logits that it requests.
     """
 
     def __init__(self, lib: ModuleType, tokens: int) -> None:
@@ -87,7 +87,7 @@ class Batch:
         self._size = 0
 
     def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
-        """Put tokens behind one another, the first at ``position``; read the last ``reads``.
+        """Add consecutive tokens, the first at ``position``; the last ``reads`` are read.
 
         Returns the index of the first token whose logits are read, or would be.
         """
@@ -101,7 +101,7 @@ class Batch:
         return end - reads
 
     def filled(self) -> Any:
-        """The C structure; good while this object lives and is not changed."""
+        """Return the C structure, valid while this object exists and is not changed."""
         lib = self._lib
         return lib.llama_batch(
             n_tokens=self._size,
@@ -120,11 +120,11 @@ def _pointer(values: npt.NDArray[Any], kind: Any) -> Any:
 
 
 class DecodeError(RuntimeError):
-    """llama.cpp did not compute a batch; the cache may hold a part of it."""
+    """The error of a batch that llama.cpp did not compute; the cache may hold a part of it."""
 
 
 class InterruptedPassError(DecodeError):
-    """A pass was ended by `Session.interrupt`; the cache may hold a part of it."""
+    """The error of a pass ended by `Session.interrupt`; the cache may hold a part of it."""
 
 
 class Session:
@@ -141,8 +141,8 @@ class Session:
         self._memory = lib.llama_get_memory(context)
         self._adapter: Any = None
 
-        # Asked by ggml between two operations; empty until `interrupt`. C's own strlen looks at it:
-        # a function of Python's would wait for the interpreter's lock a thousand times a pass.
+        # ggml polls it between two operations; empty until `interrupt`. C's strlen reads it: a
+        # Python function would wait for the interpreter lock a thousand times per pass.
         self._stop = (ctypes.c_char * 2)()
         self._computes = False
         look = lib.ggml_abort_callback(ctypes.cast(_strlen, ctypes.c_void_p).value)
@@ -161,14 +161,14 @@ class Session:
     def open(cls, path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
         """Read the weights and allocate the cache; ``stop`` ends the reading.
 
-        Raises RuntimeError where llama.cpp refuses; why, it says in its log.
+        Raises RuntimeError if llama.cpp refuses; the reason is in its log.
         """
         lib = load_library()
         model = _model(lib, path, settings, stop)
         context = lib.llama_init_from_model(model, _context_params(lib, settings))
         if not context:
             lib.llama_model_free(model)
-            raise RuntimeError("llama.cpp could not make a context")
+            raise RuntimeError("llama.cpp could not create a context")
         session = cls(lib, model, context, settings)
         if settings.adapter is not None:
             session._adapt(settings.adapter)
@@ -176,9 +176,9 @@ class Session:
 
     @property
     def rotates(self) -> bool:
-        """True when the oldest positions of a sequence can be dropped while it goes on.
+        """True if the oldest positions of a sequence can be dropped while it continues.
 
-        Positions keep counting, so they must be relative; a recurrent state forgets nothing.
+        Positions are not renumbered, so they must be relative; a recurrent state cannot drop any.
         """
         lib = self.lib
         recurrent = lib.llama_model_is_recurrent(self._model)
@@ -186,7 +186,7 @@ class Session:
         return not recurrent and lib.llama_model_rope_type(self._model) != _ROPE_NONE
 
     def new_batch(self) -> Batch:
-        """An empty batch of the size that one `decode` takes."""
+        """Return an empty batch of the size that one `decode` takes."""
         return Batch(self.lib, self.n_batch)
 
     def decode(self, batch: Batch) -> None:
@@ -206,7 +206,7 @@ class Session:
         raise DecodeError(f"llama_decode failed with the code {code}")
 
     def decode_hidden(self, batch: Batch) -> None:
-        """Do as `decode` does, for `hidden`; then llama.cpp has every token of a batch read."""
+        """Decode for `hidden`; llama.cpp then returns the state of every token of a batch."""
         self.lib.llama_set_embeddings(self._context, True)
         try:
             self.decode(batch)
@@ -214,18 +214,18 @@ class Session:
             self.lib.llama_set_embeddings(self._context, False)
 
     def interrupt(self) -> None:
-        """End the pass that is being computed; on a CPU. From any thread.
+        """End the running pass; on a CPU. From any thread.
 
-        One that comes too late ends the next pass, which its owner then runs again.
+        A late interrupt ends the next pass, which its owner then runs again.
         """
         if self._computes:
             self._stop[0] = b"\1"
 
     def logits(self, index: int) -> Logits:
-        """The logits [vocab_size] of the batch's token ``index``, in llama.cpp's own memory.
+        """Return the logits [vocab_size] of the batch's token ``index``, in llama.cpp's memory.
 
-        Those of tokens that the file suppresses are -infinity, as llama.cpp's own samplers have it.
-        Good until the next `decode`. Raises `DecodeError` where none were asked for.
+        Tokens that the file suppresses have -infinity, as in llama.cpp's samplers. Valid until the
+        next `decode`. Raises `DecodeError` if they were not requested.
         """
         pointer = self.lib.llama_get_logits_ith(self._context, index)
         if not pointer:
@@ -236,14 +236,17 @@ class Session:
         return row
 
     def hidden(self, index: int) -> Logits:
-        """The hidden state [hidden_size] that the head reads at ``index``; as `logits` has them."""
+        """Return the hidden state [hidden_size] at ``index``, the input of the LM head.
+
+        Valid as long as `logits`.
+        """
         pointer = self.lib.llama_get_embeddings_ith(self._context, index)
         if not pointer:
             raise DecodeError(f"llama.cpp has no hidden state for the batch's token {index}")
         return np.ctypeslib.as_array(pointer, (self._hidden_size,))
 
     def copy(self, source: int, target: int) -> None:
-        """Let a sequence begin with all that another one holds: it shares the cells."""
+        """Let a sequence begin with all tokens of another one, sharing the cells."""
         self.lib.llama_memory_seq_cp(self._memory, source, target, _END, _END)
 
     def drop(self, sequence: int, start: int = _END, end: int = _END) -> None:
@@ -251,32 +254,35 @@ class Session:
         self.lib.llama_memory_seq_rm(self._memory, sequence, start, end)
 
     def end(self, sequence: int) -> int:
-        """The position behind the last one that a sequence holds; 0 for an empty sequence."""
+        """Return the position after the last one that a sequence holds.
+
+        0 for an empty sequence.
+        """
         return int(self.lib.llama_memory_seq_pos_max(self._memory, sequence)) + 1
 
     def exceeds_window(self, tokens: int) -> bool:
-        """True where layers look back on a window only, and so many tokens are more than that."""
+        """Return True if layers have an attention window that is shorter than ``tokens``."""
         return 0 < self._window < tokens
 
     def state_bytes(self, sequence: int) -> int:
-        """The size of `state`."""
+        """Return the size of `state`."""
         return int(self.lib.llama_state_seq_get_size(self._context, sequence))
 
     def state(self, sequence: int) -> State:
-        """A copy of all that a sequence holds; of layers with a window, the last window only."""
+        """Return a copy of a sequence's keys and values; layers with a window have the last one."""
         state = np.empty(self.state_bytes(sequence), np.uint8)
         pointer = _pointer(state, ctypes.c_uint8)
         self.lib.llama_state_seq_get_data(self._context, pointer, state.size, sequence)
         return state
 
     def restore(self, state: State, sequence: int) -> bool:
-        """Let an empty sequence hold what a `state` has. False where llama.cpp has no room."""
+        """Restore a `state` into an empty sequence. Returns False if llama.cpp has no room."""
         pointer = _pointer(state, ctypes.c_uint8)
         lib = self.lib
         return bool(lib.llama_state_seq_set_data(self._context, pointer, state.size, sequence))
 
     def close(self) -> None:
-        """Free everything. Twice is fine."""
+        """Free everything. May be called twice."""
         if self._context is None:
             return
         context, self._context = self._context, None
@@ -294,7 +300,7 @@ class Session:
 
 
 def _suppressed(lib: ModuleType, vocab: Any) -> npt.NDArray[np.int32]:
-    """Return the ids under ``tokenizer.ggml.suppress_tokens``, which no output is to hold."""
+    """Return the ids under ``tokenizer.ggml.suppress_tokens``, which must not be generated."""
     count = ctypes.c_int32()
     ids = lib.llama_vocab_get_suppress_tokens(vocab, ctypes.byref(count))
     return np.array(ids[: count.value] if count.value else (), np.int32)
@@ -308,10 +314,12 @@ def _model(lib: ModuleType, path: Path, settings: SessionSettings, stop: threadi
     if not settings.mapped:
         params.load_mode = lib.LLAMA_LOAD_MODE_NONE
 
-    none = (ctypes.c_void_p * 1)(None)  # a list of devices, empty: kept until the load is done
+    none = (ctypes.c_void_p * 1)(
+        None
+    )  # an empty list of devices, referenced until the load is done
     if not settings.offload:
         params.devices = ctypes.cast(none, ctypes.c_void_p)
-        # Weights in another order would be multiplied by other kernels for one row than for many.
+        # Repacked weights would use different kernels for one row and for several.
         params.use_extra_bufts = False
 
     model = lib.llama_model_load_from_file(bytes(path), params)
@@ -330,7 +338,7 @@ def _context_params(lib: ModuleType, settings: SessionSettings) -> Any:
     params.offload_kqv = params.op_offload = settings.offload
     params.pooling_type = lib.LLAMA_POOLING_TYPE_NONE  # hidden states are those of each token
     params.kv_unified = True  # one pool of cells, whose sequences can share a beginning
-    params.swa_full = True  # else a window's cells are counted, and run out, by themselves
+    params.swa_full = True  # else the cells of windows are separate, and run out separately
     params.no_perf = True
     return params
 
@@ -341,6 +349,6 @@ def _flash(lib: ModuleType, settings: SessionSettings) -> int:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_AUTO)
     if asked is False:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_DISABLED)
-    # On a CPU it adds cell after cell and leaves out what a row may not see. So a row's sum does
-    # not depend on where its cells are; the other way's does, and the last bits with it.
+    # On a CPU, flash attention adds cell by cell and skips masked ones, so a row's sum does not
+    # depend on where its cells are; without it, the sum depends on that in its last bits.
     return int(lib.LLAMA_FLASH_ATTN_TYPE_ENABLED)

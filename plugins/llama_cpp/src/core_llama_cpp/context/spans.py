@@ -1,4 +1,4 @@
-"""Spans of tokens on their way through the model, packed into batches as full as they go."""
+"""Spans of tokens to run through the model, packed into batches as full as possible."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ Read = Callable[[int, Logits], None]
 
 
 def _nothing(place: int, logits: Logits) -> None:
-    """Ignore the logits of tokens that only have to be in the cache."""
+    """Ignore the logits of tokens that are only needed in the cache."""
 
 
 class Reading:
-    """Tokens of a sequence (`core_llama_cpp.context.spans.Span`), and who looks at their logits.
+    """A `Span` with a function that takes its logits.
 
-    ``reads``: the last tokens' logits go to ``to``, with their places in ``ids``. ``error``: what
-    went wrong with it.
+    ``reads``: the logits of that many last tokens go to ``to``, with their indices in ``ids``.
+    ``error``: the error of the span, if it failed.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class Reading:
         self.error: Exception | None = None
 
     def read(self, place: int, logits: Logits) -> None:
-        """Look at the logits behind ``ids[place]``."""
+        """Take the logits after ``ids[place]``."""
         self._to(place, logits)
 
     def fail(self, error: Exception) -> None:
-        """Keep the error of a span that could not be computed or read."""
+        """Record the error of a span that could not be computed or read."""
         self.error = error
 
 
@@ -58,16 +58,16 @@ class Span(Protocol):
 
     @property
     def sequence(self) -> int:
-        """The sequence that they continue."""
+        """The sequence that the tokens continue."""
         ...
 
     @property
     def reads(self) -> int:
-        """The number of tokens, the last ones, whose logits are wanted."""
+        """The number of last tokens whose logits are read."""
         ...
 
     def read(self, place: int, logits: Logits) -> None:
-        """Take the logits behind the token ``ids[place]``; they are good during this call."""
+        """Take the logits after the token ``ids[place]``, valid during this call."""
         ...
 
     def fail(self, error: Exception) -> None:
@@ -85,12 +85,12 @@ class Part:
 
     @property
     def reads(self) -> int:
-        """The number of tokens in the part whose logits are wanted."""
+        """The number of tokens in the part whose logits are read."""
         return min(self.end - self.start, max(0, self.span.reads - len(self.span.ids) + self.end))
 
 
 class Runner:
-    """Runs spans in a session; on its thread."""
+    """A runner of spans in a session, on its thread."""
 
     def __init__(self, session: Session) -> None:
         self._session, self._batch = session, session.new_batch()
@@ -105,10 +105,10 @@ class Runner:
     ) -> None:
         """Run all spans; deliver logits or errors as batches finish. ``between`` may raise to stop.
 
-        ``between`` is called between two batches, and after a pass was interrupted, which then is
-        run again. Without it, an interrupted pass raises `InterruptedPassError`, and nothing of the
-        pass is left in the cache. ``hidden``: hidden states are delivered in the place of logits,
-        and every token of a span has to be read.
+        ``between`` is called between two batches, and after an interrupted pass, which then runs
+        again. Without it, an interrupted pass raises `InterruptedPassError`, and nothing of the
+        pass is left in the cache. ``hidden``: hidden states are delivered in place of logits, and
+        every token of a span must be read.
         """
         self._hidden = hidden
         failed: set[int] = set()
@@ -123,7 +123,7 @@ class Runner:
         parts: list[Part] = []
         room, outputs = most, rows
 
-        # A span that does not fit goes on in the next batch.
+        # A span that does not fit continues in the next batch.
         for span in spans:
             done = 0
             while done < len(span.ids):
@@ -157,7 +157,7 @@ class Runner:
             self._read(part, first, failed)
 
     def _decode(self, parts: Sequence[Part], between: Callable[[], None] | None) -> None:
-        """Compute the batch, again as often as it is interrupted for somebody else."""
+        """Compute the batch, again whenever another request interrupts it."""
         decode = self._session.decode_hidden if self._hidden else self._session.decode
         while True:
             try:
@@ -170,7 +170,7 @@ class Runner:
                 between()
 
     def _forget(self, parts: Sequence[Part]) -> None:
-        """Drop what was computed of these parts, which are to be computed again."""
+        """Drop the computed tokens of these parts, which are to be computed again."""
         for part in parts:
             self._session.drop(part.span.sequence, part.span.position + part.start)
 
@@ -212,7 +212,7 @@ class Runner:
 
 
 def _fitting(span: Span, done: int, room: int, outputs: int) -> Part | None:
-    """The next part of a span that a batch has room for; None if there is no room."""
+    """Return the next part of a span that fits in a batch; None if nothing fits."""
     end = min(len(span.ids), done + room)
     unread = len(span.ids) - span.reads  # up to here nothing is read
     end = min(end, max(done, unread) + outputs)

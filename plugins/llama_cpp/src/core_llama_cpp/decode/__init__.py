@@ -1,1 +1,1 @@
-"""Prompts that are continued: the engine, and its rows."""
+"""Prompts that are continued: the engine and its rows."""

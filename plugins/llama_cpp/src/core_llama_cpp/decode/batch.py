@@ -1,6 +1,6 @@
-"""Requests on their way through the model: a prompt in chunks, then one token a step.
+"""Running requests: a prompt in chunks, then one token per step.
 
-Both are spans (`core_llama_cpp.context.spans`): what a step computes is put together from them.
+Both are spans (`core_llama_cpp.context.spans`), which a step packs into a batch.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from core_runtime.waiting import Job
 
 
 class Tenancy:
-    """The part of the context that a job's requests hold; the last to end gives it back."""
+    """The part of the context that a job's requests use; the last to end gives it back."""
 
     def __init__(self, session: Session, pool: Pool, lease: Lease) -> None:
         self.lease = lease
@@ -24,11 +24,11 @@ class Tenancy:
         self._left = len(lease.sequences)
 
     def restore(self, prompt: Sequence[int], kept: KeptPrefixes) -> int:
-        """Fill the first sequence with what is kept of a prompt, its last token aside."""
+        """Fill the first sequence with the cached prefix of a prompt, without its last token."""
         return kept.restore(prompt, len(prompt) - 1, self.lease, self._pool)
 
     def leave(self, sequence: int) -> None:
-        """Empty the sequence of a request that has ended."""
+        """Empty the sequence of an ended request."""
         self._session.drop(sequence)
         self._left -= 1
         if not self._left:
@@ -36,10 +36,10 @@ class Tenancy:
 
 
 class Decoding:
-    """A request whose prompt is in the cache. ``position``: where its next token stands.
+    """A request whose prompt is in the cache. ``position``: position of its next token.
 
-    ``window``: positions that it may have; where there are more, the oldest are dropped. They are
-    not renumbered: only distances count.
+    ``window``: positions that it may have; beyond, the oldest are dropped. They are not renumbered:
+    only distances count.
     """
 
     reads = 1
@@ -63,13 +63,13 @@ class Decoding:
         self.ids, self.position = (token,), self.position + 1
 
     def make_place(self) -> None:
-        """Drop the oldest position where the next token would be one too many."""
+        """Drop the oldest position if the next token would exceed the window."""
         if self.position - self._oldest >= self._window:
             self._session.drop(self.sequence, self._oldest, self._oldest + 1)
             self._oldest += 1
 
     def read(self, place: int, logits: Logits) -> None:
-        """Take the logits behind the token that was fed."""
+        """Take the logits after the token that was fed."""
         self.take(logits)
 
     def fail(self, error: Exception) -> None:
@@ -77,7 +77,7 @@ class Decoding:
         self.request.fail(own_error(error))
 
     def keep(self, kept: KeptPrefixes) -> None:
-        """Keep what the sequence holds, prompt and answer, unless its beginning was dropped."""
+        """Cache prompt and answer, unless their beginning was dropped."""
         if not self._oldest:
             kept.keep([*self.request.ids, *self.request.tokens], self.sequence)
 
@@ -87,9 +87,9 @@ class Decoding:
 
 
 class Prefilling:
-    """A job's prompt on its way into the cache. ``joined`` gets the rows that go on from it.
+    """The prefill of a job's prompt. ``joined`` gets the rows that continue it.
 
-    What is ``kept`` of its beginning is not computed again.
+    A prefix in the cache ``kept`` is not computed again.
     """
 
     def __init__(
@@ -113,19 +113,19 @@ class Prefilling:
             request.begin()
 
     def chunk(self, size: int) -> None:
-        """Be the span of the next ``size`` tokens, or of what is left."""
+        """Become the span of the next ``size`` tokens, or of the rest."""
         self.position += len(self.ids)
         self.ids = self.job.ids[self.position : self.position + size]
         self.reads = int(self.position + len(self.ids) == len(self.job.ids))
 
     def again(self) -> None:
-        """Take the last chunk once more next time, as the pass that computed it was interrupted."""
+        """Repeat the last chunk next time, because its pass was interrupted."""
         if not self.over:
             self._session.drop(self.sequence, self.position)
             self.ids = ()
 
     def read(self, place: int, logits: Logits) -> None:
-        """Take the logits at the prompt's end, from which every request of the job goes on."""
+        """Take the logits at the prompt's end, from which all requests of the job continue."""
         self._kept.keep_prompt(self.job.ids, self.sequence)
         rows = [
             Decoding(request, self._session, self._tenancy, sequence, self._window)
@@ -149,7 +149,7 @@ class Prefilling:
         self.leave()
 
     def leave(self) -> None:
-        """Give back all of the job's sequences: not one of its requests goes on."""
+        """Give back all of the job's sequences; none of its requests continues."""
         for sequence in self._tenancy.lease.sequences:
             self._tenancy.leave(sequence)
 

@@ -1,8 +1,8 @@
-"""The engine: requests wait, are prefilled in chunks, and decode side by side.
+"""The engine: requests wait, are prefilled in chunks, and decode concurrently.
 
-A step is one ``llama_decode``: a token of every row that decodes, and as much of the waiting
-prompts as there is room for. Everything but `Engine.submit` and `Engine.receive` runs on the
-model's owner thread; other work of that thread (classify, score, close) comes between two steps.
+A step is one ``llama_decode``: a token of every decoding row, and as much of the waiting prompts as
+fits. Everything except `Engine.submit` and `Engine.receive` runs on the model's owner thread; other
+work of that thread (classify, score, close) runs between two steps.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from core.clock import Check, never_stop
+from core.kit.clock import Check, never_stop
 from core_llama_cpp.context.pool import Pool
 from core_llama_cpp.context.prefixes import KeptPrefixes
 from core_llama_cpp.context.session import InterruptedPassError, Session
@@ -29,7 +29,7 @@ T = TypeVar("T")
 
 
 class EngineModel(ServedModel, Protocol):
-    """A loaded model, as far as the engine looks at it."""
+    """The part of a loaded model that the engine uses."""
 
     @property
     def session(self) -> Session:
@@ -38,35 +38,35 @@ class EngineModel(ServedModel, Protocol):
 
     @property
     def slots(self) -> int:
-        """The number of requests that decode together."""
+        """The number of requests that decode concurrently."""
         ...
 
     @property
     def kept(self) -> KeptPrefixes:
-        """What is kept of prompts and answers for the next ones."""
+        """The prefix cache of prompts and answers."""
         ...
 
 
 class Engine(engine.Engine):
-    """Serves all generation of one model."""
+    """The scheduler of all generations of one model."""
 
     def __init__(self, model: EngineModel, owner: OwnerThread, pool: Pool) -> None:
         super().__init__(owner)
         self._model, self._pool = model, pool
         self._runner = Runner(model.session)
-        self._next: deque[Job] = deque()  # taken from the line; they wait for cells
+        self._next: deque[Job] = deque()  # taken from the queue, waiting for cells
         self._prefills: deque[Prefilling] = deque()
         self._rows: list[Decoding] = []
-        self._passing: tuple[Request, ...] = ()  # those that the running pass is for
+        self._passing: tuple[Request, ...] = ()  # the requests of the running pass
 
     def submit(self, jobs: Iterable[Job]) -> None:
         """Queue jobs, in order; from any thread. Raises `ModelClosedError`."""
         super().submit([part for job in jobs for part in self._parts(job)])
 
     def receive(self, items: SimpleQueue[T], look: Check = never_stop) -> T:
-        """Wait for what a request sends; a pass that nobody wants any more is interrupted.
+        """Wait for an item of a request; a pass without live requests is interrupted.
 
-        Raises what `OwnerThread.receive` does.
+        Raises the errors of `OwnerThread.receive`.
         """
 
         def both() -> None:
@@ -81,14 +81,14 @@ class Engine(engine.Engine):
         return not (self._waiting or self._next or self._computing)
 
     def make_room(self, cells: int, sequences: int) -> None:
-        """Let no request in, and run on until so much is free, or all that run have ended."""
+        """Admit no request, and run until enough is free, or all running ones have ended."""
         while not self._pool.has(cells, sequences) and self._computing:
             self._guarded(partial(self._step, admit=False))
 
     def _step(self, admit: bool = True) -> bool:
-        """Compute one batch. False: there was nothing to compute.
+        """Compute one batch. Returns False if there was nothing to compute.
 
-        What still waits then does so for cells that somebody else has, who wakes the engine.
+        Requests that still wait then need cells of other work, which wakes the engine.
         """
         self._drop_unwanted()
         if admit:
@@ -137,10 +137,10 @@ class Engine(engine.Engine):
         self._rows = [row for row in self._rows if not row.request.ended]
 
     def _keep(self, row: Decoding) -> None:
-        """Keep prompt and answer for those that begin like them.
+        """Cache prompt and answer for prompts with the same prefix.
 
-        Rows that decode together lie between one another, cell by cell, and a GPU would be read as
-        often: there only of a row alone.
+        The cells of rows that decode together are interleaved, and reading them from a GPU takes a
+        copy for each: with a GPU, only a row that runs alone is cached.
         """
         if not self._model.session.settings.offload or len(self._rows) == 1:
             row.keep(self._model.kept)
@@ -149,7 +149,7 @@ class Engine(engine.Engine):
         jobs = [*self._next, *(prefill.job for prefill in self._prefills)]
         taken = len(self._rows) + sum(len(job.requests) for job in jobs)
         self._next.extend(self._waiting.take(self._model.slots - taken, anyhow=False))
-        while self._next:  # first come, first served: a large one is not overtaken
+        while self._next:  # in order of arrival: a large job is not overtaken
             job = self._next[0]
             if not self._pool.has(self._cells(job), len(job.requests)):
                 return
@@ -173,16 +173,16 @@ class Engine(engine.Engine):
         chunks = list(self._chunks(self._model.session.n_batch - len(rows)))
         work = sum(len(chunk.ids) for chunk in chunks)
 
-        # A pass counts as what most of its tokens are.
+        # A pass counts as the kind of most of its tokens.
         with self.watch.on("prefill" if work > len(rows) else "decode"):
             self._run([*rows, *chunks], chunks)
 
         self._prefills = deque(prefill for prefill in self._prefills if not prefill.over)
-        self._prefills.rotate(-1)  # a long prompt does not hold up the others
+        self._prefills.rotate(-1)  # a long prompt does not delay the others
         self._drop_ended()
 
     def _run(self, spans: Sequence[Span], chunks: Sequence[Prefilling]) -> None:
-        """Run one pass. If it is interrupted, all requests that it is for stay as they were."""
+        """Run one pass. If it is interrupted, its requests stay unchanged."""
         prefilled = [request for chunk in chunks for request in chunk.job.requests]
         self._passing = (*(row.request for row in self._rows), *prefilled)
         try:
@@ -194,10 +194,10 @@ class Engine(engine.Engine):
             self._passing = ()
 
     def _stop_unwanted(self) -> None:
-        """Interrupt the pass if all requests that it is for have ended, or are abandoned.
+        """Interrupt the pass if all of its requests have ended, or are abandoned.
 
-        Call this from any thread. While one of them goes on the pass is not ended: many that
-        give up would keep it from anything.
+        From any thread. While one of them continues, the pass is not interrupted: frequent
+        cancels could otherwise stop all progress.
         """
         passing = self._passing
         if passing and all(request.unwanted for request in passing):
@@ -212,15 +212,15 @@ class Engine(engine.Engine):
             yield prefill
 
     def _cells(self, job: Job) -> int:
-        """The most cells that the requests of a job may come to need, together."""
+        """Return the most cells that the requests of a job may need together."""
         prompt, most = len(job.ids), self._model.info.context_length
         limits = [min(r.config.max_tokens, room(self._model, prompt)) for r in job.requests]
-        if len(limits) == 1:  # the last token that is drawn is not fed
+        if len(limits) == 1:  # the last drawn token is not fed
             return min(prompt + limits[0] - 1, most)
         return prompt + sum(min(limit, most) for limit in limits)
 
     def _parts(self, job: Job) -> list[Job]:
-        """The job, or halves of it that fit the slots and the cache when they are alone."""
+        """Return the job, or parts of it that fit in the slots and the cache."""
         count = len(job.requests)
         fits = count <= self._model.slots and self._cells(job) <= self._pool.size
         if fits or count == 1:

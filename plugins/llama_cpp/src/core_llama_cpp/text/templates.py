@@ -1,4 +1,4 @@
-"""The chat templates that a GGUF file holds: one without a name, and others by their names.
+"""The chat templates in a GGUF file: one without a name, and others with names.
 
 Keys: ``tokenizer.chat_template`` and ``tokenizer.chat_template.NAME`` (gguf-py's ``Keys``); the
 list of names in ``tokenizer.chat_templates`` adds nothing to them.
@@ -14,15 +14,15 @@ _DEFAULT, _NAMED = "tokenizer.chat_template", "tokenizer.chat_template."
 
 
 def chosen_template(metadata: Mapping[str, GgufValue]) -> tuple[str | None, str]:
-    """Return the template to use, None where there is none to use, and the reason not to choose.
+    """Return the template to use or None, and the reason if none could be chosen.
 
-    The one without a name is the model's default; of others, only a single one can be meant.
+    The one without a name is the model's default; without it, a single named one is used.
     """
     templates: dict[str, str] = {}
     for key, text in metadata.items():
         if key == _DEFAULT or key.startswith(_NAMED):
             if not isinstance(text, str):
-                return None, f"The model's {key} is {text!r:.60}, not a text. Convert it again."
+                return None, f"The model's {key} is {text!r:.60}, not text. Convert it again."
             templates[key] = text
     if default := templates.pop(_DEFAULT, ""):
         return default, ""
@@ -31,7 +31,7 @@ def chosen_template(metadata: Mapping[str, GgufValue]) -> tuple[str | None, str]
     if len(named) > 1:
         names = ", ".join(repr(key.removeprefix(_NAMED)) for key in named)
         return None, (
-            f"The model has the chat templates {names}, and none of them is its default. Render "
-            "one yourself, and give its text to generate or classify as core.RenderedPrompt(text)."
+            f"The model has the chat templates {names} without a default. Render one yourself, and "
+            "pass the text to generate or classify as core.RenderedPrompt(text)."
         )
     return next(iter(named.values()), None), ""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core import validate
-from core.chat import RenderedPrompt, continued, family_template
-from core.clock import Check, never_stop
 from core.errors import ChatTemplateError, TokenizerError
+from core.kit.chat import RenderedPrompt, continued, family_template
+from core.kit.clock import Check, never_stop
+from core.kit.text_stream import StreamDetokenizer
 from core.models.gguf import GgufValue
 from core.options import GenerateConfig
-from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_llama_cpp.context.session import Session
 from core_llama_cpp.text.templates import chosen_template
@@ -18,7 +18,7 @@ from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts
 from core_runtime.text.special_texts import SpecialTexts
 
-_QUICK = 2**17  # characters that are tokenised in no time
+_QUICK = 2**17  # characters that are tokenised quickly
 _NAMES = ("bos", "eos", "pad")
 _ENDS = "tokenizer.ggml.eos_token_ids"
 
@@ -26,7 +26,7 @@ _ENDS = "tokenizer.ggml.eos_token_ids"
 class Tokenizer:
     """The tokenizer of one model. Safe to use from several threads.
 
-    ``special``: the texts of its special tokens; ``stop_ids``: the tokens that end a generation.
+    ``special``: texts of its special tokens; ``stop_ids``: tokens that end a generation.
     """
 
     def __init__(
@@ -36,9 +36,9 @@ class Tokenizer:
         undecided: str = "",
         more_ends: frozenset[int] = frozenset(),
     ) -> None:
-        """``undecided``: why none of the model's templates can be chosen.
+        """Make a tokenizer. ``undecided``: the reason if none of the templates could be chosen.
 
-        ``more_ends``: tokens that end a generation beside those that the vocabulary knows.
+        ``more_ends``: tokens that end a generation in addition to the vocabulary's.
         """
         self.vocabulary, self._undecided = vocabulary, undecided
         self._ids = vocabulary.special
@@ -58,9 +58,9 @@ class Tokenizer:
     def of(cls, session: Session, metadata: Mapping[str, GgufValue]) -> Tokenizer:
         """Make the tokenizer of a loaded model.
 
-        Its chat format is the family's where its file has no template. Of several that have names,
-        and none without, a chat refuses to choose; other operations work. Raises `TokenizerError`
-        for a list of ends that is broken.
+        Without a chat template in the file, its family's format is used. With several named ones
+        and no default, chats are refused; other operations work. Raises `TokenizerError` for a
+        broken list of end tokens.
         """
         vocabulary = Vocabulary(session.lib, session.vocab)
         template, undecided = chosen_template(metadata)
@@ -70,50 +70,53 @@ class Tokenizer:
         return cls(vocabulary, template, undecided, _listed_ends(metadata, vocabulary.size))
 
     def encode(self, text: str) -> list[int]:
-        """Token ids, with the BOS that the model asks for.
+        """Return token ids, with the BOS that the model requires.
 
-        In a `core.RenderedPrompt`, what its template wrote as special tokens is read as such, and
-        no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
+        In a `core.RenderedPrompt`, the special tokens of its template count, and no second BOS is
+        added. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
             return self._chat.encode(self.vocabulary.stripped(text), self._plain)
         return self._lead + self.vocabulary.tokenize(text)
 
     def fewest_tokens(self, text: str) -> int:
-        """The number of tokens that a text has at least; 0 where unknown, or not worth it."""
+        """Return a lower bound of a text's tokens; 0 if unknown, or for a short text."""
         if len(text) <= _QUICK:
             return 0
         read = self.vocabulary.stripped(text) if isinstance(text, RenderedPrompt) else text
         return self.vocabulary.fewest_tokens(read)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """`encode` for many texts."""
+        """Return the same as `encode` for each text."""
         return [self.encode(text) for text in texts]
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """``encode(prompt + continuation)`` for each continuation."""
+        """Return ``encode(prompt + continuation)`` for each continuation."""
         return self.encode_batch(continued(prompt, continuations, self.special))
 
     def last_cut(self, text: str) -> int:
-        """Nowhere: llama.cpp does not tell how it splits texts."""
+        """Return 0: llama.cpp does not show how it splits texts."""
         return 0
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these ids, special tokens left out, unknown ids too.
+        """Return the text of these ids, without special tokens and unknown ids.
 
-        Raises `InvalidOptionError` for what is no id at all.
+        Raises `InvalidOptionError` for values that cannot be ids.
         """
         stream = self.detokenizer(())
         texts = [stream.add(token_id) for token_id in validate.integers("ids", ids, 0)]
         return "".join(texts) + stream.finish()
 
     def token_text(self, token_id: int) -> str:
-        """The text of one token by itself; U+FFFD stands for bytes that are no whole character."""
+        """Return the text of one token by itself.
+
+        U+FFFD replaces bytes of incomplete characters.
+        """
         name = self._names.get(token_id)
         return name or self.vocabulary.piece(token_id).decode(errors="replace")
 
     def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
-        """The text of tokens that continue a prompt, as they come."""
+        """Return an incremental detokenizer for tokens that continue a prompt."""
         return StreamDetokenizer(self.vocabulary.text_bytes, prompt)
 
     def render_chat(
@@ -124,9 +127,9 @@ class Tokenizer:
     ) -> RenderedPrompt:
         """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
-        It begins with one BOS where the model asks for that, whether or not its template writes it,
-        as in llama.cpp's server. Raises `ChatTemplateError` when the model has no template, or
-        several and none to prefer, or its template fails or asks for too much time or memory,
+        It begins with one BOS if the model requires it, whether or not its template writes it, as
+        in llama.cpp's server. Raises `ChatTemplateError` if the model has no template, or several
+        without a default, or if its template fails or takes too much time or memory,
         `core.InvalidOptionError` for a variable that it never reads.
         """
         if self._undecided:
@@ -137,7 +140,7 @@ class Tokenizer:
         return RenderedPrompt(self._bos + prompt.marked, prompt.marker)
 
     def close(self, last: Callable[[], None]) -> None:
-        """Close the vocabulary; ``last`` frees its model as soon as nobody uses it.
+        """Close the vocabulary; ``last`` frees its model once it is not in use.
 
         See `Vocabulary.close`.
         """
@@ -149,7 +152,7 @@ class Tokenizer:
 
 
 def _listed_ends(metadata: Mapping[str, GgufValue], size: int) -> frozenset[int]:
-    """Return the ids in a list that Ollama's converter writes, and llama.cpp does not read."""
+    """Return the ids in a list that Ollama's converter writes but llama.cpp does not read."""
     listed = metadata.get(_ENDS, [])
     ids = listed if isinstance(listed, list) else [listed]
     if not all(isinstance(item, int) and 0 <= item < size for item in ids):

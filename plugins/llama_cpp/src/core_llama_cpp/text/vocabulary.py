@@ -1,7 +1,7 @@
-"""A model's vocabulary, asked through llama.cpp; safe to use from several threads.
+"""A model's vocabulary in llama.cpp; safe to use from several threads.
 
-It lives in the model's memory, so whoever asks is counted, and the model is freed when nobody does.
-No lock is held: a signal handler may close the model that it has interrupted, and a fork may come
+It is in the model's memory, so running calls are counted, and the model is freed after the last.
+No lock is used: a signal handler may close the model that it has interrupted, and a fork may happen
 at any moment.
 """
 
@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 
-from core.chat import RenderedPrompt
 from core.errors import ModelClosedError, RequestError
-from core.support import unicode_error
+from core.kit.chat import RenderedPrompt
+from core.kit.support import unicode_error
 
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
@@ -30,10 +30,10 @@ _C_SPACE = " \t\n\v\f\r"  # what C's isspace() takes
 
 
 class Vocabulary:
-    """``pointer`` is a ``llama_vocab``. ``special``: ids of the control tokens by their text.
+    """A vocabulary; ``pointer`` is a ``llama_vocab``. ``special``: control token ids by text.
 
-    ``size`` counts tokens; ``bos``: the id that begins every prompt, None where there is none;
-    ``ends``: the ids that end a generation, those of ``llama_vocab_is_eog``.
+    ``size``: number of tokens; ``bos``: the id that begins every prompt, or None; ``ends``: the ids
+    that end a generation, by ``llama_vocab_is_eog``.
     """
 
     def __init__(self, lib: ModuleType, pointer: Any) -> None:
@@ -45,29 +45,29 @@ class Vocabulary:
         adds_bos = bool(lib.llama_vocab_get_add_bos(pointer))
         self.bos = self._id(lib.llama_vocab_bos) if adds_bos else None
         self.special, self._stripping = self._marks()
-        # Of every token: a file may name a normal one as the end of a turn.
+        # For every token: a file may name a normal one as the end of a turn.
         is_eog = lib.llama_vocab_is_eog
         self.ends = frozenset(i for i in range(self.size) if is_eog(pointer, i))
         self._strips_space = self._first_piece_of("a").startswith(b" ")
 
     def close(self, last: Callable[[], None]) -> None:
-        """Close the vocabulary: whoever asks from now on gets `core.ModelClosedError`.
+        """Close the vocabulary: later calls raise `core.ModelClosedError`.
 
-        ``last`` frees the model: now, or on the thread of the last one who asks.
+        ``last`` frees the model: now, or on the thread of the last running call.
         """
         self._last.append(last)
         self._pointer = None
         self._free_unused()
 
     def tokenize(self, text: str) -> list[int]:
-        """The tokens of a text in which nothing is special, without BOS.
+        """Return the tokens of a literal text, without BOS.
 
-        Raises `core.RequestError` for lone surrogates, TypeError for what is no string.
+        Raises `core.RequestError` for lone surrogates, TypeError if it is not a string.
         """
         data = _utf8(text)
         found = np.empty(len(data) + 8, np.int32)
         count = self._tokenize(data, found)
-        if count < 0:  # more tokens than bytes: it says how many
+        if count < 0:  # more tokens than bytes: minus their number
             found = np.empty(-count, np.int32)
             count = self._tokenize(data, found)
         ids: list[int] = found[:count].tolist()
@@ -80,16 +80,16 @@ class Vocabulary:
         return RenderedPrompt(self._stripping.sub(r"\1", prompt.marked), prompt.marker)
 
     def fewest_tokens(self, text: str) -> int:
-        """The least number of tokens that a text can have; 0 where that cannot be told."""
+        """Return a lower bound of the tokens of a text; 0 if unknown."""
         longest, dropped = self._measures
         data = text.encode(errors="surrogatepass").translate(None, dropped)
         return -(-len(data) // longest) if longest else 0
 
     @cached_property
     def _measures(self) -> tuple[int, bytes]:
-        """The most bytes that one token stands for, and the bytes that no token stands for.
+        """The most bytes that a token represents, and the bytes that no token represents.
 
-        The most is 0 where a text may be shortened in other ways. Asks for every token.
+        The first is 0 if a text may be shortened in other ways. Reads every token.
         """
         read = self._lib.llama_vocab_get_text
         with self._asked() as vocab:
@@ -101,7 +101,7 @@ class Vocabulary:
         return max(map(len, texts), default=0), dropped
 
     def piece(self, token_id: int) -> bytes:
-        """A token's UTF-8 bytes, perhaps a part of a character; none of a special one, or none."""
+        """Return a token's UTF-8 bytes, maybe a part of a character; empty for special tokens."""
         found = self._pieces.get(token_id)
         if found is None:
             found = self._piece(token_id) if 0 <= token_id < self.size else b""
@@ -110,9 +110,9 @@ class Vocabulary:
         return found
 
     def text_bytes(self, token_id: int, first: bool) -> bytes | None:
-        """A token's bytes, as `core.text_stream.TokenBytes`; None where there are none.
+        """Return a token's bytes, as `core.kit.text_stream.TokenBytes`; None if it has none.
 
-        With ``first``, they come without the space that the tokenizer put before the text.
+        With ``first``, they come without the space that the tokenizer prepended to the text.
         """
         data = self.piece(token_id)
         if not data:
@@ -120,7 +120,7 @@ class Vocabulary:
         return data.removeprefix(b" ") if first and self._strips_space else data
 
     def text(self, name: str) -> str | None:
-        """The text of ``bos``, ``eos`` or ``pad``; None where the model has no such token."""
+        """Return the text of ``bos``, ``eos`` or ``pad``; None if the model lacks the token."""
         token_id = self._id(getattr(self._lib, f"llama_vocab_{name}"))
         return None if token_id is None else self._text(token_id)
 
@@ -206,7 +206,9 @@ def _followed_by_space(texts: Collection[str]) -> re.Pattern[str] | None:
 
 
 def _without_token(texts: set[bytes]) -> bytes:
-    """The bytes that neither of the two ways of writing them has a token for: they are left out.
+    """Return the bytes that neither of the two ways of writing them has a token for.
+
+    They are left out.
 
     GPT-2's gives a byte that cannot be printed the next character from 256 on.
     """
@@ -222,11 +224,14 @@ def _without_token(texts: set[bytes]) -> bytes:
 
 def _utf8(text: object) -> bytes:
     if not isinstance(text, str):
-        raise TypeError(f"Only strings have tokens; this is a {type(text).__name__}.")
+        raise TypeError(f"Expected a string to tokenise, got {type(text).__name__}.")
     try:
         data = text.encode()
     except UnicodeEncodeError as error:
         raise unicode_error(text) or error from None
     if len(data) > _LONGEST:
-        raise RequestError(f"The prompt has {len(data)} bytes, and llama.cpp takes {_LONGEST}.")
+        message = (
+            f"Prompt too long: {len(data)} bytes; llama.cpp's limit is {_LONGEST}. Shorten it."
+        )
+        raise RequestError(message)
     return data

@@ -1,9 +1,9 @@
-"""A real BLAS in front of the reference BLAS that MLX's Linux CPU build brings along.
+"""An optimised BLAS in place of the reference BLAS in MLX's Linux CPU build.
 
-MLX's open ``cblas_sgemm`` is answered by a library that is in the global scope before
-``mlx.core`` is imported. One that ``LD_PRELOAD`` put there is left alone; else a library that the
-system has is opened. The environment variable ``CORE_MLX_BLAS`` chooses, as for the MLX backends:
-``auto`` (the default), ``bundled``, or the absolute path of a library.
+MLX's unresolved ``cblas_sgemm`` binds to a library that is in the global scope before
+``mlx.core`` is imported. A library from ``LD_PRELOAD`` is kept; else one of the system's is
+opened. The environment variable ``CORE_MLX_BLAS`` selects it, as for the MLX backends: ``auto``
+(the default), ``bundled``, or the absolute path of a library.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ _SYSTEM = ("openblas", "mkl_rt")
 
 
 def ensure_blas() -> str:
-    """The library in front of MLX's own; empty where there is none. Does not raise.
+    """Return the library used in place of MLX's BLAS; empty without one. Does not raise.
 
-    Call it before the first import of MLX. What cannot be used is named on stderr.
+    Call it before the first import of MLX. Unusable libraries are reported on stderr.
     """
     if sys.platform != "linux":
         return ""
     if hasattr(ctypes.CDLL(None), _SYMBOL):
-        return os.environ.get("LD_PRELOAD", "") or "in the process already"
+        return os.environ.get("LD_PRELOAD", "") or "already in the process"
     return next(filter(_put_in_front, _candidates()), "")
 
 
@@ -37,7 +37,7 @@ def _put_in_front(library: str) -> bool:
         reason = f"it does not define {_SYMBOL}"
     except OSError as error:
         reason = str(error)
-    sys.stderr.write(f"{library} is no BLAS for MLX: {reason}\n")
+    sys.stderr.write(f"{library} cannot be used as BLAS for MLX: {reason}\n")
     return False
 
 

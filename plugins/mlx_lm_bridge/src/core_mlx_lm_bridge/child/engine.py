@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 from collections.abc import Callable, Iterator
@@ -22,16 +21,16 @@ from core_mlx_lm_bridge.child.failures import (
 from core_mlx_lm_bridge.child.prompts import family_template, token_ids
 from core_mlx_lm_bridge.child.rope_keys import repaired
 from core_mlx_lm_bridge.child.sampling import OwnLogprobs, penalties, sampler
-from core_mlx_lm_bridge.ignored import ignored, refusal_of
+from core_mlx_lm_bridge.ignored import ignored, refusal_of, small_json
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
 
 
 class _Cancelled(Exception):
-    """The request was cancelled: raised out of the prefill, between two chunks."""
+    """The internal error that ends a cancelled prefill between two chunks."""
 
 
 class MlxLmEngine:
-    """mlx-lm with one model. All of it runs on one thread, to which MLX's streams belong."""
+    """An engine with one model of mlx-lm. It runs on one thread, which owns MLX's streams."""
 
     _mx: Any
     _lm: Any
@@ -61,14 +60,14 @@ class MlxLmEngine:
         return self._facts
 
     def info(self) -> Ok:
-        """The facts of the loaded model. Raises `Failure` when there is none."""
+        """Return the facts of the loaded model. Raises `Failure` without a model."""
         self._check_loaded()
         return self._facts
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
     ) -> Iterator[Token | Done]:
-        """``mlx_lm.stream_generate`` as messages. Raises `Failure`."""
+        """Yield the output of ``mlx_lm.stream_generate`` as messages. Raises `Failure`."""
         self._check_loaded()
         if cancelled():
             yield Done(id=request.id, finish_reason="cancelled")
@@ -110,9 +109,8 @@ class MlxLmEngine:
 
     def _ignored_window(self, path: str) -> int:
         """Return the sliding window that mlx-lm ignores. Raises `Failure` for other keys."""
-        try:
-            config = json.loads((Path(path) / "config.json").read_bytes())
-        except (OSError, ValueError):
+        config = small_json(Path(path) / "config.json")
+        if not config:
             return 0  # the load reports it
         dropped = ignored(Path(self._lm.__file__).parent, path, config)
         if dropped.keys:
@@ -187,9 +185,9 @@ class MlxLmEngine:
 
 
 def _check_finite(response: Any) -> None:
-    """Raise `Failure` where the token was drawn from logits that are no distribution.
+    """Raise `Failure` if the token was drawn from logits with NaN or infinity.
 
-    One NaN or +infinity among them makes the log-probability of each token NaN or -infinity.
+    One NaN or +infinity makes the log-probability of every token NaN or -infinity.
     """
     if not math.isfinite(response.logprobs[response.token].item()):
         raise not_finite()

@@ -14,12 +14,15 @@ _UNBOUNDED = 2**31 - 1  # for models that have no positions, as Mamba
 
 
 def facts(mx: Any, model: Any, config: Mapping[str, Any], context_len: int) -> Ok:
-    """The answer to `Load`. Raises `Failure` for a ``context_len`` beyond the model's own."""
+    """Return the answer to `Load`.
+
+    Raises `Failure` for a ``context_len`` beyond the model's context length.
+    """
     text = {**config, **_section(config, "text_config")}
     own = _context(text, model)
     if context_len > own:
         raise Failure(
-            "InvalidOptionError", f"at most {own}, what the model was made for", context_len, own
+            "InvalidOptionError", f"at most {own}, the model's context length", context_len, own
         )
 
     quantization = _section(config, "quantization")
@@ -46,12 +49,12 @@ def _vocab_size(text: Mapping[str, Any], model: Any) -> int:
 
 
 def _defaults(model: Any) -> Mapping[str, Any]:
-    """The values that mlx-lm takes where config.json says nothing."""
+    """Return mlx-lm's default values for keys that config.json lacks."""
     return vars(model.args) if hasattr(model, "args") else {}
 
 
 def _dtype(mx: Any, model: Any) -> str:
-    """The dtype of the weights that are not packed; of packed ones, that of their scales."""
+    """Return the dtype of the weights; for quantised weights, that of their scales."""
     leaves = import_module("mlx.utils").tree_flatten(model.parameters())
     kinds = {value.dtype for _, value in leaves}
     names = ("bfloat16", "float16", "float32")  # the least exact one counts

@@ -19,7 +19,7 @@ class Failure(Exception):
         self.error, self.length, self.limit, self.variable = error, length, limit, variable
 
     def answer(self, id: int) -> Error:
-        """This failure as the last answer to a request."""
+        """Return the failure as the last answer to a request."""
         return Error(
             id=id,
             error=self.error,
@@ -31,48 +31,49 @@ class Failure(Exception):
 
 
 def not_installed(error: ImportError) -> Failure:
-    """The failure of an import, of mlx-lm or of something that it needs."""
+    """Return the failure to import mlx-lm or one of its dependencies."""
     extra = "[cpu]" if sys.platform == "linux" else ""
     return Failure(
         "BackendUnavailableError",
         f"mlx-lm cannot be imported by the worker's interpreter ({error}). "
-        f"Install it: {sys.executable} -m pip install 'mlx-lm{extra}'",
+        f"Install it with: {sys.executable} -m pip install 'mlx-lm{extra}'",
     )
 
 
 def of_load(error: Exception, path: str) -> Failure:
-    """The failure that stands for an error of a load."""
+    """Return the failure for an error of a load."""
     if is_out_of_memory(error):
         return Failure(
-            "OutOfMemoryError", f"{path} does not fit the device's memory. Close other models."
+            "OutOfMemoryError", f"{path} does not fit in device memory. Close other models."
         )
 
-    # The text of the error tells what is wrong.
+    # The text of the error shows the kind.
     text = str(error) or type(error).__name__
     if "not supported" in text:
         return Failure("UnsupportedModelError", f"mlx-lm cannot run {path}: {text}{_cause(error)}")
     if "trust_remote_code" in text:
         return Failure(
             "UnsupportedModelError",
-            f"{path} brings code of its own, and code of a model is never run. Choose another.",
+            f"{path} requires code from the model repository, which is never run. Use another "
+            "model.",
         )
 
     if isinstance(error, FileNotFoundError):
-        return Failure("ModelNotFoundError", f"{path} is not complete: {text}")
+        return Failure("ModelNotFoundError", f"{path} is incomplete: {text}")
     return Failure(
         "InvalidModelError",
-        f"mlx-lm cannot load {path}: {type(error).__name__}: {text[:500]}. "
+        f"Cannot load {path} with mlx-lm: {type(error).__name__}: {text[:500].rstrip('.')}. "
         "Download or convert the model again.",
     )
 
 
 def of_generation(error: Exception, tokens: int) -> Exception:
-    """The failure that stands for an error of a generation with a prompt of so many tokens."""
+    """Return the failure for an error of a generation; ``tokens``: the prompt's length."""
     if not is_out_of_memory(error):
         return error
     return Failure(
         "OutOfMemoryError",
-        f"The device has no memory left for this prompt of {tokens} tokens. "
+        f"Not enough device memory for this prompt of {tokens} tokens. "
         "Shorten it, or close other models.",
     )
 
@@ -88,7 +89,7 @@ def not_finite() -> Failure:
 
 
 def is_out_of_memory(error: Exception) -> bool:
-    """True for the errors with which MLX says that an allocation failed."""
+    """Return True for the errors with which MLX reports a failed allocation."""
     if not isinstance(error, RuntimeError):
         return isinstance(error, MemoryError)
     text = str(error).lower()

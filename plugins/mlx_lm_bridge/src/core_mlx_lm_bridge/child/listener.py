@@ -24,10 +24,10 @@ _CHUNK = 2**16
 
 
 class Listener:
-    """Queues requests, notes cancels, and ends the process with its parent.
+    """A reader that queues requests, records cancels, and ends the process with its parent.
 
-    A parent that dies closes the pipe; where a fork of it holds the pipe open, the process gets
-    another parent, which is noticed within a second.
+    A parent that dies closes the pipe; if a fork of it holds the pipe open, the process gets
+    another parent, which is detected within a second.
     """
 
     def __init__(self, descriptor: int, answers: Answers) -> None:
@@ -38,15 +38,15 @@ class Listener:
         self._cancelled: set[int] = set()
 
     def start(self) -> None:
-        """Begin to listen, for as long as the process lives."""
+        """Start listening, for the life of the process."""
         threading.Thread(target=self._listen, name="listener", daemon=True).start()
 
     def is_cancelled(self, id: int) -> bool:
-        """True when the caller has cancelled a request that has not finished."""
+        """Return True if the caller has cancelled a request that has not finished."""
         return id in self._cancelled
 
     def finish(self, id: int) -> None:
-        """Forget a request that has had its last answer."""
+        """Forget a request after its last answer."""
         self._finished = max(self._finished, id)
         self._cancelled.discard(id)
 

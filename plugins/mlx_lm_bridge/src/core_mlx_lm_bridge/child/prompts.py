@@ -1,7 +1,7 @@
-"""Prompts to token ids, as mlx-lm does it, but for text that spells special tokens.
+"""Prompts to token ids, as in mlx-lm, except for special tokens in users' text.
 
-Text from users is plain text: ``<bos>`` in it is five characters. Only a chat template writes
-special tokens.
+Users' text is literal: ``<bos>`` in it is five characters. Only a chat template writes special
+tokens.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _TEMPLATES = "transformers.utils.chat_template_utils"
 
 
 def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None:
-    """The template for a model that has none of its own; None where it has, or none fits."""
+    """Return the family's template for a model without one; None if it has one or none fits."""
     if tokenizer.has_chat_template:
         return None
     special = _special(tokenizer)
@@ -27,13 +27,13 @@ def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None
 
 
 def token_ids(tokenizer: Any, request: Generate | Chat, family: str | None) -> list[int]:
-    """The prompt of a request; ``family`` is `family_template`'s. Raises `Failure`."""
+    """Return the prompt of a request; ``family`` is `family_template`'s. Raises `Failure`."""
     if isinstance(request, Generate):
         ids = tokenizer.encode(request.prompt, split_special_tokens=True)
     else:
         ids = _chat_ids(tokenizer, request, family)
     if not ids:
-        raise Failure("EmptyPromptError", "The prompt has no tokens. Give it some text.")
+        raise Failure("EmptyPromptError", "The prompt has no tokens.")
     return list(ids)
 
 
@@ -42,7 +42,7 @@ def _chat_ids(tokenizer: Any, request: Chat, family: str | None) -> Any:
         raise Failure(
             "ChatTemplateError",
             "The model has no chat template, and its family has no known chat format. "
-            "Use generate with a prompt of your own.",
+            "Use generate with a complete prompt.",
         )
 
     variables = request.chat_template_kwargs
@@ -95,13 +95,13 @@ def _check_variables(tokenizer: Any, names: Iterable[str], family: str | None) -
 def _unseen() -> Failure:
     return Failure(
         "ChatTemplateError",
-        "What variables this model's chat template reads cannot be seen here. Leave "
-        "chat_template_kwargs out, or upgrade the worker's mlx-lm and transformers.",
+        "The variables of this model's chat template cannot be determined. Omit "
+        "chat_template_kwargs, or upgrade the worker's mlx-lm and transformers.",
     )
 
 
 def _check_names(tokenizer: Any, turns: list[dict[str, str]], options: dict[str, Any]) -> None:
-    """Raise `Failure` for a speaker's name without which the prompt is the same."""
+    """Raise `Failure` for a speaker's name that does not change the prompt."""
     named = [place for place, turn in enumerate(turns) if "name" in turn]
     text = _applied(tokenizer, turns, {**options, "tokenize": False}) if named else ""
     for place in named:
@@ -111,7 +111,7 @@ def _check_names(tokenizer: Any, turns: list[dict[str, str]], options: dict[str,
             raise Failure(
                 "ChatTemplateError",
                 "The model's chat template has no place for a message's name "
-                f"({turns[place]['name']!r:.60}): leave it out, or write it into the content.",
+                f"({turns[place]['name']!r:.60}): omit it, or write it into the content.",
             )
 
 
@@ -130,13 +130,13 @@ def _special(tokenizer: Any) -> set[str]:
 
 
 def _plain_text(tokenizer: Any) -> dict[str, bool]:
-    """The option with which transformers reads special tokens in contents as plain text."""
+    """Return the option that makes transformers read special tokens in contents literally."""
     wanted = "sanitize_control_tokens"
     # Looked up: an older transformers would hand an unknown option to the template.
     if wanted not in inspect.signature(tokenizer._tokenizer.apply_chat_template).parameters:
         raise Failure(
             "ChatTemplateError",
-            "A message spells a special token, and the worker's transformers is too old to read "
-            "it as plain text. Upgrade it: pip install --upgrade transformers",
+            "A message contains the text of a special token, and the worker's transformers is too "
+            "old to read it as plain text. Upgrade it: pip install --upgrade transformers",
         )
     return {wanted: True}

@@ -1,8 +1,8 @@
-"""Rope settings that mlx-lm would lose, put back under the names that it reads.
+"""RoPE settings that mlx-lm would ignore, added under the names that it reads.
 
-transformers 5 writes ``rope_parameters``, in which Gemma 3 has one section per layer type. Of
-mlx-lm 0.32's models only some read it: the others fall back to a default, silently, and their
-output is wrong. Here the older keys are added wherever config.json does not have them.
+transformers 5 writes ``rope_parameters``, in which Gemma 3 has one section per layer type. Only
+some of mlx-lm 0.32's models read it: the others silently use a default, and their output is wrong.
+This module adds the older keys that config.json lacks.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from typing import Any
 
 
 def repaired(config: Mapping[str, Any]) -> dict[str, Any]:
-    """The keys that a config.json lacks, to lay over it, those of its ``text_config`` included."""
+    """Return the keys that a config.json lacks, to be merged into it, also into ``text_config``."""
     changes = _missing(config)
     text = config.get("text_config")
     if isinstance(text, Mapping) and (inner := _missing(text)):
@@ -40,6 +40,6 @@ def _rope_keys(parameters: object) -> dict[str, Any]:
 
 
 def _pattern(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Gemma 3's key changed its name."""
+    """Return Gemma 3's key under its present name."""
     old = config.get("_sliding_window_pattern")
     return {} if old is None else {"sliding_window_pattern": old}

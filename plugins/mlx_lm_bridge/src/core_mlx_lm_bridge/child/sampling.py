@@ -1,6 +1,6 @@
-"""mlx-lm's sampler and penalty for the options of a request, kept inside the ranges they take.
+"""mlx-lm's sampler and penalty for the options of a request, clamped to valid ranges.
 
-Each clamp is exact: what it changes could not be seen in a draw.
+Each clamp is exact: it changes no draw.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from typing import Any
 
 from core_mlx_lm_bridge.protocol import Options
 
-_COLD = 1e-10  # below it float32 logits that differ at all are further apart than a draw can reach
-_LEAST_TOP_P = 1e-9  # no vocabulary is so large that its best token is less likely
+_COLD = 1e-10  # below it, different float32 logits are too far apart for a draw to reach the lower
+_LEAST_TOP_P = 1e-9  # the best token of any vocabulary is likelier
 _STRONGEST = 1e30  # penalties beyond it, or below its inverse, overflow float32
 _ALL = 2**31 - 1
 
 
 def sampler(sample_utils: Any, options: Options, vocab_size: int) -> Any:
-    """``mlx_lm.sample_utils.make_sampler`` in its own order: top_p, min_p, top_k, temperature."""
+    """Return mlx-lm's sampler, in its order: top_p, min_p, top_k, temperature."""
     cold = options.temperature < _COLD
     return sample_utils.make_sampler(
         temp=0.0 if cold else options.temperature,
@@ -28,7 +28,10 @@ def sampler(sample_utils: Any, options: Options, vocab_size: int) -> Any:
 
 
 def penalties(sample_utils: Any, options: Options) -> list[Any]:
-    """The repeat penalty over all tokens of prompt and output; mlx-lm's default is the last 20."""
+    """Return the repeat penalty over all tokens of prompt and output.
+
+    mlx-lm's default is the last 20.
+    """
     if options.repeat_penalty == 1.0:
         return []
     strength = min(max(options.repeat_penalty, 1 / _STRONGEST), _STRONGEST)
@@ -39,7 +42,7 @@ def penalties(sample_utils: Any, options: Options) -> list[Any]:
 
 
 class OwnLogprobs:
-    """The model's own log-probabilities, without the penalty: mlx-lm reports penalised ones.
+    """The model's log-probabilities without the penalty: mlx-lm reports penalised ones.
 
     A logits processor, to be put before those that change the logits in place.
     """

@@ -25,20 +25,20 @@ from core_mlx_lm_bridge.protocol import (
 
 
 class Engine(Protocol):
-    """An engine that answers requests; an error that it raises becomes the answer `Error`."""
+    """An engine that answers requests; its exceptions become `Error` answers."""
 
     def load(self, request: Load) -> Ok:
-        """Load a model in place of the one before."""
+        """Load a model in place of the previous one."""
         ...
 
     def info(self) -> Ok:
-        """The facts of the loaded model."""
+        """Return the facts of the loaded model."""
         ...
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
     ) -> Iterator[Token | Done]:
-        """Yield any number of tokens, then `Done`; asks ``cancelled`` at each."""
+        """Yield any number of tokens, then `Done`; polls ``cancelled`` at each."""
         ...
 
 
@@ -65,7 +65,7 @@ def _answered(engine: Engine, request: Request, listener: Listener) -> Iterator[
             yield _about(engine.info(), request)
     except Failure as failure:
         yield failure.answer(request.id)
-    except Exception as error:  # noqa: BLE001 - whatever it is, the caller waits for an answer
+    except Exception as error:  # noqa: BLE001 - the caller waits for an answer in any case
         traceback.print_exc()
         yield Error(id=request.id, error=type(error).__name__, message=str(error))
 
@@ -74,8 +74,8 @@ def _loaded(engine: Engine, request: Load) -> Ok:
     if request.version != VERSION:
         raise Failure(
             "ProtocolMismatchError",
-            f"The caller speaks version {request.version} of the protocol and the worker version "
-            f"{VERSION}. Install one version of core-mlx-lm-bridge for both.",
+            f"The caller has version {request.version} of the protocol, and the worker has version "
+            f"{VERSION}. Install the same version of infercore-mlx-lm-bridge for both.",
         )
     return _about(engine.load(request), request)
 

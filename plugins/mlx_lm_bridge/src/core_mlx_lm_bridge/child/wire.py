@@ -1,4 +1,4 @@
-"""The worker's two ends of the pipes, kept out of the reach of everything else in the process."""
+"""The worker's two ends of the pipes, protected from everything else in the process."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from core_mlx_lm_bridge.protocol import Message, encode
 
 
 def take_over(requests: int, answers: int) -> tuple[int, int]:
-    """Return copies of the two descriptors, which no child process inherits, in their place.
+    """Replace the two descriptors by copies that child processes do not inherit; return these.
 
-    Text that libraries and their children print goes to stderr, also below Python; what they read
-    is empty. The caller has seen to that, unless the worker was started by hand.
+    Text that libraries and their children print goes to stderr, also from C; their stdin is empty.
+    The caller has ensured that, unless the worker was started by hand.
     """
     copies = os.dup(requests), os.dup(answers)
     for descriptor in {requests, answers} - {0, 1, 2}:
@@ -29,14 +29,14 @@ def take_over(requests: int, answers: int) -> tuple[int, int]:
 
 
 class Answers:
-    """Writes messages, each at once and whole, from any thread."""
+    """A writer of messages, each at once and complete, from any thread."""
 
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
     def send(self, message: Message) -> None:
-        """Write one. Waits while the caller does not read; without a caller the process ends."""
+        """Write a message. Waits for the caller to read; without a caller the process ends."""
         data = _encoded(message)
         try:
             with self._lock:
@@ -47,7 +47,7 @@ class Answers:
 
 
 def _encoded(message: Message) -> bytes:
-    """Lone surrogates, as in a file's name within an error, become escapes."""
+    """Return a message with lone surrogates (as in file names in errors) escaped."""
     try:
         return encode(message)
     except UnicodeEncodeError:

@@ -1,1 +1,1 @@
-"""LoRA adapters: layers beside the network's own, put in place and taken out, and their files."""
+"""LoRA adapters: layers added to a network and removed from it, and their files."""

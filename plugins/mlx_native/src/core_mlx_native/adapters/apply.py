@@ -1,8 +1,8 @@
-"""An adapter put into a network and taken out again, and another network over the same weights.
+"""Adapters attached to a network and removed again, and twins of a network with shared weights.
 
 Layers have the names of transformers' modules, ``model.layers.0.self_attn.q_proj``. `Adapter` is in
-one of two states: while it is trained every pass reads A and B as they are, and once it is
-`settled` what passes can do beforehand is done, until `update` changes them.
+one of two states: during training every pass reads A and B directly; once `settled`, precomputed
+values are used until `update` changes A and B.
 """
 
 from __future__ import annotations
@@ -44,12 +44,12 @@ EVERY_LAYER = -1
 
 @dataclass(frozen=True, slots=True)
 class LoraSettings:
-    """A new adapter. A wrong value raises `InvalidOptionError`, which lists what is known.
+    """Settings of a new adapter. A wrong value raises `InvalidOptionError` with the allowed ones.
 
     ``targets``: names of linear maps, ``q_proj`` or ``self_attn.q_proj``, or ``all-linear``.
-    ``num_layers`` counts from the last layer, as mlx-lm does; -1 is all of them, and so is more
-    than there are. ``dtype`` is that of A and B; ``seed`` decides what A begins with, and what
-    ``dropout`` leaves out.
+    ``num_layers`` counts from the last layer, as mlx-lm does; -1, or more than the model has, means
+    all layers. ``dtype`` is that of A and B; ``seed`` determines the initial A and the dropout
+    masks.
     """
 
     rank: int = 8
@@ -75,7 +75,7 @@ class LoraSettings:
 
 
 def scale_of(alpha: float, rank: int, *, rslora: bool = False) -> float:
-    """The scale that PEFT makes of ``lora_alpha``: over the rank, or its root with rsLoRA.
+    """Return PEFT's scale for ``lora_alpha``: divided by the rank, or by its root with rsLoRA.
 
     rsLoRA: arXiv 2312.03732.
     """
@@ -83,7 +83,10 @@ def scale_of(alpha: float, rank: int, *, rslora: bool = False) -> float:
 
 
 def modules_of(targets: Sequence[str]) -> tuple[str, ...]:
-    """The names in `MODULES` that some targets mean, in order. Raises `InvalidOptionError`."""
+    """Return the names in `MODULES` that the targets select, in order.
+
+    Raises `InvalidOptionError`.
+    """
     wanted = set(validate.texts("targets", [targets] if isinstance(targets, str) else targets))
     known = {ALL_LINEAR: tuple(MODULES)}
     for name, part in MODULES.items():
@@ -98,7 +101,7 @@ def modules_of(targets: Sequence[str]) -> tuple[str, ...]:
 
 
 def layer_names(num_layers: int, targets: Sequence[str], last: int = EVERY_LAYER) -> list[str]:
-    """The full names of the targets in the last layers, from the first layer to the last."""
+    """Return the full names of the targets in the last ``last`` layers, in layer order."""
     first = 0 if last == EVERY_LAYER else max(0, num_layers - last)
     return [
         f"model.layers.{index}.{MODULES[name]}.{name}"
@@ -108,7 +111,7 @@ def layer_names(num_layers: int, targets: Sequence[str], last: int = EVERY_LAYER
 
 
 class Adapter:
-    """The layers of one adapter in one network; see the module. `remove` takes it out."""
+    """The layers of one adapter in one network; see the module. `remove` detaches it."""
 
     def __init__(
         self, decoder: Decoder, layers: Mapping[str, LoRALinear], dropout: Dropout | None
@@ -117,7 +120,7 @@ class Adapter:
         self.layers, self.dropout = layers, dropout
 
     def parameters(self) -> dict[str, mx.array]:
-        """What is trained, by mlx-lm's names, always in the same order."""
+        """Return the trained arrays by mlx-lm's names, always in the same order."""
         return {
             f"{name}.{part}": layer[part]
             for name, layer in self.layers.items()
@@ -125,14 +128,14 @@ class Adapter:
         }
 
     def update(self, parameters: Mapping[str, mx.array]) -> None:
-        """Take new values, by the names of `parameters`; they are not settled then."""
+        """Set new values, by the names of `parameters`; the adapter is unsettled afterwards."""
         self.unsettle()
         for name, value in parameters.items():
             layer, _, part = name.rpartition(".")
             self.layers[layer][part] = value
 
     def settle(self) -> None:
-        """Do beforehand what every pass would do anew: call this before the network is used."""
+        """Precompute everything that passes would repeat; call this before using the network."""
         for layer in self.layers.values():
             layer.settle(settled=True)
         for block in self._decoder.layers:
@@ -140,7 +143,7 @@ class Adapter:
         self._settled = True
 
     def unsettle(self) -> None:
-        """Have every pass read A and B as they are, by operations that have a gradient."""
+        """Make every pass read A and B directly, through differentiable operations."""
         if not self._settled:
             return
         for layer in self.layers.values():
@@ -150,7 +153,7 @@ class Adapter:
         self._settled = False
 
     def remove(self) -> None:
-        """Make the network what it was before."""
+        """Restore the network without the adapter."""
         for name in self.layers:
             _put(self._decoder, name, None)
         for block in self._decoder.layers:
@@ -161,9 +164,9 @@ class Adapter:
 def attach(
     decoder: Decoder, added: Mapping[str, LowRank], dropout: Dropout | None = None
 ) -> Adapter:
-    """Put an adapter beside the linear maps that ``added`` names, in the network itself.
+    """Attach an adapter to the linear maps that ``added`` names, in the network itself.
 
-    It is not settled. Whoever wants the network without it as well attaches to one of its `twin`.
+    The adapter is not settled. To keep the network without it too, attach to its `twin`.
     """
     for block in decoder.layers:
         block.shorten(short=False)
@@ -179,7 +182,7 @@ def attach(
 
 
 def new_adapter(decoder: Decoder, settings: LoraSettings) -> Adapter:
-    """Attach an adapter that changes nothing yet, to be trained."""
+    """Attach an untrained adapter, which does not change the outputs yet."""
     names = layer_names(len(decoder.layers), settings.targets, settings.num_layers)
     keys = mx.random.split(mx.random.key(settings.seed), len(names))
     added = {
@@ -197,9 +200,9 @@ def new_adapter(decoder: Decoder, settings: LoraSettings) -> Adapter:
 
 
 def twin(decoder: Decoder, ops: Ops | None = None) -> Decoder:
-    """Another network over the same arrays; what is attached to one is not to the other.
+    """Return another network over the same arrays; adapters are attached to only one of them.
 
-    With ``ops``, it computes by other operations, without short passes until `Adapter.settle`.
+    With ``ops`` it uses those operations, without short passes until `Adapter.settle`.
     """
     other: Decoder = _twin(decoder, ops)
     if ops is not None:
@@ -212,7 +215,7 @@ def twin(decoder: Decoder, ops: Ops | None = None) -> Decoder:
 def _twin(value: Any, ops: Ops | None) -> Any:
     if isinstance(value, nn.Module):
         other = copy.copy(value)
-        other._no_grad = set(value._no_grad)  # what is frozen in one is not in the other
+        other._no_grad = set(value._no_grad)  # freezing one does not freeze the other
         if ops is not None and "_ops" in vars(other):
             other._ops = ops
         for key, part in value.items():
@@ -222,28 +225,28 @@ def _twin(value: Any, ops: Ops | None) -> Any:
 
 
 def linear_at(decoder: Decoder, name: str) -> Linear:
-    """The linear map of this name, without its adapter if it has one."""
+    """Return the linear map of this name, without its adapter if it has one."""
     part, where = _place(decoder, name)
-    found = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
-    return found.linear if isinstance(found, LoRALinear) else found
+    linear = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
+    return linear.linear if isinstance(linear, LoRALinear) else linear
 
 
 def _put(decoder: Decoder, name: str, layer: LoRALinear | None) -> None:
-    """Let an adapted layer stand where a map stands, or the map itself with None."""
+    """Replace a map by an adapted layer, or restore the map with None."""
     linear = linear_at(decoder, name)
     part, where = _place(decoder, name)
     if len(where) == 1:
         part[where[0]] = layer or linear
         return
 
-    # Several maps that are computed together keep being so.
+    # Maps that are computed together stay together.
     own, index = where
     group = part[own]
     plain = group.linears if isinstance(group, LoRALinears) else group
-    each = list(group.each)
-    each[index] = linear if layer is None else layer
-    adapted = any(isinstance(one, LoRALinear) for one in each)
-    part[own] = LoRALinears(plain, each) if adapted else plain
+    linears = list(group.each)
+    linears[index] = linear if layer is None else layer
+    adapted = any(isinstance(one, LoRALinear) for one in linears)
+    part[own] = LoRALinears(plain, linears) if adapted else plain
 
 
 def _place(decoder: Decoder, name: str) -> tuple[nn.Module, tuple[str] | tuple[str, int]]:
@@ -259,11 +262,11 @@ def _in_order(decoder: Decoder, added: Mapping[str, LowRank]) -> Iterator[str]:
 
 
 def adapter_in(decoder: Decoder) -> Adapter | None:
-    """The adapter that a network has; None for one without."""
+    """Return the adapter that a network has; None for one without."""
     layers = {}
     for name in layer_names(len(decoder.layers), [ALL_LINEAR]):
         part, where = _place(decoder, name)
-        found = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
-        if isinstance(found, LoRALinear):
-            layers[name] = found
+        layer = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
+        if isinstance(layer, LoRALinear):
+            layers[name] = layer
     return Adapter(decoder, layers, None) if layers else None

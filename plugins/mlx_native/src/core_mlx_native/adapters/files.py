@@ -1,7 +1,7 @@
-"""An adapter's directory: read and checked against its model before it is believed, and written.
+"""Reading and writing adapter directories, checked against the model before use.
 
-Two layouts are read and written, `mlx_lm` and `peft`. Nothing in a file is run, and no path that
-one holds is followed.
+Supports the layouts `mlx_lm` and `peft`. Code in a file is never run, and paths in it are never
+followed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from core_mlx_native.checkpoint.weights import lazy_tensors
 
 CONFIG = "adapter_config.json"
 Layout = Literal["mlx-lm", "peft"]
-# In the metadata of the weights, which say whose the configuration beside them is, too.
+# In the metadata of the weights; it identifies the owner of the configuration too.
 _KEY = "core.adapter"
 _KIND, _CONFIG_KIND = kind_of("an adapter", _KEY), outputs.Kind("", re.compile(b""))
 _FLOATS = {"F32", "F16", "BF16"}
@@ -40,12 +40,12 @@ _KINDS = {
     "lora_embedding_": "it adapts an embedding",
     "lora_B.bias": "B has a bias (lora_bias)",
     "trainable_tokens_": "it replaces rows of an embedding (trainable_token_indices)",
-    "modules_to_save": "it replaces a whole module (modules_to_save)",
-    "lora_diag": "it is KaSA's",
-    "lora_velora_": "it is VeLoRA's",
-    "lora_monteclora_": "it is MonteCLoRA's",
-    "embed_tokens.weight": "it replaces the whole embedding (save_embedding_layers)",
-    "lm_head.weight": "it replaces the whole head (save_embedding_layers, modules_to_save)",
+    "modules_to_save": "it replaces a complete module (modules_to_save)",
+    "lora_diag": "it belongs to KaSA",
+    "lora_velora_": "it belongs to VeLoRA",
+    "lora_monteclora_": "it belongs to MonteCLoRA",
+    "embed_tokens.weight": "it replaces the embedding (save_embedding_layers)",
+    "lm_head.weight": "it replaces the LM head (save_embedding_layers, modules_to_save)",
     "score.weight": "it is a classification head",
     "base_layer.": "it is a weight of the model itself",
     ".bias": "it replaces a bias of the model (bias)",
@@ -56,7 +56,7 @@ _SHOWN = 12
 
 @dataclass(frozen=True, slots=True)
 class StoredAdapter:
-    """An adapter as its files have it: ``layers`` by name, and the name of the ``layout``."""
+    """An adapter as stored: its ``layers`` by name, and the name of its ``layout``."""
 
     directory: Path
     layout: str
@@ -64,7 +64,7 @@ class StoredAdapter:
 
     @property
     def described(self) -> str:
-        """What it is, in a few words."""
+        """A short description of the adapter."""
         ranks = sorted({layer.a.shape[1] for layer in self.layers.values()})
         dora = any(layer.magnitude is not None for layer in self.layers.values())
         kind = "DoRA" if dora else "LoRA"
@@ -75,29 +75,31 @@ def read_adapter(path: str | os.PathLike[str], config: ModelConfig) -> StoredAda
     """Read an adapter for a model of this config, in float32.
 
     Raises `ModelNotFoundError`, `ModelAccessError`, `UnsupportedModelError`, and
-    `InvalidModelError` that lists by name and shape what does not belong to the model.
+    `InvalidModelError` that lists the tensors that do not fit the model.
     """
     directory = _directory(path)
     fields = Fields(JsonFiles(directory).read(CONFIG), str(directory / CONFIG))
     layout: ModuleType = peft if "peft_type" in fields.values else mlx_lm
     file = _weights(directory, layout)
-    said, dora, targeted = layout.read_config(fields)
+    rank_and_scale, dora, targeted = layout.read_config(fields)
 
-    # Names and shapes of all tensors are looked at before any number is.
+    # Check names and shapes of all tensors before reading any values.
     header = read_header([file])
     names, problems = _named(header, layout, config)
     for layer, parts in names.items():
         if not targeted(layer):
-            problems.append(f"{layer} has tensors and is not a target of {CONFIG}")
+            problems.append(f"{layer} has tensors but is not a target in {CONFIG}")
         problems += _problems(layer, parts, header, config, layout.TRANSPOSED, dora)
-        if not problems and (wanted := said(layer)[0]) != (found := _rank(parts, header, layout)):
-            problems.append(f"{layer} has rank {found}, and {CONFIG} says {wanted}")
+        if not problems and (wanted := rank_and_scale(layer)[0]) != (
+            stored_rank := _rank(parts, header, layout)
+        ):
+            problems.append(f"{layer} has rank {stored_rank}, but {CONFIG} has {wanted}")
     if problems or not names:
-        raise InvalidModelError(_message(problems or ["it holds no tensors"], file))
+        raise InvalidModelError(_message(problems or ["the file has no tensors"], file))
 
     arrays = lazy_tensors([file])
     layers = {
-        layer: _low_rank(parts, arrays, layout.TRANSPOSED, said(layer)[1])
+        layer: _low_rank(parts, arrays, layout.TRANSPOSED, rank_and_scale(layer)[1])
         for layer, parts in names.items()
     }
     _refuse_broken(layers, file)
@@ -112,30 +114,30 @@ def write_adapter(
     dropout: float = 0.0,
     notes: Mapping[str, Any] | None = None,
 ) -> None:
-    """Write an adapter; each file is there whole or not at all, the configuration last.
+    """Write an adapter, each file atomically and the configuration last.
 
-    ``notes`` are further keys of the configuration, which its readers pass over. Layers of several
-    ranks or scales are written with the largest rank, and with the scale in B. Raises
-    `core.OutputError` for an adapter that this program did not write, and OSError.
+    ``notes`` are extra configuration keys, which readers ignore. Layers of different ranks or
+    scales are written with the largest rank, and with their scale folded into B. Raises
+    `core.OutputError` if the directory has an adapter that this program did not write, and OSError.
     """
     place = Path(directory)
     refuse_foreign(place)
     place.mkdir(parents=True, exist_ok=True)
     even = _evened(layers)
     if layout == "peft":
-        tensors, said = peft.files_of(even, config.num_layers, dropout)
+        tensors, settings = peft.files_of(even, config.num_layers, dropout)
         save_tensors(place / peft.WEIGHTS, tensors, _KIND, {_KEY: "1", "format": "pt"})
     else:
-        tensors, said = mlx_lm.files_of(even, config.num_layers, _prefix(config), dropout)
+        tensors, settings = mlx_lm.files_of(even, config.num_layers, _prefix(config), dropout)
         save_tensors(place / mlx_lm.WEIGHTS, tensors, _KIND, {_KEY: "1", "format": "mlx"})
-    text = json.dumps({**(notes or {}), **said}, indent=4) + "\n"
+    text = json.dumps({**(notes or {}), **settings}, indent=4) + "\n"
     outputs.write(place / CONFIG, text, _CONFIG_KIND)
 
 
 def refuse_foreign(directory: Path) -> None:
     """Raise `OutputError` for a directory with an adapter that this program did not write."""
     if os.path.lexists(directory) and not directory.is_dir():
-        raise OutputError(f"{directory} is a file. Name a directory for the adapter.")
+        raise OutputError(f"{directory} is a file. Choose a directory for the adapter.")
     weights = [directory / layout.WEIGHTS for layout in (mlx_lm, peft)]
     for file in weights:
         if os.path.lexists(file):
@@ -144,8 +146,8 @@ def refuse_foreign(directory: Path) -> None:
     outputs.check_plain(config)
     if os.path.lexists(config) and not any(file.exists() for file in weights):
         raise OutputError(
-            f"{config} has no weights beside it that this program wrote, and is not replaced. Name "
-            "another directory."
+            f"{config} is not replaced: its directory has no adapter weights written by this "
+            "program. Choose another directory."
         )
 
 
@@ -154,15 +156,18 @@ def _directory(path: str | os.PathLike[str]) -> Path:
     with typed_errors(str(location)):
         if not location.exists():
             raise ModelNotFoundError(
-                f"There is no adapter at {str(location)!r}. Give the directory with {CONFIG}."
+                f"Adapter not found: {location} does not exist. Pass the directory that contains "
+                f"{CONFIG}."
             )
         if not location.is_dir():
             raise InvalidModelError(
-                f"{location} is a file, and an adapter for MLX is a directory with {CONFIG} and "
-                f"{mlx_lm.WEIGHTS} or {peft.WEIGHTS}. GGUF adapters are for the backend llama_cpp."
+                f"{location} is a file. An MLX adapter is a directory with {CONFIG} and "
+                f"{mlx_lm.WEIGHTS} or {peft.WEIGHTS}. For a GGUF adapter, use backend llama_cpp."
             )
         if not os.path.lexists(location / CONFIG):
-            raise ModelNotFoundError(f"There is no adapter in {str(location)!r}: no {CONFIG}.")
+            raise ModelNotFoundError(
+                f"{location} is not an adapter directory: {CONFIG} is missing."
+            )
     return location
 
 
@@ -173,37 +178,37 @@ def _weights(directory: Path, layout: ModuleType) -> Path:
             return file
         if (directory / peft.PICKLED).exists():
             raise InvalidModelError(
-                f"{directory} holds {peft.PICKLED}, a pickle, which can run code when it is read. "
-                f"Save the adapter as {peft.WEIGHTS} (PEFT: safe_serialization=True)."
+                f"{directory} contains {peft.PICKLED}, a pickle file, which can run code when it "
+                f"is read. Save the adapter as {peft.WEIGHTS} (PEFT: safe_serialization=True)."
             )
     raise ModelNotFoundError(
-        f"There is no {file.name} in {str(directory)!r}, which {CONFIG} says is an adapter in "
-        f"{layout.NAME}'s layout."
+        f"{file} is missing: according to {CONFIG} the adapter has the {layout.NAME} layout. Copy "
+        "the file there, or save the adapter again."
     )
 
 
-Parts = dict[str, str]  # tensor names, by the field of `LowRank` that each is
+Parts = dict[str, str]  # tensor names by field of `LowRank`
 
 
 def _named(
     header: Header, layout: ModuleType, config: ModelConfig
 ) -> tuple[dict[str, Parts], list[str]]:
-    """The tensors of each adapted layer, in the model's order, and what belongs to none."""
+    """Return the tensors of each adapted layer, in the model's order, and the misplaced ones."""
     order = _linears(config)
-    found: dict[str, Parts] = {}
+    by_layer: dict[str, Parts] = {}
     problems = []
     for tensor, (_, shape) in header.items():
         layer, part = layout.part_of(tensor) or ("", "")
         if layer in order:
-            found.setdefault(layer, {})[part] = tensor
+            by_layer.setdefault(layer, {})[part] = tensor
         else:
             reason = _reason(layer, config) if layer else _kind(tensor)
-            problems.append(f"{tensor} {list(shape)} has no place in it: {reason}")
-    return {layer: found[layer] for layer in order if layer in found}, sorted(problems)
+            problems.append(f"{tensor} {list(shape)} does not belong to the model: {reason}")
+    return {layer: by_layer[layer] for layer in order if layer in by_layer}, sorted(problems)
 
 
 def _linears(config: ModelConfig) -> dict[str, tuple[int, int]]:
-    """The shape (out, in) of every linear map that can have an adapter, by its name."""
+    """Return the shape (out, in) of every linear map that can have an adapter, by its name."""
     shapes = {
         name.removesuffix(".weight"): shape
         for name, shape in expected_tensors(config).items()
@@ -213,27 +218,27 @@ def _linears(config: ModelConfig) -> dict[str, tuple[int, int]]:
 
 
 def _kind(tensor: str) -> str:
-    """Say what a tensor is that no layer's adapter has."""
+    """Return the kind of a tensor that does not belong to a layer's adapter."""
     known = (what for part, what in _KINDS.items() if part in tensor)
-    return next(known, "its name is not that of an adapter's tensor")
+    return next(known, "it is not named like an adapter tensor")
 
 
 def _reason(layer: str, config: ModelConfig) -> str:
     parts = layer.split(".")
     if parts[-1] not in MODULES:
-        return f"adapters are for {', '.join(MODULES)}"
-    return f"the model has the layers 0 to {config.num_layers - 1}, as model.layers.N"
+        return f"only {', '.join(MODULES)} can have an adapter"
+    return f"the model has layers model.layers.0 to model.layers.{config.num_layers - 1}"
 
 
 def _problems(
     layer: str, parts: Parts, header: Header, config: ModelConfig, transposed: bool, dora: bool
 ) -> Iterator[str]:
-    """Everything about one layer's tensors that does not fit."""
+    """Yield the problems of one layer's tensors."""
     wanted = {"a", "b", "magnitude"} if dora else {"a", "b"}
     for part in sorted(wanted - parts.keys()):
         yield f"{layer} has no {part.upper() if part != 'magnitude' else part}"
     for part in sorted(parts.keys() - wanted):
-        yield f"{parts[part]} is DoRA's, and {CONFIG} does not say that it is"
+        yield f"{parts[part]} belongs to DoRA, which {CONFIG} does not enable"
 
     out, inner = _linears(config)[layer]
     rank = None
@@ -246,18 +251,18 @@ def _problems(
                 yield f"{tensor} has shape {list(shape)}, not [{out}]"
             continue
 
-        held = shape[::-1] if transposed else shape  # A [in, rank], B [rank, out]
+        stored = shape[::-1] if transposed else shape  # A [in, rank], B [rank, out]
         side = (inner, "rank") if part == "a" else ("rank", out)
         expected = side[::-1] if transposed else side
         shown = f"[{expected[0]}, {expected[1]}]"
-        if len(held) != 2 or held[0 if part == "a" else 1] != (inner if part == "a" else out):
+        if len(stored) != 2 or stored[0 if part == "a" else 1] != (inner if part == "a" else out):
             yield f"{tensor} has shape {list(shape)}, not {shown}"
             continue
-        own = held[1 if part == "a" else 0]
+        own = stored[1 if part == "a" else 0]
         if own < 1:
             yield f"{tensor} has shape {list(shape)}: rank 0"
         elif rank not in (None, own):
-            yield f"{tensor} has shape {list(shape)}, of another rank than its other half, {rank}"
+            yield f"{tensor} has shape {list(shape)}, but its other half has rank {rank}"
         rank = own
 
 
@@ -280,19 +285,22 @@ def _refuse_broken(layers: Mapping[str, LowRank], file: Path) -> None:
         for array in (layer.a, layer.b, layer.magnitude):
             if array is not None and not bool(mx.isfinite(array).all()):
                 raise InvalidModelError(
-                    f"{file}: {name} holds NaN or infinity. Its training went wrong: take an "
-                    "earlier checkpoint of it."
+                    f"{file}: {name} contains NaN or infinity: the training diverged. Use an "
+                    "earlier checkpoint of the adapter."
                 )
 
 
 def _message(problems: list[str], file: Path) -> str:
     shown = "; ".join(problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return f"The adapter {file} does not belong to this model: {shown}{more}."
+    return f"The adapter {file} does not fit this model: {shown}{more}."
 
 
 def _evened(layers: Mapping[str, LowRank]) -> dict[str, LowRank]:
-    """The same layers with one rank and one scale: filled up with zeros, and B multiplied."""
+    """Return the layers with one common rank and scale.
+
+    A and B are padded with zeros, and B is multiplied.
+    """
     rank = max(layer.a.shape[1] for layer in layers.values())
     scale = next(iter(layers.values())).scale
     return {name: _padded(layer, rank, scale) for name, layer in layers.items()}

@@ -1,16 +1,16 @@
-"""Linear maps with an adapter: what the base computes, and a product of low rank beside it.
+"""Linear maps with an adapter: the base map plus a low-rank product.
 
-LoRA (arXiv 2106.09685) adds ``scale * (x A^T) B^T`` to ``base(x)``. A and B are held transposed, as
-mlx-lm names and stores them: ``lora_a`` = A^T [in, rank] and ``lora_b`` = B^T [rank, out]. DoRA
-(arXiv 2402.09353) gives the sum the length ``m`` in each row of the weight:
+LoRA (arXiv 2106.09685) adds ``scale * (x A^T) B^T`` to ``base(x)``. A and B are stored transposed,
+named as in mlx-lm: ``lora_a`` = A^T [in, rank] and ``lora_b`` = B^T [rank, out]. DoRA (arXiv
+2402.09353) scales each row of the summed weight to the length ``m``:
 
     m / |W + scale B A| * (x W^T + scale (x A^T) B^T) + bias
 
-where the length is a constant to the gradient. mlx-lm (tuner/dora.py) and PEFT
-(tuners/lora/dora.py) agree on that; with dropout they do not, for PEFT then drops numbers in
-``x W^T`` as well. This is mlx-lm's way.
+where the length is a constant for the gradient. mlx-lm (tuner/dora.py) and PEFT
+(tuners/lora/dora.py) agree on that but not on dropout: PEFT also drops inputs of ``x W^T``. This
+module follows mlx-lm.
 
-Nothing here is held by a network without an adapter, which so costs nothing.
+A network without an adapter contains none of these layers, so it has no overhead.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _STRIDE = 0x9E3779B97F4A7C15  # splitmix64's odd constant: steps of one seed lie
 
 @dataclass(frozen=True, slots=True)
 class LowRank:
-    """What an adapter adds to one linear map.
+    """The low-rank update of one linear map.
 
-    ``a`` [in, rank], ``b`` [rank, out]; ``magnitude`` [out] for DoRA alone.
+    ``a`` [in, rank], ``b`` [rank, out]; ``magnitude`` [out] only for DoRA.
     """
 
     a: mx.array
@@ -42,13 +42,13 @@ class LowRank:
 
 
 def summed(weight: mx.array, added: LowRank) -> mx.array:
-    """``W + scale B A``, in float32: [out, in]."""
+    """Return ``W + scale B A`` in float32: [out, in]."""
     delta = added.scale * (added.a.astype(mx.float32) @ added.b.astype(mx.float32))
     return weight.astype(mx.float32) + delta.T
 
 
 def merged(weight: mx.array, added: LowRank) -> mx.array:
-    """The weight that computes what ``weight`` [out, in] does with the adapter, in float32."""
+    """Return ``weight`` [out, in] with the adapter merged into it, in float32."""
     whole = summed(weight, added)
     if added.magnitude is None:
         return whole
@@ -56,10 +56,10 @@ def merged(weight: mx.array, added: LowRank) -> mx.array:
 
 
 class Dropout:
-    """Numbers of the input that are left out while an adapter is trained.
+    """Dropout of an adapter's inputs during training.
 
-    Which ones is a function of the seed, the step, the layer and the shape, so that a step that is
-    computed again, for a checkpointed block or in a run that goes on, leaves out the same.
+    The mask is a function of seed, step, layer and shape, so a step that is recomputed, for a
+    checkpointed block or in a resumed run, has the same mask.
     """
 
     def __init__(self, rate: float, seed: int, layers: int) -> None:
@@ -67,7 +67,7 @@ class Dropout:
         self._keys: mx.array | None = None  # [layers, 2]
 
     def at(self, step: int | None) -> None:
-        """Leave out what belongs to this step from now on; nothing with None, or a rate of 0."""
+        """Use the masks of this step from now on; none with None, or with a rate of 0."""
         if step is None or self._kept == 1:
             self._keys = None
             return
@@ -77,12 +77,12 @@ class Dropout:
     def __call__(self, x: mx.array, layer: int) -> mx.array:
         if self._keys is None:
             return x
-        kept = mx.random.bernoulli(self._kept, x.shape, key=self._keys[layer])
-        return x * (kept * (1 / self._kept)).astype(x.dtype)
+        mask = mx.random.bernoulli(self._kept, x.shape, key=self._keys[layer])
+        return x * (mask * (1 / self._kept)).astype(x.dtype)
 
 
 class LoRALinear(nn.Module):
-    """A linear map, dense or packed, with an adapter; it stands where the map stood.
+    """A linear map, dense or quantised, with an adapter; it replaces the map in the network.
 
     ``layer`` is its number among the adapter's layers, for ``dropout``.
     """
@@ -108,7 +108,7 @@ class LoRALinear(nn.Module):
         return self.added(self.linear(x), x)
 
     def added(self, y: mx.array, x: mx.array) -> mx.array:
-        """Add the adapter's part to ``y`` [..., out], which the base makes of ``x`` [..., in]."""
+        """Add the adapter's part to ``y`` [..., out], the base's output for ``x`` [..., in]."""
         inputs = x if self._dropout is None else self._dropout(x, self._layer)
         delta = self.scale * ((inputs @ self.lora_a) @ self.lora_b)
         whole = y + delta.astype(y.dtype)
@@ -123,7 +123,7 @@ class LoRALinear(nn.Module):
         return self._ops.settled(gain * (whole - bias) + bias)
 
     def gain(self) -> mx.array:
-        """The factor of each output, ``m / |W + scale B A|``: [out]."""
+        """Return the factor of each output, ``m / |W + scale B A|``: [out]."""
         if self._settled_gain is not None:
             return self._settled_gain
         lengths = mx.linalg.norm(summed(self.linear.matrix.dense(), self.low_rank), axis=1)
@@ -131,15 +131,15 @@ class LoRALinear(nn.Module):
 
     @property
     def low_rank(self) -> LowRank:
-        """The adapter's numbers as they are now."""
+        """The adapter's current arrays."""
         return LowRank(self.lora_a, self.lora_b, self.scale, self.get("m"))
 
     def merged_weight(self) -> mx.array:
-        """The weight that computes the same without an adapter, in float32: [out, in]."""
+        """Return the weight with the adapter merged into it, in float32: [out, in]."""
         return merged(self.linear.matrix.dense(), self.low_rank)
 
     def settle(self, *, settled: bool) -> None:
-        """Compute once what stays the same while nothing is trained; or each time, without."""
+        """Precompute values that are constant outside training, or drop them."""
         self._settled_gain = None
         if settled and "m" in self:
             gain = self.gain()
@@ -148,19 +148,19 @@ class LoRALinear(nn.Module):
 
     @property
     def parts(self) -> tuple[str, ...]:
-        """The names of what is trained, in order."""
+        """The names of the trained arrays, in order."""
         return ("lora_a", "lora_b", "m") if "m" in self else ("lora_a", "lora_b")
 
 
 class LoRALinears(nn.Module):
-    """Several linear maps as `Linears`, of which some have an adapter.
+    """Several linear maps as `Linears`, some of them with an adapter.
 
-    The base computes all of them as it does without one, in one product where it can.
+    The base maps are computed as without an adapter, in one product if possible.
     """
 
     def __init__(self, linears: Linears, each: Sequence[Linear | LoRALinear]) -> None:
         super().__init__()
-        self._linears = linears  # MLX leaves it out of the parameters by its name
+        self._linears = linears  # MLX excludes it from the parameters by its name
         self.each = list(each)
 
     def __call__(self, x: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
@@ -181,19 +181,21 @@ class LoRALinears(nn.Module):
 def initial(
     linear: Linear, rank: int, scale: float, dtype: mx.Dtype, key: mx.array, *, dora: bool = False
 ) -> LowRank:
-    """What is trained from: A Kaiming-normal, B zero, so that the sum is the base's at first.
+    """Return an untrained adapter for a map.
+
+    A is Kaiming-normal and B zero, so the sum equals the base at first.
 
     A's standard deviation is ``1 / sqrt(3 in)``: Kaiming's for a slope of ``sqrt(5)``, the variance
-    of the uniform draws from ``±1 / sqrt(in)`` that mlx-lm and PEFT begin with.
+    of the uniform draws from ``±1 / sqrt(in)`` in mlx-lm and PEFT.
     """
     out, inner = linear.matrix.shape
     a = mx.random.normal((inner, rank), scale=(3 * inner) ** -0.5, key=key)
     length = mx.linalg.norm(linear.matrix.dense().astype(mx.float32), axis=1) if dora else None
-    made = a.astype(dtype), mx.zeros((rank, out), dtype)
-    mx.eval(made, *([] if length is None else [length]))
-    return LowRank(*made, scale, length)
+    arrays = a.astype(dtype), mx.zeros((rank, out), dtype)
+    mx.eval(arrays, *([] if length is None else [length]))
+    return LowRank(*arrays, scale, length)
 
 
 def is_packed(linear: Linear) -> bool:
-    """True if the map's weight is quantised."""
+    """Return True if the map's weight is quantised."""
     return not isinstance(linear.matrix, Dense)

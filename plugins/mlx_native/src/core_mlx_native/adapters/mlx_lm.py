@@ -1,4 +1,4 @@
-"""Adapters as mlx-lm lays them out: ``adapters.safetensors`` beside ``adapter_config.json``.
+"""Adapters in mlx-lm's layout: ``adapters.safetensors`` next to ``adapter_config.json``.
 
 Read from mlx_lm/tuner/utils.py (``load_adapters``, ``linear_to_lora_layers``) of mlx-lm 0.32.2: A
 is stored as [in, rank] and B as [rank, out], one rank and one scale hold for all layers, and
@@ -27,7 +27,7 @@ Named = Callable[[str], bool]
 
 
 def part_of(tensor: str) -> tuple[str, str] | None:
-    """The layer's name and the `LowRank` field that a tensor's name means; None for neither."""
+    """Return the layer name and `LowRank` field of a tensor name; None if it has neither."""
     layer, _, part = tensor.rpartition(".")
     return (layer, PARTS[part]) if part in PARTS else None
 
@@ -40,8 +40,9 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
     kind = fields.values.get("fine_tune_type", "lora")
     if kind not in ("lora", "dora"):
         raise UnsupportedModelError(
-            f"{fields.where}: fine_tune_type is {kind!r:.60}, and only lora and dora are adapters. "
-            "Whole weights are a model: make its directory with mlx_lm.fuse, and load that."
+            f"{fields.where}: fine_tune_type={kind!r:.60} is not an adapter (supported: lora, "
+            "dora). Convert full fine-tuned weights to a model directory with mlx_lm.fuse, and "
+            "load that."
         )
     check_mlx_lm(fields)
     parameters = fields.section("lora_parameters")
@@ -55,9 +56,9 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
 def files_of(
     layers: Mapping[str, LowRank], num_layers: int, prefix: str, dropout: float
 ) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """The tensors and the configuration of an adapter whose layers have one rank and scale.
+    """Return the tensors and the configuration of an adapter whose layers have one rank and scale.
 
-    ``prefix`` goes before the names, for a model that mlx-lm wraps.
+    ``prefix`` is prepended to the names, for a model that mlx-lm wraps.
     """
     any_layer = next(iter(layers.values()))
     tensors = {}

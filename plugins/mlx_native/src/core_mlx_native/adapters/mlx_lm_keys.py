@@ -1,8 +1,8 @@
 """The keys of mlx-lm's adapter_config.json, and the treatment of each.
 
 Read from mlx-lm 0.32.2, lora.py and tuner/utils.py, and from its history for what older versions
-wrote. The file has the whole command line of the training in it, of which mlx-lm reads three keys;
-so one that is not here is reported, but refused within ``lora_parameters``.
+wrote. The file contains the complete training options, of which mlx-lm reads three keys; so an
+unlisted key is reported, but within ``lora_parameters`` it is refused.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ MLX_LM_PARAMETERS: Mapping[str, Key] = {
 }
 """The treatment of each key of ``lora_parameters``; one that is not here is refused."""
 
-_REMEDY = "Merge the adapter with the mlx-lm that made it (mlx_lm.fuse), and load that."
+_REMEDY = "Merge the adapter with the mlx-lm version that made it (mlx_lm.fuse); load the result."
 _UNKNOWN = refused("mlx-lm 0.32 reads no such key")
 
 

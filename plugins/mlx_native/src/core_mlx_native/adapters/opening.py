@@ -16,10 +16,12 @@ _SAME_LENGTH = 1e-3  # DoRA's lengths come from weights that may have had anothe
 
 
 def adapted(decoder: Decoder, stored: StoredAdapter) -> tuple[Decoder, Adapter]:
-    """A `twin` of the network with the adapter, ready for use; the network itself stays as it is.
+    """Return a `twin` of the network with the adapter, ready for use.
 
-    Raises `InvalidModelError` for an adapter that changes nothing: whoever loads one that does not
-    work looks for the reason elsewhere.
+    The network itself is not changed.
+
+    Raises `InvalidModelError` for an adapter that changes nothing: users would otherwise search for
+    the cause elsewhere.
     """
     other = twin(decoder)
     adapter = attach(other, {name: _in(decoder.dtype, one) for name, one in stored.layers.items()})
@@ -32,17 +34,17 @@ def adapted(decoder: Decoder, stored: StoredAdapter) -> tuple[Decoder, Adapter]:
 
 
 def refuse_unchanged(stored: StoredAdapter, changed: Iterable[bool]) -> None:
-    """Raise `InvalidModelError` where no layer is changed."""
+    """Raise `InvalidModelError` if no layer is changed."""
     if not any(changed):
         raise InvalidModelError(
             f"The adapter {stored.directory} changes nothing: A or B is zero in all of its "
-            f"{len(stored.layers)} layers, so it was saved before its first step of training, or "
-            "its file was written wrongly. Use the model without it if that is wanted."
+            f"{len(stored.layers)} layers, so it was saved before the first training step, or the "
+            "file is damaged. To use the unchanged model, load it without the adapter."
         )
 
 
 def changes(weight: mx.array, added: LowRank) -> bool:
-    """True if a map computes anything else with the adapter than without."""
+    """Return True if the adapter changes the map."""
     if bool(added.a.any()) and bool(added.b.any()):
         return True
     if added.magnitude is None:
@@ -52,7 +54,7 @@ def changes(weight: mx.array, added: LowRank) -> bool:
 
 
 def _in(dtype: mx.Dtype, layer: LowRank) -> LowRank:
-    """A layer in the dtype that the network computes in; DoRA's lengths stay as they are."""
+    """Return a layer in the network's dtype; DoRA's magnitudes keep theirs."""
     a, b = layer.a.astype(dtype), layer.b.astype(dtype)
     mx.eval(a, b)
     return LowRank(a, b, layer.scale, layer.magnitude)

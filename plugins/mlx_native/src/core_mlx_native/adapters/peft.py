@@ -1,9 +1,9 @@
-"""Adapters as PEFT lays them out: ``adapter_model.safetensors`` beside ``adapter_config.json``.
+"""Adapters in PEFT's layout: ``adapter_model.safetensors`` next to ``adapter_config.json``.
 
 Read from huggingface/peft: src/peft/utils/save_and_load.py (``get_peft_model_state_dict``),
 src/peft/tuners/lora/layer.py and config.py. A is stored as [rank, in] and B as [out, rank], the
 scale is ``lora_alpha / r``, or over the root of ``r`` with ``use_rslora``, and ``rank_pattern`` and
-``alpha_pattern`` name layers that differ, by an expression for the end of their name.
+``alpha_pattern`` list layers with other values, by a regular expression for the end of their names.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ Named = Callable[[str], bool]
 
 
 def part_of(tensor: str) -> tuple[str, str] | None:
-    """The layer's name and the `LowRank` field that a tensor's name means; None for neither."""
+    """Return the layer name and `LowRank` field of a tensor name; None if it has neither."""
     for suffix, part in _PARTS.items():
         if tensor.startswith(_BASE) and tensor.endswith(suffix):
             return tensor.removeprefix(_BASE).removesuffix(suffix), part
@@ -49,12 +49,12 @@ def part_of(tensor: str) -> tuple[str, str] | None:
 def read_config(fields: Fields) -> tuple[Said, bool, Named]:
     """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
-    Raises `InvalidModelError`, and `UnsupportedModelError` for what is no plain LoRA.
+    Raises `InvalidModelError`, and `UnsupportedModelError` for anything but plain LoRA.
     """
     kind = fields.values.get("peft_type")
     if kind != "LORA":
         raise UnsupportedModelError(
-            f"{fields.where}: peft_type is {kind!r:.60}, and only LORA has code here. {MERGE}"
+            f"{fields.where}: peft_type={kind!r:.60} is not supported (supported: LORA). {MERGE}"
         )
     check_peft(fields)
 
@@ -81,7 +81,8 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
 def _targets(fields: Fields) -> Named:
     """Return a test of whether PEFT would adapt a layer; it ignores the tensors of others.
 
-    ``target_modules`` may also be an expression, which is not run, or a word for several modules.
+    ``target_modules`` may also be a regular expression, which is not evaluated, or a keyword for
+    several modules.
     """
     targets = _listed(fields, "target_modules")
     excluded = _listed(fields, "exclude_modules") or []
@@ -109,7 +110,7 @@ def _listed(fields: Fields, name: str) -> list[str] | None:
 def files_of(
     layers: Mapping[str, LowRank], num_layers: int, dropout: float
 ) -> tuple[dict[str, mx.array], dict[str, Any]]:
-    """The tensors and the configuration of an adapter whose layers have one rank and scale."""
+    """Return the tensors and configuration of an adapter whose layers have one rank and scale."""
     any_layer = next(iter(layers.values()))
     tensors = {}
     for name, layer in layers.items():
@@ -118,7 +119,7 @@ def files_of(
         if layer.magnitude is not None:
             tensors[f"{_BASE}{name}.lora_magnitude_vector"] = layer.magnitude
 
-    # Names of modules and numbers of layers, where all of these have all of those.
+    # Module names and layer numbers, if every layer has every module.
     indices = list(dict.fromkeys(int(name.split(".")[2]) for name in layers))
     modules = [one for one in MODULES if any(name.endswith(f".{one}") for name in layers)]
     regular = len(indices) * len(modules) == len(layers)
@@ -147,18 +148,18 @@ def _pattern(fields: Fields, name: str) -> Mapping[str, Any]:
 
 
 def _of(pattern: Mapping[str, Any], layer: str) -> str | None:
-    """The key that means a layer: its name, or the end of it behind a dot.
+    """Return the key that matches a layer: its name, or the end of its name after a dot.
 
-    PEFT takes a key for an expression. What is none but a name is read here, for an expression from
-    a file may take for ever.
+    PEFT treats keys as regular expressions. Only plain names are supported here, because evaluating
+    an expression from a file may never end.
     """
     for key in pattern:
         plain = key.removeprefix("^").removesuffix("$").replace("\\.", ".")
         plain = plain_name(plain) or plain  # as the layers of a multimodal model are called here
         if len(key) > _PATTERN_LENGTH or not re.fullmatch(r"[\w.-]+", plain):
             raise UnsupportedModelError(
-                f"The adapter's rank_pattern or alpha_pattern has the key {key!r:.60}: only names "
-                "of layers have code here. Write them out one by one."
+                f"The adapter's rank_pattern or alpha_pattern has the key {key!r:.60}, but only "
+                "plain layer names are supported. List the layers one by one."
             )
         if layer == plain or layer.endswith(f".{plain}"):
             return key

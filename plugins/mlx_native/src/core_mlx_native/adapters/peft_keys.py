@@ -1,9 +1,9 @@
 """The keys of PEFT's adapter_config.json, and the treatment of each.
 
-Read from huggingface/peft 0.21: src/peft/config.py and src/peft/tuners/lora/config.py, and what
-each value does at a load in layer.py and variants.py beside it. A key that is not here is refused:
-PEFT drops it with the warning that a newer version wrote it, and what newer versions add (DoRA,
-aLoRA, KaSA were such keys) changes what an adapter computes.
+Read from huggingface/peft 0.21: src/peft/config.py and src/peft/tuners/lora/config.py, with the
+effect of each value at load from layer.py and variants.py next to it. An unlisted key is refused:
+PEFT drops it with the warning that a newer version wrote it, and newer features (DoRA, aLoRA and
+KaSA were such keys) change what an adapter computes.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ PEFT_KEYS: Mapping[str, Key] = {
 }
 """The treatment of each key; one that is not here is refused."""
 
-MERGE = "Merge the adapter into its model with PEFT (merge_and_unload), and load that."
+MERGE = "Merge the adapter into its model with PEFT (merge_and_unload), and load the merged model."
 _CONVERT = (
     "Save it as a plain LoRA with PEFT, save_pretrained(..., "
     "path_initial_model_for_weight_conversion=DIR), where DIR has the adapter before training."
 )
-_EITHER = f"{_CONVERT} Or merge it into its model (merge_and_unload), and load that."
+_EITHER = f"{_CONVERT} Or merge it into its model (merge_and_unload), and load the merged model."
 _UNKNOWN = refused("PEFT 0.21 has no such key, and a newer one may compute otherwise with it")
 
 INITIALISATIONS: Mapping[str, Key] = {
@@ -99,13 +99,13 @@ _REMEDIES = {"pissa": _EITHER, "olora": _EITHER, "corda": _CONVERT, "lora_ga": _
 
 
 def check_peft(fields: Fields) -> None:
-    """Raise `UnsupportedModelError` for the first key that changes what has no code here."""
+    """Raise `UnsupportedModelError` for the first key with an unsupported effect."""
     check_keys(fields, PEFT_KEYS, MERGE, _UNKNOWN)
     value = fields.values.get("init_lora_weights")
     if value is None or isinstance(value, bool):
         return
 
-    # PEFT compares some by their beginning, and some in any case.
+    # PEFT matches some values by prefix, and some case-insensitively.
     name = value.lower() if isinstance(value, str) else ""
     kind = next((kind for kind in ("pissa", "corda") if name.startswith(kind)), name)
     known = INITIALISATIONS.get(kind, _NO_SUCH_VALUE)

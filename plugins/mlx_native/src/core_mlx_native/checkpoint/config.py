@@ -1,8 +1,8 @@
-"""config.json as this plugin needs it: checked, with defaults filled in, in one shape for all.
+"""config.json, checked and with defaults filled in, in one form for all families.
 
 Key names are those of transformers' config classes; both the older rope keys (``rope_theta``,
 ``rope_scaling``, ``rope_local_base_freq``) and transformers 5's ``rope_parameters`` are read, and
-which layers attend over a sliding window in any of the ways that config.json says so.
+all the ways in which config.json marks the layers with a sliding window.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _LAYER_TYPES = {"sliding_attention": True, "full_attention": False}
 
 
 def layer_windows(fields: Fields, family: Family, count: int) -> tuple[int, ...]:
-    """The window of each of ``count`` layers, in positions; 0 is full attention.
+    """Return the window of each of ``count`` layers, in positions; 0 is full attention.
 
     As transformers reads it: Mistral slides by ``layer_types``, or everywhere unless
     ``sliding_window`` is null, Qwen where ``use_sliding_window`` is true, Gemma by ``layer_types``
@@ -42,7 +42,8 @@ def _slides(fields: Fields, family: Family, count: int) -> list[bool]:
     if family.windows == "none":
         if any(named or ()):
             raise UnsupportedModelError(
-                f"{fields.where}: layer_types has sliding layers, and this family has none."
+                f"{fields.where}: layer_types has sliding layers, which this model family does "
+                "not support."
             )
         return [False] * count
     if family.windows == "all":  # with layer_types, transformers takes it for a Ministral
@@ -54,7 +55,7 @@ def _slides(fields: Fields, family: Family, count: int) -> list[bool]:
 
 
 def _switched(fields: Fields, count: int) -> list[bool]:
-    """Read Qwen's keys: off as a whole, by name, or on from layer ``max_window_layers``."""
+    """Read Qwen's keys: no sliding layers, named ones, or all from layer ``max_window_layers``."""
     named = _named(fields, count)
     first = fields.integer("max_window_layers", low=0)
     by_depth = [index >= first for index in range(count)]
@@ -78,7 +79,7 @@ def _named(fields: Fields, count: int) -> list[bool] | None:
     if types is None:
         return None
     if not isinstance(types, list) or len(types) != count:
-        raise fields.error(f"layer_types does not name each of the {count} layers")
+        raise fields.error(f"layer_types is not a list of {count} layer types")
     for name in types:
         if not isinstance(name, str) or name not in _LAYER_TYPES:
             raise UnsupportedModelError(f"{fields.where}: unknown layer type {name!r:.60}.")
@@ -95,11 +96,11 @@ class LayerKind:
 
 @dataclass(frozen=True, slots=True)
 class ModelConfig:
-    """Sizes and variants of one decoder. ``layers[i]`` says how layer i attends.
+    """Sizes and variants of one decoder. ``layers[i]`` is the attention of layer i.
 
     A cap bounds scores or logits softly: ``cap * tanh(x / cap)`` (Gemma 2, arXiv 2408.00118).
-    ``tied_head``: the embedding is the head, unless the checkpoint has another (`weights`).
-    ``notes``: keys of config.json that nothing here knows, for the log of a load.
+    ``tied_head``: the embedding is the LM head, unless the checkpoint has another (`weights`).
+    ``notes``: unknown keys of config.json, for the log of a load.
     """
 
     model_type: str
@@ -137,12 +138,12 @@ class ModelConfig:
 def load_config(
     directory: Path, tensors: bool = True, files: JsonFiles | None = None
 ) -> ModelConfig:
-    """Read ``directory/config.json``, and from the headers of the ``tensors`` what it leaves out.
+    """Read ``directory/config.json``, and omitted values from the headers of the ``tensors``.
 
-    ``files`` are the directory's JSON files, for a caller that reads others of them too.
+    ``files`` are the directory's JSON files, for a caller that also reads other ones.
 
     Raises `InvalidModelError` for a broken or contradictory file, `UnsupportedModelError` for an
-    architecture, activation or rope type that this plugin has no code for.
+    unsupported architecture, activation or RoPE type.
     """
     raw = (files or JsonFiles(directory)).read("config.json")
     if "model_type" not in raw:
@@ -169,7 +170,7 @@ def parse_config(
 ) -> ModelConfig:
     """Build a `ModelConfig` from parsed JSON; ``where`` names the file in messages.
 
-    ``query_rows`` tells the number of rows of the query matrices in the checkpoint, if there is
+    ``query_rows`` returns the number of rows of the query matrices in the checkpoint, if there is
     one. Raises like `load_config`.
     """
     family = _family(raw, where)
@@ -188,13 +189,15 @@ def parse_config(
 
     kv_heads = fields.integer("num_key_value_heads", default=heads)
     if heads % kv_heads:
-        raise fields.error(f"{heads} attention heads cannot share {kv_heads} key-value heads")
+        raise fields.error(
+            f"num_key_value_heads {kv_heads} does not divide num_attention_heads {heads}"
+        )
     if head_dim > 65_536:
-        raise fields.error(f"head_dim is {head_dim}, larger than any model's")
+        raise fields.error(f"head_dim {head_dim} is too large")
     if head_dim % 2:
-        raise fields.error(f"head_dim {head_dim} is odd, and rope turns pairs")
+        raise fields.error(f"head_dim {head_dim} is odd, but RoPE rotates pairs")
 
-    # Qwen 2 has biases whatever this says, and none behind attention.
+    # Qwen 2 always has biases before attention, and none after it.
     attention_bias = not family.qkv_bias and fields.flag("attention_bias", False)
     return ModelConfig(
         model_type=str(fields.values.get("model_type")),
@@ -221,12 +224,12 @@ def parse_config(
 
 
 def _stored_head_dim(fields: Fields, heads: int, rows: int | None) -> int | None:
-    """The head size that the tensors tell; None where there are none.
+    """Return the head size according to the tensors; None without tensors.
 
-    They are right: transformers writes no key whose value is a default.
+    They take precedence, because transformers omits keys with default values.
     """
     if rows is not None and (not rows or rows % heads):
-        raise fields.error(f"{heads} attention heads cannot share the {rows} rows of q_proj")
+        raise fields.error(f"num_attention_heads {heads} does not divide the {rows} rows of q_proj")
     return rows and rows // heads
 
 
@@ -236,8 +239,8 @@ def _family(raw: Mapping[str, Any], where: str) -> Family:
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         raise UnsupportedModelError(
-            f"{where}: the model_type {name!r:.60} is not one that this plugin has code for "
-            f"({known}). Another backend may: see `infer-cli backends`."
+            f"{where}: model_type {name!r:.60} is not supported (supported: {known}). Another "
+            "backend may support it: see `infer-cli backends`."
         )
     return family
 
@@ -246,8 +249,8 @@ def _refuse_activation(fields: Fields, family: Family) -> None:
     name = fields.values.get(family.activation_key)
     if name not in (None, *family.activation_names):
         raise UnsupportedModelError(
-            f"{fields.where}: the activation {name!r:.60} is not known for this model_type "
-            f"(known: {', '.join(family.activation_names)})."
+            f"{fields.where}: activation {name!r:.60} is not supported for this model_type "
+            f"(supported: {', '.join(family.activation_names)})."
         )
 
 
@@ -260,7 +263,7 @@ def _cap(fields: Fields, family: Family, name: str) -> float | None:
 def _layers(fields: Fields, family: Family, head_dim: int) -> tuple[LayerKind, ...]:
     count = fields.integer("num_hidden_layers")
     if count > 10_000:
-        raise fields.error(f"num_hidden_layers is {count}")
+        raise fields.error(f"num_hidden_layers {count} is too large")
     windows = layer_windows(fields, family, count)
     full = local = parse_rope(fields, "full_attention", head_dim)
     if family.local_rope and any(windows):

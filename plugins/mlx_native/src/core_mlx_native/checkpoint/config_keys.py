@@ -1,8 +1,8 @@
 """The keys of config.json, and the treatment of each.
 
 Read from transformers 5.24 (configuration_utils.py, and configuration_*.py and modeling_*.py of the
-families here), and from the files that publishers, mlx-lm and fine-tuning tools write. A key that
-is not here is reported once for each model: transformers stores it as well, and does not use it.
+families here), and from the files that publishers, mlx-lm and fine-tuning tools write. An unlisted
+key is reported once per model; transformers stores such keys without using them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _MULTIPLIER = refused("this family has no such factor", 1, 1.0)
 _OTHER_PLACES = "positions are encoded otherwise than in this family"
 
 CONFIG_KEYS: Mapping[str, Key] = {
-    # What is computed.
+    # Keys that are read.
     "model_type": honoured("the family; where it is missing, Qwen 2 or 3 by the tensors"),
     "architectures": honoured("only language models: names that end in ForCausalLM, and Gemma 3's"),
     "text_config": honoured("its keys take precedence over those outside it"),
@@ -51,7 +51,7 @@ CONFIG_KEYS: Mapping[str, Key] = {
     "original_max_position_embeddings": honoured("it takes precedence over that of a llama3 rope"),
     **same("quantization quantization_config", honoured("MLX's affine packing, and no other")),
     "eos_token_id": honoured("generation ends at these tokens"),
-    # What would be computed otherwise.
+    # Keys that would change results.
     **same(
         "attn_logit_softcapping final_logit_softcapping",
         refused("this family has no cap of scores or logits"),
@@ -78,9 +78,9 @@ CONFIG_KEYS: Mapping[str, Key] = {
     "transformers_weights": refused("it names another file for the weights"),
     "model_file": refused("it names code of the model's own, which is never run"),
     "compression_config": refused("a packing that is not MLX's"),
-    # What somebody may expect to count.
+    # Keys that a user may expect to have an effect.
     "auto_map": reported("code of the model's own is never run; the family's is"),
-    # What changes no result.
+    # Keys that change no result.
     "hidden_activation": harmless("transformers reads hidden_act for this family"),
     **same("dtype torch_dtype", harmless("the dtype to compute in is an option")),
     "pretraining_tp": harmless("it splits a product, with the same result"),
@@ -153,7 +153,7 @@ FAMILY_KEYS: Mapping[str, Mapping[str, Key]] = {
         ),
     },
 }
-"""The keys that one family treats otherwise."""
+"""The keys with a different treatment in one family."""
 
 ROPE_KEYS: Mapping[str, Key] = {
     **same("rope_type type", honoured("default, linear or llama3")),
@@ -175,7 +175,7 @@ _MULTIMODAL = "Gemma3ForConditionalGeneration"
 
 
 def check_config(fields: Fields, own: Mapping[str, Key]) -> tuple[str, ...]:
-    """Return what to report of a config.json whose family has these ``own`` entries.
+    """Return the keys to report of a config.json whose family has these ``own`` entries.
 
     Raises `UnsupportedModelError` for a key that is refused.
     """

@@ -12,15 +12,15 @@ from core_mlx_native.checkpoint.keys import Key
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """The variants of a decoder. ``defaults`` are those of transformers' config class.
+    """The variant of a decoder. ``defaults`` are those of transformers' config class.
 
-    ``norm_offset``: checkpoints store norm weights minus one. ``sandwich_norms``: norms also behind
-    attention and MLP. ``overflows_float16``: hidden states pass 65504. ``runs_float16``: no
+    ``norm_offset``: checkpoints store norm weights minus one. ``sandwich_norms``: norms also after
+    attention and MLP. ``overflows_float16``: hidden states exceed 65504. ``runs_float16``: no
     activation does. ``qkv_bias``: queries, keys and values always have one. ``windows``: which
-    layers attend over a sliding window (see `windows`); ``window_pattern`` is how many layers make
-    one full one. ``local_rope``: sliding layers have a rope of their own. ``softcaps``: config.json
-    may cap attention scores and logits. ``keys``: config keys that are treated otherwise than in
-    `config_keys.CONFIG_KEYS`.
+    layers attend over a sliding window (see `windows`); ``window_pattern``: of this many layers,
+    one attends to all positions. ``local_rope``: sliding layers have a separate RoPE. ``softcaps``:
+    config.json may cap attention scores and logits. ``keys``: config keys with another treatment
+    than in `config_keys.CONFIG_KEYS`.
     """
 
     activation: Literal["silu", "gelu_tanh"] = "silu"
@@ -100,7 +100,7 @@ _GEMMA2 = Family(
     },
 )
 
-# transformers.Gemma3TextConfig: multimodal checkpoints leave out what equals these.
+# transformers.Gemma3TextConfig: multimodal checkpoints omit values equal to these.
 _GEMMA3 = replace(
     _GEMMA2,
     qk_norm=True,

@@ -1,4 +1,4 @@
-"""Typed reading of a JSON object from a model directory, which may say anything."""
+"""Type-checked reading of a JSON object from a model directory, whose contents are untrusted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _MAX_SIZE = 2**31 - 1  # MLX counts dimensions in 32 bits
 
 
 class JsonFiles:
-    """The JSON files of one model directory, each read once: a load hands them on to its parts."""
+    """The JSON files of one model directory, each read once and shared by all parts of a load."""
 
     def __init__(self, directory: Path) -> None:
         self.directory = directory
@@ -22,13 +22,13 @@ class JsonFiles:
         self._missing: set[str] = set()
 
     def read(self, name: str) -> Mapping[str, Any]:
-        """The object in a file. Raises like `core.models.files.read_json_object`."""
+        """Return the object in a file. Raises like `core.models.files.read_json_object`."""
         if name not in self._read:
             self._read[name] = read_json_object(self.directory / name)
         return self._read[name]
 
     def read_if_there(self, name: str) -> Mapping[str, Any]:
-        """The object in a file; an empty one where there is no such file."""
+        """Return the object in a file; an empty one if the file does not exist."""
         if name in self._missing:
             return {}
         try:
@@ -45,21 +45,21 @@ class Fields:
         self.values, self.where = values, where
 
     def error(self, problem: str) -> InvalidModelError:
-        """Make an error about this file."""
+        """Return an error about this file."""
         return InvalidModelError(f"{self.where}: {problem}. Check that the download is complete.")
 
     def integer(self, name: str, default: int | None = None, low: int = 1) -> int:
-        """Read a whole number; it is required when there is no default."""
+        """Read an integer, which is required without a default."""
         value = self.values.get(name)
         value = default if value is None else value
         if value is None:
             raise self.error(f"{name} is missing")
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= _MAX_SIZE:
-            raise self.error(f"{name} is {value!r:.60}, not a whole number from {low}")
+            raise self.error(f"{name} is {value!r:.60}, not an integer >= {low}")
         return value
 
     def number(self, name: str, default: float | None = None) -> float:
-        """Read a finite number above zero; it is required when there is no default."""
+        """Read a finite number > 0, which is required without a default."""
         value = self.values.get(name)
         value = default if value is None else value
         if not isinstance(value, int | float) or isinstance(value, bool):
@@ -67,7 +67,7 @@ class Fields:
         # Compared before it is converted: a JSON integer may be too large for a float.
         if 0 < value <= sys.float_info.max:
             return float(value)
-        raise self.error(f"{name} is {value!r:.60}, not a finite number above zero")
+        raise self.error(f"{name} is {value!r:.60}, not a finite number > 0")
 
     def flag(self, name: str, default: bool) -> bool:
         """Read a boolean."""
@@ -78,7 +78,7 @@ class Fields:
         return value
 
     def section(self, name: str) -> Fields | None:
-        """Read an object inside this one; None where it is absent or null."""
+        """Read an object inside this one; None if it is absent or null."""
         value = self.values.get(name)
         if value is None:
             return None

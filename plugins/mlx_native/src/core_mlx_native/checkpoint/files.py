@@ -1,4 +1,4 @@
-"""The safetensors files of a directory and what their headers say, without reading any data.
+"""The safetensors files of a directory and their headers; reads no tensor data.
 
 Imports no MLX. Format: https://huggingface.co/docs/safetensors.
 """
@@ -22,31 +22,31 @@ Header = dict[str, tuple[str, Shape]]  # dtype and shape by tensor name
 def tensor_files(directory: Path) -> list[Path]:
     """List the files that hold the weights (`core.models.weight_files`).
 
-    Raises `InvalidModelError` when there are none, or the index is broken.
+    Raises `InvalidModelError` without any weights, or for a broken index.
     """
     return [directory / name for name in chosen_files(directory).own]
 
 
 def read_header(files: list[Path]) -> Header:
-    """All tensors of the text model, by their plain names. Raises `InvalidModelError`."""
-    found: Header = {}
+    """Return all tensors of the text model, by their plain names. Raises `InvalidModelError`."""
+    tensors: Header = {}
     for path in files:
         for name, entry in _header(path).items():
             plain = plain_name(name)
-            if plain in found:
+            if plain in tensors:
                 raise InvalidModelError(
-                    f"{path} holds the tensor {name!r}, and so does another place of the same "
-                    "model. Move the file that does not belong to it out of the directory."
+                    f"{path}: the tensor {name!r} occurs twice in the model. Move the file that "
+                    "does not belong to the model out of the directory."
                 )
             if plain is not None:
-                found[plain] = entry
-    return found
+                tensors[plain] = entry
+    return tensors
 
 
 def query_rows(directory: Path) -> int | None:
-    """The number of rows of the first layer's query matrix; None where none is found.
+    """Return the number of rows of the first layer's query matrix; None if it is not found.
 
-    Packing does not change it. What is wrong with the files is for the load to say.
+    Quantisation does not change it. Problems with the files are reported by the load.
     """
     try:
         shape = read_header(tensor_files(directory))["model.layers.0.self_attn.q_proj.weight"][1]
@@ -56,9 +56,9 @@ def query_rows(directory: Path) -> int | None:
 
 
 def guess_qwen(directory: Path) -> Mapping[str, str]:
-    """The ``model_type`` of a checkpoint whose config.json has none: Qwen 3 has query norms.
+    """Return the ``model_type`` of a checkpoint whose config.json lacks it: Qwen 3 has query norms.
 
-    Some exports of Qwen leave the key out. Another model fails later, for its tensors do not fit.
+    Some exports of Qwen omit the key. Other models fail later, because their tensors do not fit.
     """
     names = read_header(tensor_files(directory))
     has_norms = any(name.endswith("self_attn.q_norm.weight") for name in names)
@@ -66,9 +66,9 @@ def guess_qwen(directory: Path) -> Mapping[str, str]:
 
 
 def _header(path: Path) -> Header:
-    """Read the header of one file; the library checks that the data is all there."""
+    """Read the header of one file; the library checks that the data is complete."""
     with open_model_file(path):
-        pass  # the library waits for a pipe, and says of a file without permission that it is gone
+        pass  # the library waits on a pipe, and reports an unreadable file as missing
     try:
         with safe_open(path, framework="np") as file:
             slices = {name: file.get_slice(name) for name in file.keys()}  # noqa: SIM118
@@ -78,5 +78,5 @@ def _header(path: Path) -> Header:
             }
     except (SafetensorError, OSError, ValueError) as error:
         raise InvalidModelError(
-            f"{path} is not a whole safetensors file ({error}). Download or convert it again."
+            f"{path} is not a complete safetensors file ({error}). Download or convert it again."
         ) from error

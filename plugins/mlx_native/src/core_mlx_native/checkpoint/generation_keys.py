@@ -1,9 +1,8 @@
 """The keys of generation_config.json, and the treatment of each.
 
 Read from transformers 5.24, generation/configuration_utils.py. The file has a publisher's defaults
-for ``generate``. Here the options of a call are the caller's, and the default is greedy, so a key
-that an option exists for is harmless. One without an option is refused where it bans or forces
-tokens, else reported.
+for ``generate``. Here options are set by the caller and the default is greedy, so a key with a
+corresponding option is harmless. One without is refused if it bans or forces tokens, else reported.
 """
 
 from __future__ import annotations

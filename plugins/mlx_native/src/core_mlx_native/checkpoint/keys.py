@@ -1,7 +1,8 @@
 """The treatment of the keys of a model's JSON files, as tables of entries.
 
-No key is ignored in silence: one that changes results and is not supported is refused by name, and
-one that is in no table is refused or reported. docs/model_files.md is made from the tables.
+No key is ignored silently: an unsupported key that changes results is refused with an error that
+names it, and an unlisted key is refused or reported. docs/model_files.md is generated from the
+tables.
 """
 
 from __future__ import annotations
@@ -33,32 +34,32 @@ class Key:
     neutral: tuple[object, ...] = EMPTY
 
     def is_neutral(self, value: object) -> bool:
-        """True for a value that changes nothing."""
+        """Return True for a value that changes nothing."""
         return any(_equal(value, plain) for plain in self.neutral)
 
 
 def honoured(why: str) -> Key:
-    """Make the entry of a key that is read."""
+    """Return the entry of a key that is read."""
     return Key("honoured", why)
 
 
 def refused(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that is refused, unless it is empty or ``neutral``."""
+    """Return the entry of a key that is refused, unless it is empty or ``neutral``."""
     return Key("refused", why, (*EMPTY, *neutral))
 
 
 def harmless(why: str) -> Key:
-    """Make the entry of a key that changes no result here."""
+    """Return the entry of a key that changes no result here."""
     return Key("harmless", why)
 
 
 def reported(why: str, *neutral: object) -> Key:
-    """Make the entry of a key that is logged, unless it is empty or ``neutral``."""
+    """Return the entry of a key that is logged, unless it is empty or ``neutral``."""
     return Key("reported", why, (*EMPTY, *neutral))
 
 
 def same(names: str, key: Key) -> dict[str, Key]:
-    """Make one entry for several names, separated by spaces."""
+    """Return one entry for several names, separated by spaces."""
     return dict.fromkeys(names.split(), key)
 
 
@@ -87,17 +88,17 @@ def check_keys(
 
 
 def report(notes: tuple[str, ...], where: str) -> None:
-    """Log what `check_keys` has found, once for each file of this process."""
+    """Log the result of `check_keys`, once per file in this process."""
     if notes:
         warn_once(f"{where}: keys without effect here: {', '.join(notes)}")
 
 
 @cache
 def warn_once(text: str) -> None:
-    """Log a warning that ends without a full stop, unless it was logged before."""
+    """Log a warning, given without its full stop, once per process."""
     _LOG.warning("%s. docs/model_files.md lists what is read.", text)
 
 
 def _equal(value: object, plain: object) -> bool:
-    """Compare as JSON does: 0 is not false."""
+    """Return whether two values are equal in JSON, where 0 is not false."""
     return isinstance(value, bool) == isinstance(plain, bool) and value == plain

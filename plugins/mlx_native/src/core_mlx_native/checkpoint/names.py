@@ -1,4 +1,4 @@
-"""Tensor names as checkpoints spell them, and the plain ones that this plugin uses."""
+"""Tensor names in checkpoints, and the plain ones that this plugin uses."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ HARMLESS: Mapping[str, str] = {
     "rotary_emb.cos_cached": "computed from config.json",
     "rotary_emb.sin_cached": "computed from config.json",
 }
-"""The tensors that are skipped, by the beginning or the end of their names, and the reason."""
+"""The tensors that are skipped, by prefix or suffix of their names, with the reason."""
 
 STRANGERS: Mapping[str, str] = {
     "score.": "a classification head",
@@ -31,11 +31,11 @@ STRANGERS: Mapping[str, str] = {
     "mtp.": "layers that draft tokens",
     "experts.": "a mixture of experts",
 }
-"""The kinds of tensors that no model here has, by a part of their names; they are refused."""
+"""The unsupported kinds of tensors, by a part of their names; they are refused."""
 
 
 def plain_name(name: str) -> str | None:
-    """Return a tensor's name in the text model; None for what does not belong to it."""
+    """Return a tensor's name in the text model; None if it does not belong to it."""
     name = name.removeprefix(_PREFIX).replace(f"model.{_PREFIX}", "model.", 1)
     inside = name.removeprefix("model.")
     if any(inside.startswith(part) or name.endswith(part) for part in HARMLESS):
@@ -44,6 +44,6 @@ def plain_name(name: str) -> str | None:
 
 
 def stranger(name: str) -> str:
-    """Return the kind of a tensor that no model here has, in brackets; empty if unknown."""
+    """Return the kind of an unsupported tensor, in brackets; empty if unknown."""
     known = (f" ({what})" for part, what in STRANGERS.items() if part in name)
     return next(known, "")

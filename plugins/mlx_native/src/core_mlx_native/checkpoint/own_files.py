@@ -1,4 +1,4 @@
-"""The safetensors files of a directory that a load reads, and those that it does not.
+"""The safetensors files of a directory that a load reads, and the ignored ones.
 
 Imports neither MLX nor safetensors, for a probe.
 """
@@ -26,25 +26,25 @@ _SHOWN = 3
 
 
 def chosen_files(directory: Path) -> WeightFiles:
-    """Separate the files that hold the weights from the others.
+    """Separate the files with the model's weights from the others.
 
-    Raises `InvalidModelError` when there are none, or the index is broken.
+    Raises `InvalidModelError` without any weights, or for a broken index.
     """
     chosen = _listed_files(directory)
     if chosen.problem:
         raise InvalidModelError(_problem(directory, chosen.problem))
     if chosen.missing:
         raise InvalidModelError(
-            f"{directory}: {chosen.missing[0]!r} is not there, which {INDEX} or the names of its "
-            "shards call for. Download the model again."
+            f"{directory}: {chosen.missing[0]!r} is missing, although {INDEX} or the names of the "
+            "other shards require it. Download the model again."
         )
     return chosen
 
 
 def without_weights(directory: Path) -> str | None:
-    """Return the reason why a directory has no weights at all; None where it has some.
+    """Return the reason why a directory has no weights at all; None if it has some.
 
-    Other problems are for the load: a backend that is tried next may read other files.
+    Other problems are reported by the load: another backend may read other files.
     """
     problem = _listed_files(directory).problem
     return _problem(directory, problem) if problem.startswith(NO_WEIGHTS) else None
@@ -64,8 +64,8 @@ def _problem(directory: Path, problem: str) -> str:
 def report_unread(directory: Path, *, with_adapter: bool) -> list[Choice]:
     """Return a choice for each kind of safetensors file that is not read.
 
-    An adapter beside the model, unless one is loaded, and a file of no known kind are logged:
-    a user may expect them to count.
+    An adapter in the model's directory (unless one is loaded) and a file of unknown kind are
+    logged, because a user may expect them to have an effect.
     """
     kinds: dict[str, list[str]] = {}
     for name, what in chosen_files(directory).others.items():
@@ -74,8 +74,8 @@ def report_unread(directory: Path, *, with_adapter: bool) -> list[Choice]:
     adapters = [name for names in kinds.values() for name in names if name in ADAPTERS]
     if adapters and not with_adapter:
         warn_once(
-            f"{directory}: {adapters[0]} is an adapter beside the model, which is not applied. "
-            "Give the directory as adapter_path as well, or move the adapter elsewhere"
+            f"{directory}: {adapters[0]} is an adapter in the model's directory and is not "
+            "applied. Pass the directory as adapter_path too, or move the adapter elsewhere"
         )
     if unknown := kinds.get(UNKNOWN_FILE):
         warn_once(f"{directory}: not read: {_listed(unknown)}, {UNKNOWN_FILE}")

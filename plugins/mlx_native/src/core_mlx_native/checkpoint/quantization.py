@@ -1,4 +1,4 @@
-"""MLX's affine quantisation, as config.json describes it: one default, and layers that differ.
+"""MLX's affine quantisation in config.json: a default, and layers with other settings.
 
 A weight matrix ``name.weight`` is stored as packed integers, ``bits`` each, with ``name.scales``
 and ``name.biases`` for every ``group_size`` columns: ``weight = scale * integer + bias``.
@@ -26,11 +26,11 @@ class Packing:
     group_size: int
 
     def problem(self, columns: int) -> str | None:
-        """The reason why so many columns cannot be packed like this; None if they can."""
+        """Return the reason why this number of columns cannot be packed; None if it can."""
         if columns % self.group_size:
             return f"group_size {self.group_size} does not divide its {columns} columns"
         if columns % 32:
-            return f"its {columns} columns do not fill whole words"
+            return f"its {columns} columns are not a multiple of 32"
         return None
 
 
@@ -38,42 +38,45 @@ class Packing:
 class Quantization:
     """The packing of each layer of a checkpoint.
 
-    ``default`` is that of every layer that ``layers`` does not name; None there is a plain layer.
+    ``default`` applies to layers that ``layers`` does not name; None means unquantised.
     """
 
     default: Packing
     layers: Mapping[str, Packing | None]
 
     def packing(self, layer: str, looks_packed: bool) -> Packing | None:
-        """The packing of ``layer``; one that config.json does not name is packed if it looks so.
+        """Return the packing of ``layer``.
 
-        mlx-lm decides alike: a layer with scales is packed (mlx_lm.utils.load_model).
+        A layer that config.json does not name is packed if ``looks_packed``.
+
+        The same rule as in mlx-lm: a layer with scales is packed (mlx_lm.utils.load_model).
         """
         return self.layers.get(layer, self.default if looks_packed else None)
 
 
 def parse_quantization(raw: Mapping[str, Any], where: str) -> Quantization | None:
-    """The ``quantization`` of a config.json; None when it has none.
+    """Return the ``quantization`` of a config.json; None without one.
 
-    Raises `UnsupportedModelError` for a method that is not MLX's, `InvalidModelError` for values
-    that cannot be.
+    Raises `UnsupportedModelError` for a method that is not MLX's, `InvalidModelError` for
+    impossible values.
     """
-    found = raw.get("quantization") or raw.get("quantization_config")
-    if not found:
+    section = raw.get("quantization") or raw.get("quantization_config")
+    if not section:
         return None
-    if not isinstance(found, Mapping) or "group_size" not in found or "quant_method" in found:
-        method = found.get("quant_method") if isinstance(found, Mapping) else found
+    if not isinstance(section, Mapping) or "group_size" not in section or "quant_method" in section:
+        method = section.get("quant_method") if isinstance(section, Mapping) else section
         raise UnsupportedModelError(
-            f"{where}: only MLX's affine quantisation (bits, group_size) has code here, not "
-            f"quant_method={method!r:.60}. Take the model without it, or quantised by mlx_lm."
+            f"{where}: quant_method={method!r:.60} is not supported (supported: MLX's affine "
+            "quantisation, with bits and group_size). Use the unquantised model, or one "
+            "quantised by mlx_lm."
         )
 
-    # One default, and the layers that config.json names beside it.
-    fields = Fields(found, f"{where}: quantization")
+    # A default, and the layers that config.json names separately.
+    fields = Fields(section, f"{where}: quantization")
     default = _packing(fields)
     layers = {
         plain_name(name) or name: _layer(fields, name, default)
-        for name in found
+        for name in section
         if name not in _SETTINGS
     }
     return Quantization(default, layers)

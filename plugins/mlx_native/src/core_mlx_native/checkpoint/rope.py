@@ -1,4 +1,4 @@
-"""The angles of rotary position embedding, from any of the ways config.json spells them.
+"""The angles of rotary position embeddings (RoPE), from all spellings in config.json.
 
 Formulas: RoFormer (arXiv 2104.09864); ``linear`` divides every frequency by ``factor``;
 ``llama3`` is transformers' ``_compute_llama3_parameters`` (modeling_rope_utils.py).
@@ -28,19 +28,21 @@ class Rope:
 
 
 def parse_rope(config: Fields, layer_type: LayerType, head_dim: int) -> Rope:
-    """The rope of one layer type.
+    """Return the RoPE of one layer type.
 
-    Raises `UnsupportedModelError` for an unknown rope type, `InvalidModelError` for bad numbers.
+    Raises `UnsupportedModelError` for an unknown RoPE type, `InvalidModelError` for bad numbers.
     """
     rope = _parameters(config, layer_type)
     kind = rope.values.get("rope_type") or rope.values.get("type") or "default"
     if not isinstance(kind, str) or kind not in _SCALINGS:
         known = ", ".join(_SCALINGS)
         raise UnsupportedModelError(
-            f"{rope.where}: the rope type {kind!r:.60} has no code here (known: {known})."
+            f"{rope.where}: rope type {kind!r:.60} is not supported (supported: {known})."
         )
     if rope.number("partial_rotary_factor", 1.0) != 1.0:
-        raise UnsupportedModelError(f"{rope.where}: partial_rotary_factor has no code here.")
+        raise UnsupportedModelError(
+            f"{rope.where}: a partial_rotary_factor other than 1 is not supported."
+        )
 
     base = rope.number("rope_theta", 10_000.0)
     scale = _SCALINGS[kind]
@@ -64,15 +66,15 @@ def _parameters(config: Fields, layer_type: LayerType) -> Fields:
     return Fields({**outside, **inside, **first}, scaling.where if scaling else config.where)
 
 
-# Keys beside the section: for what it leaves out; and one that, as in transformers, goes first.
+# Keys outside the section: fallbacks for omitted ones; and one with precedence, as in transformers.
 _OUTSIDE = ("rope_theta", "partial_rotary_factor")
 _FIRST = ("original_max_position_embeddings",)
 
 
 def _refuse_contradiction(modern: Fields, older: Fields) -> None:
-    """Raise `InvalidModelError` where the older section has what the newer one has not.
+    """Raise `InvalidModelError` if the older section has values that the newer one lacks.
 
-    transformers 5 then takes the older one, without the base that the newer one has.
+    transformers 5 then uses the older one, without the base in the newer one.
     """
     full = (modern.section("full_attention") or modern).values
     kind = full.get("rope_type", full.get("type"))
@@ -80,8 +82,8 @@ def _refuse_contradiction(modern: Fields, older: Fields) -> None:
     for name, value in older.values.items():
         if stated.get(name) != value:
             raise InvalidModelError(
-                f"{older.where} has {name}={value!r:.60}, and rope_parameters has not. Write it "
-                "into rope_parameters, and remove rope_scaling."
+                f"{older.where} has {name}={value!r:.60}, which rope_parameters lacks. Add it to "
+                "rope_parameters, and remove rope_scaling."
             )
 
 
@@ -94,7 +96,7 @@ def _linear(period: float, rope: Fields) -> float:
 
 
 def _llama3(period: float, rope: Fields) -> float:
-    """Long wavelengths are stretched by ``factor``, short ones not, those between in part."""
+    """Stretch long wavelengths by ``factor``, short ones not at all, and those between partly."""
     factor = rope.number("factor")
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
     if high <= low:

@@ -1,4 +1,4 @@
-"""Tensors in a safetensors file that is replaced as a whole, or not at all."""
+"""Atomic replacement of safetensors files."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from core.system import outputs
 
 
 def kind_of(name: str, key: str) -> outputs.Kind:
-    """Return the kind of the files that have this key in their metadata."""
+    """Return the file kind with this key in its metadata."""
     start = rb'.{8}\{"__metadata__":\{[^{}]*"%b":' % re.escape(key.encode())
     return outputs.Kind(name, re.compile(start, re.DOTALL))
 
@@ -20,12 +20,12 @@ def kind_of(name: str, key: str) -> outputs.Kind:
 def save_tensors(
     file: Path, tensors: Mapping[str, mx.array], kind: outputs.Kind, metadata: Mapping[str, str]
 ) -> None:
-    """Write tensors in the place of an earlier file of this kind, whose key is in the metadata.
+    """Write tensors, replacing an earlier file of this kind, whose key is in the metadata.
 
-    Raises `core.OutputError` for a file of anything else, and OSError.
+    Raises `core.OutputError` for a file of another kind, and OSError.
     """
     try:
         with outputs.draft(file, kind) as partial:
             mx.save_safetensors(str(partial), dict(tensors), metadata=dict(metadata))
-    except RuntimeError as error:  # MLX's word for a full disk
-        raise OSError(f"{file} could not be written: {error}.") from error
+    except RuntimeError as error:  # MLX's error for a full disk
+        raise OSError(f"Cannot write {file}: {error}.") from error

@@ -1,6 +1,6 @@
-"""The tensors that a checkpoint must hold, and every one that it holds accounted for.
+"""The tensors that a checkpoint must contain, and a check of all that it contains.
 
-Names are transformers'. What is missing, extra, or mis-shaped is said in one error.
+Names are transformers'. Missing, extra and mis-shaped tensors are reported in one error.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _SHOWN = 12
 
 
 def expected_tensors(config: ModelConfig) -> dict[str, Shape]:
-    """The name and shape of every tensor, linear weights as ``(out, in)``."""
+    """Return the name and shape of every tensor, linear weights as ``(out, in)``."""
     tensors: dict[str, Shape] = {
         "model.embed_tokens.weight": (config.vocab_size, config.hidden_size),
         "model.norm.weight": (config.hidden_size,),
@@ -55,7 +55,7 @@ def _layer(config: ModelConfig) -> Iterator[tuple[str, Shape]]:
 
 
 def norm_names(config: ModelConfig) -> tuple[str, ...]:
-    """The norms over the hidden size of one layer, in the order in which they are applied."""
+    """Return the norms over the hidden size of one layer, in the order of their application."""
     if config.family.sandwich_norms:
         return (
             "input_layernorm",
@@ -73,11 +73,11 @@ def _linear(name: str, rows: int, columns: int, bias: bool) -> Iterator[tuple[st
 
 
 def packings(header: Header, config: ModelConfig, directory: Path) -> dict[str, Packing]:
-    """The packing of each packed matrix, by its name without ``.weight``.
+    """Return the packing of each packed matrix, by its name without ``.weight``.
 
-    Raises `InvalidModelError` that lists every tensor which does not fit the config.
+    Raises `InvalidModelError` that lists the tensors that do not fit the config.
     """
-    found: dict[str, Packing] = {}
+    packed: dict[str, Packing] = {}
     problems: list[str] = []
     used: set[str] = set()
 
@@ -85,17 +85,17 @@ def packings(header: Header, config: ModelConfig, directory: Path) -> dict[str, 
         layer = name.removesuffix(".weight")
         packing = _packing(layer, shape, header, config)
         if packing is not None:
-            found[layer] = packing
+            packed[layer] = packing
         parts = _stored(name, shape, packing)
         used.update(parts)
         problems += _problems(name, shape, parts, packing, header)
 
-    # What no expected tensor uses is a problem too.
+    # Unused tensors are problems too.
     extra = sorted(header.keys() - used)
     problems += [f"{name} is not part of this model{stranger(name)}" for name in extra]
     if problems:
         raise InvalidModelError(_message(problems, directory))
-    return found
+    return packed
 
 
 Stored = dict[str, tuple[set[str], Shape]]  # the dtypes that a tensor may have, and its shape
@@ -109,7 +109,7 @@ def _packing(layer: str, shape: Shape, header: Header, config: ModelConfig) -> P
 
 
 def _stored(name: str, shape: Shape, packing: Packing | None) -> Stored:
-    """The file's tensors that hold one weight: itself, or its three quantised parts."""
+    """Return the file's tensors that hold one weight: itself, or its three quantised parts."""
     if packing is None:
         return {name: (_FLOATS, shape)}
     rows, columns = shape

@@ -1,7 +1,7 @@
-"""Checkpoint tensors, brought into the dtype of the device.
+"""Checkpoint tensors, converted to the device's dtype.
 
-Headers are checked before a byte of data is read, so that a broken file is an error with names
-in it and never a crash further on.
+Headers are checked before any data is read, so a broken file gives an error with tensor names and
+not a later crash.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from pathlib import Path
 import mlx.core as mx
 
 from core.errors import InvalidModelError
+from core.kit.support import unicode_error
 from core.models.files import open_model_file
-from core.support import unicode_error
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.files import read_header, tensor_files
 from core_mlx_native.checkpoint.names import plain_name
@@ -26,10 +26,10 @@ _KERNEL_GROUPS = (32, 64, 128)  # the group sizes that MLX has code for
 
 
 class Weights:
-    """A checkpoint's tensors by their plain names, each read when it is taken.
+    """A checkpoint's tensors by their plain names, each read on first use.
 
-    So a layer may put several into one buffer without a second copy of the whole model.
-    ``packings`` names the matrices that stay quantised; ``names`` are all tensors.
+    So a layer can join several in one buffer without a second copy of the model. ``packings`` lists
+    the matrices that stay quantised; ``names`` are all tensors.
     """
 
     def __init__(
@@ -46,13 +46,13 @@ class Weights:
         self.names = frozenset(expected_tensors(config))
 
     def take(self, name: str) -> mx.array:
-        """A tensor of the model, evaluated, and forgotten here; norms have Gemma's +1."""
+        """Return an evaluated tensor and drop it here; norms include Gemma's +1."""
         tensor = self._dense(name).astype(self._dtype)
         mx.eval(tensor)  # by itself: the file's own copy is freed at once
         return tensor
 
     def take_packed(self, layer: str) -> tuple[mx.array, mx.array, mx.array]:
-        """The weight, scales and biases of one of ``packings``."""
+        """Return the weight, scales and biases of one of ``packings``."""
         weight, scales, biases = self._parts(layer)
         parts = weight, scales.astype(self._dtype), biases.astype(self._dtype)
         mx.eval(parts)
@@ -75,15 +75,15 @@ class Weights:
 def load_weights(
     directory: Path, config: ModelConfig, dtype: mx.Dtype, dequantize: bool = True
 ) -> Weights:
-    """The tensors of `tensors.expected_tensors`, checked, and read when they are taken.
+    """Return the tensors of `tensors.expected_tensors`, checked, and read on first use.
 
-    Without ``dequantize``, quantised matrices stay as they are where MLX has a kernel for their
-    group size. Raises `InvalidModelError` that lists what is missing, extra, or mis-shaped.
+    Without ``dequantize``, matrices stay quantised if MLX has a kernel for their group size. Raises
+    `InvalidModelError` that lists missing, extra and mis-shaped tensors.
     """
     files = tensor_files(directory)
     header = read_header(files)
 
-    # Some exports store a head although config.json ties it to the embedding.
+    # Some exports store an LM head although config.json ties it to the embedding.
     twice = config.tied_head and any(name.startswith(f"{_HEAD}.") for name in header)
     if twice:
         config = replace(config, tied_head=False)
@@ -97,10 +97,12 @@ def load_weights(
 
 
 def _is_copy(arrays: Mapping[str, mx.array]) -> bool:
-    """True if a head that config.json ties to the embedding equals it: some exports store both.
+    """Return True if an LM head that config.json ties to the embedding equals it.
 
-    Where it is not, config.json is wrong, and transformers (5) uses both as well; the arrays are
-    the caller's to drop, for they are read here.
+    Some exports store both.
+
+    If they differ, config.json is wrong, and transformers (5) uses both too. The arrays are read
+    here; the caller has to drop them.
     """
     return all(
         (part := name.replace(_HEAD, _EMBEDDING, 1)) in arrays
@@ -111,32 +113,34 @@ def _is_copy(arrays: Mapping[str, mx.array]) -> bool:
 
 
 def _name(path: Path, descriptor: int) -> str:
-    """A name of an open file that MLX takes: text that has a UTF-8 form."""
+    """Return a name of an open file that MLX accepts: text that can be encoded as UTF-8."""
     return f"/dev/fd/{descriptor}" if unicode_error(str(path)) else str(path)
 
 
 def lazy_tensors(files: list[Path]) -> dict[str, mx.array]:
-    """All tensors by their plain names; data is read when it is evaluated.
+    """Return all tensors by their plain names; data is read on evaluation.
 
-    Of all files together: the parts of one quantised weight may lie in different shards.
+    All files are combined: the parts of one quantised weight may be in different shards.
     """
     arrays: dict[str, mx.array] = {}
     for path in files:
         with open_model_file(path) as file:
             loaded = mx.load(_name(path, file.fileno()), format="safetensors")
         if not isinstance(loaded, dict):
-            raise InvalidModelError(f"{path} holds no named tensors.")
+            raise InvalidModelError(
+                f"{path} contains no named tensors. Download or convert the model again."
+            )
         arrays.update({plain: loaded[name] for name in loaded if (plain := plain_name(name))})
     return arrays
 
 
 def has_kernel(packing: Packing) -> bool:
-    """True if MLX computes with matrices of this packing, and packs them."""
+    """Return True if MLX can pack matrices this way and compute with them."""
     return packing.group_size in _KERNEL_GROUPS
 
 
 def unpack(weight: mx.array, scales: mx.array, biases: mx.array, packing: Packing) -> mx.array:
-    """The matrix that a packed one stands for, in float32: [rows, columns]."""
+    """Return the dense form of a packed matrix, in float32: [rows, columns]."""
     scales, biases = scales.astype(mx.float32), biases.astype(mx.float32)  # [rows, groups]
     if has_kernel(packing):
         return mx.dequantize(weight, scales, biases, packing.group_size, packing.bits)

@@ -1,7 +1,7 @@
-"""``hidden_states``: what the layers make of each prompt at its last token.
+"""``hidden_states``: the output of layers at each prompt's last token.
 
-The rows run through the same prefixes, micro-batches and lanes as those of `classify`, as far up as
-the highest layer that is asked for.
+The rows run through the same prefixes, micro-batches and lanes as those of `classify`, up to the
+highest requested layer.
 
 Shapes: B rows, L layers, H hidden size.
 """
@@ -15,8 +15,8 @@ from itertools import islice
 
 import mlx.core as mx
 
-from core.clock import Check
 from core.errors import CoreError
+from core.kit.clock import Check
 from core.types import HiddenResult
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite
@@ -30,7 +30,7 @@ from core_runtime.rows import Row
 class HostStates:
     """The states of a micro-batch on the host, one array for each row."""
 
-    broken: Sequence[bool]  # of each row, whether a number in it is none
+    broken: Sequence[bool]  # per row, whether it contains NaN or infinity
     states: Sequence[array[float]]
 
 
@@ -42,7 +42,7 @@ class DeviceStates(OnDevice[HostStates]):
     states: mx.array  # [B, L * H]
 
     def queue(self) -> DeviceStates:
-        """Let the device begin to compute every value."""
+        """Start the computation of every value on the device."""
         mx.async_eval(self.broken, self.states)
         return self
 
@@ -61,36 +61,36 @@ class HiddenTask:
 
     @property
     def inputs(self) -> Sequence[int]:
-        """The layers below the highest one: what they put out goes into the next one."""
+        """The layers below the highest one, whose outputs are the inputs of the next one."""
         return [layer for layer in self.layers if layer < self._top]
 
     @property
     def depth(self) -> int | None:
-        """As many layers as the highest one that is asked for; None for all of them."""
+        """The number of layers up to the highest requested one; None for all of them."""
         return None if self._top == self.model.config.num_layers else self._top
 
     @property
     def row_tokens(self) -> int:
-        """No logits are computed."""
+        """1: no logits are computed."""
         return 1
 
     def positions(self, rows: Sequence[Row]) -> list[tuple[int]]:
-        """The last token of each row."""
+        """Return the last token of each row."""
         return [(len(row.ids) - 1,) for row in rows]
 
     def keeps_cache(self, rows: Sequence[Row]) -> bool:
-        """False: nothing runs behind a prompt."""
+        """Return False: nothing runs after a prompt."""
         return False
 
     def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceStates:
-        """Queue the states of all lanes, side by side in the order of the layers."""
+        """Queue the states of all lanes, concatenated in layer order."""
         ends = iter([len(row.ids) - 1 for row in rows])
-        found = [self._states(part, list(islice(ends, len(part.hidden)))) for part in parts]
-        states = mx.contiguous(mx.concatenate(found))  # [B, L * H]
+        parts_states = [self._states(part, list(islice(ends, len(part.hidden)))) for part in parts]
+        states = mx.contiguous(mx.concatenate(parts_states))  # [B, L * H]
         return DeviceStates(~mx.isfinite(states).all(axis=-1), states).queue()
 
     def results(self, values: HostStates) -> list[HiddenResult]:
-        """Make each row's result."""
+        """Return each row's result."""
         return [
             HiddenResult(self.layers, states)
             if not broken
@@ -104,13 +104,13 @@ class HiddenTask:
 
     @property
     def _top(self) -> int:
-        """The highest layer that runs: one at least, so that there is something behind it."""
+        """The highest layer that runs; at least 1, so that another layer follows."""
         return max(1, *self.layers)
 
     def _states(self, part: Prefill, ends: Sequence[int]) -> mx.array:
-        """The states of one lane's rows, float32: [rows, L * H]."""
+        """Return the states of one lane's rows, float32: [rows, L * H]."""
         top = part.hidden_at(ends)  # [rows, H]
-        if self.depth is None:  # as the head reads it
+        if self.depth is None:  # as the LM head reads it
             top = self.model.decoder.norm(top)
-        found = [part.inputs[at][:, 0] if at in part.inputs else top for at in self.layers]
-        return mx.concatenate([each.astype(mx.float32) for each in found], axis=-1)
+        layers = [part.inputs[at][:, 0] if at in part.inputs else top for at in self.layers]
+        return mx.concatenate([states.astype(mx.float32) for states in layers], axis=-1)

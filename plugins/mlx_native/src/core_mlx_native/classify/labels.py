@@ -1,8 +1,8 @@
-"""Reading label probabilities off a prefilled batch.
+"""Reading label probabilities from a prefilled batch.
 
-The first token of every label is read at the prompt's end. Further tokens need the model again:
-the inner nodes of the labels' trie run as one more forward pass over the prompt's own keys and
-values, each node seeing its ancestors only, so that a prompt is never computed twice.
+The first token of every label is read at the prompt's end. Further tokens need the model again: the
+inner nodes of the labels' trie run as one more forward pass over the prompt's keys and values, each
+node seeing only its ancestors, so a prompt is never computed twice.
 
 Shapes: B rows, N trie nodes, H hidden size, V vocabulary.
 """
@@ -17,7 +17,7 @@ from itertools import chain
 import mlx.core as mx
 
 from core.errors import CoreError, InvalidModelError
-from core.labels import LabelScores, LabelTrie, Path, score_edges
+from core.kit.labels import LabelScores, LabelTrie, Path, score_edges
 from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, tree_allowed
@@ -26,7 +26,7 @@ from core_mlx_native.network.rotation import View
 from core_mlx_native.to_python import float_rows
 from core_runtime.text.label_tokens import LabelQuestion
 
-_NODES = 256  # trie nodes that run together, at most
+_NODES = 256  # maximum of trie nodes that run together
 
 Head = Callable[[Decoder, mx.array, Sequence[Sequence[int]]], list[mx.array]]
 
@@ -35,8 +35,8 @@ Head = Callable[[Decoder, mx.array, Sequence[Sequence[int]]], list[mx.array]]
 class HostLabels:
     """Rows of a batch whose labels share a trie.
 
-    ``values[r]`` are the log-probabilities of what may follow each of the ``nodes``, one node's
-    behind another's.
+    ``values[r]`` are the log-probabilities of the tokens that may follow each of the ``nodes``, in
+    node order.
     """
 
     rows: Sequence[int]
@@ -45,7 +45,7 @@ class HostLabels:
     values: Sequence[Sequence[float]]
 
     def scores(self) -> Iterator[tuple[int, LabelScores | CoreError]]:
-        """Yield each row with the scores of its labels; or with its error, for NaN and infinity."""
+        """Yield each row with its label scores, or with its error for NaN or infinity."""
         places = None if self.nodes == list(self.trie.prefixes) else self._places()
         for row, values in zip(self.rows, self.values, strict=True):
             in_order = values if places is None else [values[place] for place in places]
@@ -55,20 +55,20 @@ class HostLabels:
                 yield row, error
 
     def _places(self) -> list[int]:
-        """Where each value stands that the trie asks for, in its order; nodes may come twice."""
+        """Return the index of each value that the trie needs, in its order; nodes may repeat."""
         children = dict(zip(self.trie.prefixes, self.trie.children, strict=True))
-        found: dict[Path, range] = {}
+        places: dict[Path, range] = {}
         start = 0
         for node in self.nodes:
             end = start + len(children[node])
-            found[node] = range(start, end)
+            places[node] = range(start, end)
             start = end
-        return [place for prefix in self.trie.prefixes for place in found[prefix]]
+        return [place for prefix in self.trie.prefixes for place in places[prefix]]
 
 
 @dataclass(frozen=True, slots=True)
 class DeviceLabels:
-    """Label values queued on the device: arrays [B, edges], each of some of the nodes."""
+    """The label values queued on the device: arrays [B, edges], each for some of the nodes."""
 
     rows: Sequence[int]
     trie: LabelTrie
@@ -76,7 +76,7 @@ class DeviceLabels:
     values: Sequence[mx.array]
 
     def read(self) -> HostLabels:
-        """Wait for the values, and bring them to the host."""
+        """Wait for the values and copy them to the host."""
         parts = zip(*map(float_rows, self.values), strict=True)
         values = [list(chain.from_iterable(row)) for row in parts]
         return HostLabels(self.rows, self.trie, self.nodes, values)
@@ -90,17 +90,17 @@ def ask_labels(
     logits: mx.array | None = None,
     begin: int = 0,
 ) -> list[DeviceLabels]:
-    """Queue the values that score every row's labels, one `DeviceLabels` for each distinct trie.
+    """Queue the values that score each row's labels, one `DeviceLabels` per distinct trie.
 
     ``questions[b]`` belongs to row b of ``batch``, which is row ``begin + b`` of the micro-batch;
-    None asks nothing there.
-    ``head`` reads the first tokens of the labels; the default is `full_head`, which always reads
-    the tokens behind them. Where the head has run already, ``logits`` [B, V] are its result.
+    None means no question. ``head`` reads the first tokens of the labels, by default `full_head`,
+    which always reads the tokens after them. If the LM head has already run, ``logits`` [B, V] are
+    its result.
     """
-    # Rows with the same labels are asked together.
-    asked = []
+    # Rows with the same labels run together.
+    queued = []
     for trie, rows in rows_by_trie(questions):
-        # The logits that are there already answer for the first tokens.
+        # Existing logits give the values of the first tokens.
         first = head or full_head
         if logits is not None:
             first = partial(
@@ -110,15 +110,15 @@ def ask_labels(
         # Queue the values of every node of the trie.
         anchors = [question.anchor for row in rows if (question := questions[row])]
         nodes, values = _ask(decoder, batch.select(rows), anchors, trie, first)
-        asked.append(DeviceLabels([begin + row for row in rows], trie, nodes, values))
+        queued.append(DeviceLabels([begin + row for row in rows], trie, nodes, values))
 
-    return asked
+    return queued
 
 
 def rows_by_trie(
     questions: Sequence[LabelQuestion | None],
 ) -> list[tuple[LabelTrie, list[int]]]:
-    """Return each distinct trie with the rows that are asked about it."""
+    """Return each distinct trie with its rows."""
     groups: dict[int, tuple[LabelTrie, list[int]]] = {}
     for row, question in enumerate(questions):
         if question is not None:
@@ -129,12 +129,12 @@ def rows_by_trie(
 def _ask(
     decoder: Decoder, batch: Prefill, anchors: list[int], trie: LabelTrie, head: Head
 ) -> tuple[list[Path], list[mx.array]]:
-    """Return every node of the trie, and the values of its children, for rows that share it."""
+    """Return each trie node and the values of its children, for rows that share the trie."""
     # The labels' first tokens follow the prompt itself.
     root = batch.hidden_at([anchor - 1 for anchor in anchors])[:, None]  # [B, 1, H]
     found, values = [trie.prefixes[0]], head(decoder, root, trie.children[:1])
 
-    # Further tokens need the nodes of the trie run behind the prompt, some of them at a time.
+    # For further tokens, trie nodes run after the prompt, some of them at a time.
     children = dict(zip(trie.prefixes, trie.children, strict=True))
     for nodes in tree_chunks(trie.prefixes[1:], _NODES):
         tokens = mx.array([[node[-1] for node in nodes]])
@@ -146,7 +146,7 @@ def _ask(
 
 
 def tree_chunks(prefixes: Sequence[Path], limit: int) -> Iterator[list[Path]]:
-    """Split inner nodes into runs of about ``limit`` that each hold their own ancestors."""
+    """Split inner nodes into runs of about ``limit`` nodes that contain their own ancestors."""
     chunk: dict[Path, None] = {}
     for prefix in prefixes:
         line = [prefix[:end] for end in range(1, len(prefix) + 1)]
@@ -162,14 +162,14 @@ def tree_chunks(prefixes: Sequence[Path], limit: int) -> Iterator[list[Path]]:
 
 
 def _lines(nodes: Sequence[Path]) -> list[list[int]]:
-    """Return the places of each node and its ancestors, itself first; -1 fills up: [N, A]."""
+    """Return the indices of each node and its ancestors, itself first, padded with -1: [N, A]."""
     places = {node: place for place, node in enumerate(nodes)}
     lines = [[places[node[:end]] for end in range(len(node), 0, -1)] for node in nodes]
     return filled(lines, -1)
 
 
 def filled(rows: Sequence[Sequence[int]], value: int) -> list[list[int]]:
-    """Return rows of one length, the shorter ones with the value at their ends."""
+    """Return rows of equal length, the shorter ones padded with the value."""
     length = max(map(len, rows))
     return [[*row, *[value] * (length - len(row))] for row in rows]
 
@@ -177,7 +177,7 @@ def filled(rows: Sequence[Sequence[int]], value: int) -> list[list[int]]:
 def run_nodes(
     decoder: Decoder, batch: Prefill, anchors: Sequence[int], tokens: mx.array, lines: mx.array
 ) -> tuple[mx.array, list[KeysValues]]:
-    """Run trie nodes after each row's prompt, and after the nodes that ``batch.cache`` holds.
+    """Run trie nodes after each row's prompt and the nodes in ``batch.cache``.
 
     ``tokens`` are [1 or B, N], ``lines`` [1 or B, N, A] as in `tree_allowed`. Returns hidden states
     [B, N, H], and each layer's keys and values with the nodes' columns at their end.
@@ -199,11 +199,11 @@ def run_nodes(
 def full_head(
     decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]
 ) -> list[mx.array]:
-    """Log-probabilities of each node's children after hidden [B, N, H]: arrays [B, edges]."""
+    """Return log-probabilities of each node's children after hidden [B, N, H]: [B, edges] each."""
     rows, count = hidden.shape[:2]
     most = decoder.head_rows
     step = max(1, most // rows)
-    found = []
+    values = []
 
     # The logits of some nodes at a time; where one node's are too many, of some rows.
     for start in range(0, count, step):
@@ -213,16 +213,16 @@ def full_head(
             parts.append(_pick(decoder, logits, children[start : start + step]))
             if rows * count > most:
                 decoder.ops.begin(parts[-1:])  # or all logits would be held at once
-        found.append(mx.concatenate(parts) if len(parts) > 1 else parts[0])
-    return found
+        values.append(mx.concatenate(parts) if len(parts) > 1 else parts[0])
+    return values
 
 
 def label_head(
     decoder: Decoder, hidden: mx.array, children: Sequence[Sequence[int]]
 ) -> list[mx.array]:
-    """Logits of given next tokens after hidden [B, 1, H], from a head of their rows alone.
+    """Return logits of given next tokens after hidden [B, 1, H], from their LM head rows only.
 
-    They differ from log-probabilities by one number a row, the same for all labels.
+    They differ from log-probabilities by one constant per row, the same for all labels.
     """
     [tokens] = children
     return [decoder.logits_of(hidden[:, 0], mx.array(list(tokens)))]
@@ -231,12 +231,12 @@ def label_head(
 def _known(
     logits: mx.array, decoder: Decoder, _hidden: mx.array, children: Sequence[Sequence[int]]
 ) -> list[mx.array]:
-    """Do as `full_head` does where the logits [B, V] of the only node are known."""
+    """Return the result of `full_head` from the known logits [B, V] of the only node."""
     return [_pick(decoder, logits[:, None], children)]
 
 
 def _pick(decoder: Decoder, logits: mx.array, children: Sequence[Sequence[int]]) -> mx.array:
-    """Log-softmax of logits [B, N, V] at each node's children, side by side: [B, edges]."""
+    """Return the log-softmax of logits [B, N, V] at all nodes' children: [B, edges]."""
     rows, _, vocabulary = logits.shape
     nodes = mx.array([node for node, tokens in enumerate(children) for _ in tokens])
     tokens = mx.array([token for tokens in children for token in tokens])

@@ -1,4 +1,4 @@
-"""The values that `classify` reads off a micro-batch: each row's next token, and its labels.
+"""The values that `classify` reads from a micro-batch: each row's next token and labels.
 
 Shapes: B rows, V vocabulary.
 """
@@ -12,10 +12,9 @@ from itertools import islice
 
 import mlx.core as mx
 
-from core.clock import Check
 from core.errors import CoreError
-from core.label_search import LabelSearch
-from core.labels import LabelScores, LabelTrie, with_scores
+from core.kit.clock import Check
+from core.kit.labels import LabelScores, LabelTrie, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_mlx_native.classify.labels import (
@@ -33,6 +32,7 @@ from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample
 from core_mlx_native.to_python import bools, float_arrays, floats, ints
+from core_runtime.label_search import LabelSearch
 from core_runtime.rows import Row, labels_alone, of_labels
 from core_runtime.text.label_tokens import LabelQuestion
 
@@ -41,11 +41,11 @@ from core_runtime.text.label_tokens import LabelQuestion
 class HostResult:
     """The values of a micro-batch on the host.
 
-    ``tokens`` is None where only labels count, and ``labels`` is empty without any; the rest is
-    None where it is not asked for. ``searched`` are the rows of which only the label was read.
+    ``tokens`` is None with ``labels_only``, and ``labels`` is empty without labels; the rest is
+    None unless requested. ``searched``: the rows for which only the best label was read.
     """
 
-    broken: Sequence[bool]  # of each row, whether its values are NaN or infinite
+    broken: Sequence[bool]  # per row, whether its values are NaN or infinite
     tokens: Sequence[int] | None
     logprobs: Sequence[float] | None  # of the tokens
     logits: Sequence[array[float]] | None
@@ -57,7 +57,7 @@ class HostResult:
 class DeviceResult(OnDevice[HostResult]):
     """The values of a micro-batch, queued on the device.
 
-    Every array is queued here: one that is queued later waits behind the next micro-batch.
+    Every array is queued here; one queued later would wait for the next micro-batch.
     """
 
     broken: mx.array  # [B]
@@ -68,7 +68,7 @@ class DeviceResult(OnDevice[HostResult]):
     searched: Mapping[int, LabelSearch] = field(default_factory=dict)
 
     def queue(self) -> DeviceResult:
-        """Let the device begin to compute every value."""
+        """Start the computation of every value on the device."""
         values = [asked.values for asked in self.labels]
         mx.async_eval(self.broken, self.tokens, self.logprobs, self.logits, values)
         return self
@@ -94,31 +94,31 @@ class ClassifyTask:
 
     @property
     def inputs(self) -> Sequence[int]:
-        """Nothing of what goes into a layer."""
+        """No layer inputs."""
         return ()
 
     @property
     def depth(self) -> None:
-        """All layers run."""
+        """None: all layers run."""
         return None
 
     @property
     def row_tokens(self) -> int:
-        """The weight of one row's logits in tokens, where they are computed; else 1."""
+        """The weight of one row's logits in tokens if they are computed; else 1."""
         return 1 if self._labels_only else self.model.row_tokens
 
     def positions(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
-        """The last token of each row and, where labels begin earlier, the one in front of them."""
+        """Return each row's last token and, if labels begin earlier, the token before them."""
         if _read_at_ends(rows):
             return [(len(row.ids) - 1,) for row in rows]
         return [(len(row.ids) - 1, row.anchor - 1) for row in rows]
 
     def keeps_cache(self, rows: Sequence[Row]) -> bool:
-        """True if some label has several tokens: only those need the keys and values again."""
+        """Return True if some label has several tokens, which need the keys and values again."""
         return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
 
     def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], check: Check) -> DeviceResult:
-        """Queue the head, the draw of a token for each row, and the values of its labels."""
+        """Queue the LM head, the draw of a token per row, and the values of its labels."""
         model, config = self.model, self.config
         questions = [row.question for row in rows]
         if self._labels_only:
@@ -134,7 +134,7 @@ class ClassifyTask:
         tokens = sample(logits, prompts, config)  # [B]
         mx.async_eval(tokens)
 
-        # Labels that begin where the prompts end are read off the same logits.
+        # Labels that begin where the prompts end are read from the same logits.
         known = logits if _read_at_ends(rows) else None
         total = model.decoder.ops.log_total(logits) if config.return_logprobs else None
         return DeviceResult(
@@ -146,10 +146,10 @@ class ClassifyTask:
         ).queue()
 
     def results(self, values: HostResult) -> list[ClassifyResult]:
-        """Make each row's result. This needs no device, and may run on any thread."""
+        """Return each row's result. Needs no device, and may run on any thread."""
         found = self._tokens(values)
 
-        # Labels add their scores to the tokens; with labels_only the tokens go.
+        # Labels add their scores to the tokens; with labels_only the tokens are dropped.
         for asked in values.labels:
             for row, scores in asked.scores():
                 found[row] = self._scored(found[row], scores, asked.trie)
@@ -157,7 +157,7 @@ class ClassifyTask:
             broken = search.broken
             found[row] = self.failed(not_finite()) if broken else ClassifyResult(label=search.label)
 
-        # A row whose logits are no distribution gets an error in the place of its result.
+        # A row with invalid logits gets an error instead of a result.
         rows = zip(values.broken, found, strict=True)
         return [self.failed(not_finite()) if broken else result for broken, result in rows]
 
@@ -171,7 +171,7 @@ class ClassifyTask:
         parts: Sequence[Prefill],
         check: Check,
     ) -> dict[int, LabelSearch]:
-        """Search the rows whose labels have several tokens, the lanes' one after another."""
+        """Search the rows whose labels have several tokens, one lane after another."""
         model = self.model
         long = [asked if asked and len(asked.trie.prefixes) > 1 else None for asked in questions]
         searches: dict[int, LabelSearch] = {}
@@ -187,13 +187,13 @@ class ClassifyTask:
 
     @property
     def _labels_only(self) -> bool:
-        """True if the head runs for the tokens of the labels alone."""
+        """True if the LM head runs only for the labels' tokens."""
         return self.model.fast.label_rows and labels_alone(self.config)
 
     def _scored(
         self, result: ClassifyResult, scores: LabelScores | CoreError, trie: LabelTrie
     ) -> ClassifyResult:
-        """Return a row's result with the scores of its labels; or its error."""
+        """Return a row's result with its label scores, or its error."""
         if isinstance(scores, CoreError):
             return self.failed(not_finite())
         scored = with_scores(result, scores)
@@ -233,7 +233,7 @@ def _labels(
 
 
 def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:
-    """The hidden state at each row's end: [B, H]."""
+    """Return the hidden state at each row's end: [B, H]."""
     ends = iter([len(prompt) - 1 for prompt in prompts])
     return mx.concatenate([part.hidden_at(list(islice(ends, len(part.hidden)))) for part in parts])
 
@@ -244,5 +244,5 @@ def _is_broken(hidden: mx.array) -> mx.array:
 
 
 def _read_at_ends(rows: Sequence[Row]) -> bool:
-    """True if all labels begin where their prompts end, so that the same logits tell both."""
+    """Return True if all labels begin where their prompts end, so they share the logits."""
     return all(row.anchor == len(row.ids) for row in rows)

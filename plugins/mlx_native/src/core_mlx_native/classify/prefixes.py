@@ -1,8 +1,8 @@
-"""The beginnings that rows share with one another, or with the prompts of recent calls.
+"""The prefixes that rows share with each other, or with the prompts of recent calls.
 
-A beginning that several rows of a call share is computed once, in a pass of its own, and kept. One
-row alone, or a few that have nothing in common, are compared with recent prompts: what a row
-begins with like one of those is kept as the row has computed it, and the next one runs behind it.
+A prefix shared by several rows of a call is computed once, in a separate pass, and cached. A single
+row, or a few without a shared prefix, are compared with recent prompts: a prefix in common is
+cached as the row has computed it, and later rows reuse it.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Generic, Protocol, TypeVar
 
-from core.clock import Check
 from core.errors import RequestError
+from core.kit.clock import Check
 from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loader import LoadedModel
 from core_mlx_native.network.prefill import NO_PREFIX, Prefill, Prefix, run_prefix
@@ -21,8 +21,8 @@ from core_runtime.batches import by_prefix
 from core_runtime.owner import OwnerThread
 from core_runtime.prefix_cache import Entry
 
-_FEW = 16  # rows that run alone; more of them have enough to do without recent calls
-_WORTH = 8  # tokens: what fewer of them take is about what it costs to look at kept ones
+_FEW = 16  # rows that run alone; more of them need no recent calls to keep the device busy
+_WORTH = 8  # tokens: computing fewer costs about as much as a cache lookup
 
 
 class Readable(Protocol):
@@ -30,12 +30,12 @@ class Readable(Protocol):
 
     @property
     def ids(self) -> Sequence[int]:
-        """The tokens that are run."""
+        """The tokens to run."""
         ...
 
     @property
     def read_from(self) -> int:
-        """The index of the first token that is read; a shared prefix ends before it."""
+        """The index of the first token whose output is read; a shared prefix ends before it."""
         ...
 
 
@@ -45,10 +45,10 @@ T = TypeVar("T")
 
 @dataclass(frozen=True, slots=True)
 class Group(Generic[R]):
-    """Rows that begin with one prefix, or the ``error`` that kept it from being computed.
+    """Rows with a common prefix, or the ``error`` of computing it.
 
-    ``computed``: tokens of it that were computed for these rows, and count as the first one's.
-    ``alone``: the rows share nothing, so that what each one computes is worth a look.
+    ``computed``: prefix tokens computed for these rows, counted for the first one. ``alone``: the
+    rows share nothing, so each one may have a prefix worth caching.
     """
 
     rows: Sequence[R]
@@ -60,7 +60,7 @@ class Group(Generic[R]):
 
 @dataclass(slots=True)
 class Prefixes:
-    """Finds the prefixes of a call's rows, and has the owner thread compute them."""
+    """The prefixes of a call's rows, computed on the owner thread."""
 
     model: LoadedModel
     owner: OwnerThread
@@ -68,7 +68,7 @@ class Prefixes:
     _last: tuple[Sequence[int], Prefix] = field(default=((), NO_PREFIX), init=False)
 
     def groups(self, rows: Sequence[R]) -> Iterator[Group[R]]:
-        """Yield the rows by their prefixes; each is computed as it is asked for."""
+        """Yield the rows grouped by prefix; each prefix is computed on demand."""
         if not self.model.fast.prefix:
             yield Group(rows)
             return
@@ -84,12 +84,12 @@ class Prefixes:
                 yield Group(some)
 
     def behind_recent(self, row: Readable) -> Prefix:
-        """What is kept of recent prompts for a row that runs alone. On the owner thread."""
+        """Return the cached prefix for a row that runs alone. Runs on the owner thread."""
         [(_, prefix)] = self._recent([row])
         return prefix
 
     def learn(self, rows: Sequence[Readable], prefix: Prefix) -> list[int]:
-        """Tell how much of each row, which runs alone, is to be kept. On the owner thread."""
+        """Return how much of each row, which runs alone, to cache. Runs on the owner thread."""
         most = [min(self.model.prefixes.remember(row.ids), row.read_from) for row in rows]
         return [common if common - prefix.size >= _WORTH else 0 for common in most]
 
@@ -100,7 +100,7 @@ class Prefixes:
         parts: Sequence[Prefill],
         sizes: Sequence[int],
     ) -> None:
-        """Keep so many tokens of each row, as the parts computed them. On the owner thread."""
+        """Cache the given number of tokens of each row. Runs on the owner thread."""
         places = [(part, row) for part in parts for row in range(len(part.hidden))]
         for row, (part, place), size in zip(rows, places, sizes, strict=True):
             if size:
@@ -109,10 +109,10 @@ class Prefixes:
                 self.model.prefixes.keep(row.ids[:size], prefix.known(layers))
 
     def forget(self) -> bool:
-        """Drop what is kept for the calls to come, for want of memory. False if that is nothing."""
+        """Clear the prefix cache to free memory; return False if it was empty."""
         try:
             return self.owner.run(self.model.prefixes.clear, self.check)
-        except RequestError:  # closed, or stopped: whoever runs next hears of it
+        except RequestError:  # closed or stopped: the next job reports it
             return False
 
     # ------------------------------------------------------------ rows that share a prefix
@@ -121,7 +121,7 @@ class Prefixes:
         if ids == self._last[0]:  # the block before ended with it
             return Group(rows, self._last[1])
 
-        # What goes wrong is the error of the rows that begin with it.
+        # A failure is the error of the rows with this prefix.
         try:
             self.check()
             prefix, computed = self._there(partial(self._get, ids, len(rows)), len(ids))
@@ -131,17 +131,17 @@ class Prefixes:
         return Group(rows, prefix, computed)
 
     def _get(self, ids: Sequence[int], rows: int) -> tuple[Prefix, int]:
-        """The prefix and how much of it is computed for the rows. On the owner thread."""
-        kept = self.model.prefixes
-        found = kept.longest(ids, len(ids))
-        known = kept.cut(found.entry, found.size).whole() if found else NO_PREFIX
+        """Return the prefix and the number of tokens computed for it. Runs on the owner thread."""
+        store = self.model.prefixes
+        found = store.longest(ids, len(ids))
+        known = store.cut(found.entry, found.size).whole() if found else NO_PREFIX
 
-        # What is missing runs with the rows themselves where that is less than a pass of its own.
+        # Missing tokens run with the rows themselves if that costs less than a separate pass.
         missing = len(ids) - known.size
         if known.size and (rows - 1) * missing <= self.model.pass_tokens:
             return known, 0
         prefix = self._run(ids, known)
-        kept.keep(ids, known.known(prefix.cache))
+        store.keep(ids, known.known(prefix.cache))
         return prefix, missing
 
     def _run(self, ids: Sequence[int], known: Prefix) -> Prefix:
@@ -150,44 +150,44 @@ class Prefixes:
     # ------------------------------------------------------------ rows that share nothing
 
     def _alone(self, rows: Sequence[R]) -> Iterator[Group[R]]:
-        if len(rows) == 1:  # not worth a job of its own: `behind_recent` is asked as it runs
+        if len(rows) == 1:  # not worth a separate job: `behind_recent` runs with the row
             yield Group(rows, alone=True)
             return
 
         try:
-            found = self._there(partial(self._recent, rows), max(len(row.ids) for row in rows))
+            groups = self._there(partial(self._recent, rows), max(len(row.ids) for row in rows))
         except RequestError as error:
             yield Group(rows, error=error)
             return
-        for places, prefix in found:
+        for places, prefix in groups:
             yield Group([rows[place] for place in places], prefix, alone=True)
 
     def _recent(self, rows: Sequence[R]) -> list[tuple[Sequence[int], Prefix]]:
-        """Divide the rows by what is kept of recent prompts. On the owner thread."""
-        kept = self.model.prefixes
-        found = [kept.longest(row.ids, row.read_from) for row in rows]
+        """Divide the rows by their cached prefixes. Runs on the owner thread."""
+        store = self.model.prefixes
+        matches = [store.longest(row.ids, row.read_from) for row in rows]
         behind: dict[Entry[Prefix], list[tuple[int, int]]] = {}
-        for place, one in enumerate(found):
+        for place, one in enumerate(matches):
             if one is not None and one.size >= _WORTH:
                 behind.setdefault(one.entry, []).append((place, one.size))
 
-        # Rows that run by themselves take a pass of their own, which has to pay.
+        # Rows that run separately need another pass, which has to pay off.
         groups: list[tuple[Sequence[int], Prefix]] = []
         rest = set(range(len(rows)))
         for entry, members in behind.items():
             size = min(size for _, size in members)
             places = [place for place, _ in members]
             if len(places) == len(rows) or len(places) * size > self.model.pass_tokens:
-                groups.append((places, kept.cut(entry, size).whole()))
+                groups.append((places, store.cut(entry, size).whole()))
                 rest -= set(places)
         return [*groups, (sorted(rest), NO_PREFIX)] if rest else groups
 
     # ------------------------------------------------------------ the owner thread
 
     def _there(self, job: Callable[[], T], tokens: int) -> T:
-        """Run a job on the owner thread; out of memory, again without what is kept.
+        """Run a job on the owner thread; if out of memory, clear the cache and retry.
 
-        Raises what `OwnerThread.run` does, and `OutOfMemoryError` for a prompt of so many tokens.
+        Raises like `OwnerThread.run`, and `OutOfMemoryError` for a prompt of ``tokens`` tokens.
         """
         try:
             return self.owner.run(job, self.check)

@@ -1,8 +1,8 @@
-"""Rows through the network, for `classify` and its like: queued, fetched and emitted in turn.
+"""The scheduler of `classify` and similar calls: queues, fetches and emits micro-batches.
 
-Rows that begin alike run behind a prefix that is computed once, in micro-batches of similar length;
-on a CPU each core takes a part of a micro-batch. What goes wrong with one row is its own error; out
-of memory, a micro-batch is halved, down to the row that does not fit.
+Rows with a shared prefix, which is computed once, run in micro-batches of similar length; on a CPU
+each core takes a part of a micro-batch. A failure of one row is that row's error; if memory runs
+out, a micro-batch is halved, down to the row that does not fit.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 
 import mlx.core as mx
 
-from core.clock import STOPPED, Check
 from core.errors import CoreError, RequestError
+from core.kit.clock import STOPPED, Check
 from core_mlx_native.classify.prefixes import Group, Prefixes, R, Readable
 from core_mlx_native.cpu import lanes
 from core_mlx_native.failures import is_out_of_memory, too_large
@@ -32,8 +32,8 @@ from core_runtime.threads import awaited
 
 _LOG = logging.getLogger("core_mlx_native")
 _PREFIX_SHARE = 16  # cached prefix tokens weigh as much as one computed token: they take memory
-_WORTH = 24  # tokens of a lane: with fewer, to read the weights is the work, and each reads them
-_COST = 0.8  # of a pass in lanes, where one pass on all cores takes 1
+_WORTH = 24  # tokens per lane: with fewer, reading the weights dominates, and every lane reads them
+_COST = 0.8  # of a pass in lanes, relative to one pass on all cores
 
 
 class Result(Protocol):
@@ -41,7 +41,7 @@ class Result(Protocol):
 
     @property
     def error(self) -> Exception | None:
-        """The reason why the row has no other values; None where it has them."""
+        """The reason why the row has no values; None if it has them."""
         ...
 
 
@@ -51,54 +51,54 @@ A = TypeVar("A", bound=Result)
 
 
 class OnDevice(ABC, Generic[H]):
-    """The values of a micro-batch, all of them queued on the device."""
+    """The values of a micro-batch, all queued on the device."""
 
     @abstractmethod
     def read(self) -> H:
-        """Wait for the values. Call this on the owner thread, as all of MLX's work is."""
+        """Wait for the values. Call this on the owner thread, like all of MLX."""
 
 
 class Task(Protocol[R_contra, H, A]):
-    """The part of a call in which `classify` and `score` differ: what they read off the rows.
+    """The part in which `classify` and `score` differ: the values that they read from rows.
 
     ``inputs`` and ``depth``: see `network.prefill.read`.
     """
 
     @property
     def inputs(self) -> Sequence[int]:
-        """The layers of which the task reads what goes in."""
+        """The layers whose inputs the task reads."""
         ...
 
     @property
     def depth(self) -> int | None:
-        """How many layers run. Fewer than all leave no keys and values for the calls to come."""
+        """The number of layers that run, None for all; with fewer, no prefix is cached."""
         ...
 
     @property
     def row_tokens(self) -> int:
-        """The least number of tokens that a row takes of the budget."""
+        """The minimum of tokens that a row takes from the budget."""
         ...
 
     def positions(self, rows: Sequence[R_contra]) -> Sequence[Sequence[int]]:
-        """The tokens of each row whose hidden states are read, as many for every row."""
+        """Return the positions of each row whose hidden states are read, equally many per row."""
         ...
 
     def keeps_cache(self, rows: Sequence[R_contra]) -> bool:
-        """True if the keys and values of the rows are needed once more."""
+        """Return True if the keys and values of the rows are needed again."""
         ...
 
     def queue(
         self, rows: Sequence[R_contra], parts: Sequence[Prefill], check: Check
     ) -> OnDevice[H]:
-        """Queue what is read off the hidden states; ``parts`` hold the rows in order."""
+        """Queue the values read from the hidden states; ``parts`` contain the rows in order."""
         ...
 
     def results(self, values: H) -> list[A]:
-        """Make each row's result. This needs no device, and runs on the caller's thread."""
+        """Return each row's result. Needs no device, and runs on the caller's thread."""
         ...
 
     def failed(self, error: CoreError) -> A:
-        """The result of a row that could not be run."""
+        """Return the result of a row that could not be run."""
         ...
 
 
@@ -107,7 +107,7 @@ class MicroBatch(Group[R]):
     """Rows of a group that run together."""
 
     def halves(self) -> tuple[MicroBatch[R], MicroBatch[R]]:
-        """Split the rows into two halves; a prefix computed for them counts for the first."""
+        """Split the rows in two halves; a prefix computed for them counts for the first."""
         half = len(self.rows) // 2
         return replace(self, rows=self.rows[:half]), replace(
             self, rows=self.rows[half:], computed=0
@@ -115,7 +115,7 @@ class MicroBatch(Group[R]):
 
 
 class Ran(NamedTuple, Generic[R, H]):
-    """A micro-batch with the prefix that it ran behind, and its values."""
+    """A micro-batch with its prefix and its values."""
 
     batch: MicroBatch[R]
     values: OnDevice[H] | H
@@ -123,7 +123,7 @@ class Ran(NamedTuple, Generic[R, H]):
 
 @dataclass(frozen=True, slots=True)
 class InFlight(Generic[R, H]):
-    """A micro-batch whose job is with the owner thread, or the error that kept it from there."""
+    """A micro-batch whose job was submitted to the owner thread, or the error that prevented it."""
 
     batch: MicroBatch[R]
     job: Future[Ran[R, H]] | RequestError
@@ -132,7 +132,7 @@ class InFlight(Generic[R, H]):
 
 @dataclass(frozen=True, slots=True)
 class Fetched(Generic[R, H]):
-    """A micro-batch whose values are back on the host, or the error that ended it."""
+    """A micro-batch whose values are on the host, or the error that ended it."""
 
     batch: MicroBatch[R]
     values: H | None
@@ -141,7 +141,7 @@ class Fetched(Generic[R, H]):
 
 @dataclass(slots=True)
 class Scheduler(Generic[R, H, A]):
-    """Runs the rows of one call; ``reused`` counts tokens of answered rows that others computed."""
+    """The scheduler of one call; ``reused`` counts tokens of finished rows that others computed."""
 
     model: LoadedModel
     owner: OwnerThread
@@ -155,43 +155,43 @@ class Scheduler(Generic[R, H, A]):
         self._prefixes = Prefixes(self.model, self.owner, self.check)
 
     def results(self, blocks: Iterable[Sequence[R]]) -> Iterator[tuple[R, A]]:
-        """Yield each row's result, in whatever order the rows of a block run best.
+        """Yield each row's result, in the order in which the rows of a block run best.
 
-        On a GPU one micro-batch is queued before the one in front of it is fetched, and Python
-        makes results of what was fetched while the owner thread queues the next.
+        On a GPU one micro-batch is queued before the previous one is fetched, and results are built
+        in Python while the owner thread queues the next one.
         """
         running: InFlight[R, H] | None = None
         fetched: Fetched[R, H] | None = None
         try:
             for batch in self.micro_batches(blocks):
-                # Queue: the owner thread begins with this micro-batch.
+                # Queue: the owner thread starts this micro-batch.
                 in_front, running = running, self._queue(batch)
 
-                # Emit the one that was fetched a round ago: the device is busy with the others.
+                # Emit the one fetched in the previous round, while the device runs the others.
                 if fetched is not None:
                     yield from self._emit(fetched)
 
-                # Fetch the one in front, behind which this one waits on the device.
+                # Fetch the previous one, which the device finishes before this one.
                 fetched = self._fetch(in_front) if in_front is not None else None
 
-                # On a CPU the next one would take this one's cores: fetch and emit it at once.
+                # On a CPU the next one would compete for the cores: fetch and emit at once.
                 if not self._overlaps:
                     yield from self._emit(self._fetch(running))
                     running = None
 
-            # Nothing follows: what is left is fetched and emitted.
+            # Nothing follows: fetch and emit the rest.
             if fetched is not None:
                 yield from self._emit(fetched)
             if running is not None:
                 yield from self._emit(self._fetch(running))
         finally:
             if running is not None and isinstance(running.job, Future):
-                running.job.cancel()  # of a call that ends before its results
+                running.job.cancel()  # if a call ends before its results
 
     # ------------------------------------------------------------ what runs together
 
     def micro_batches(self, blocks: Iterable[Sequence[R]]) -> Iterator[MicroBatch[R]]:
-        """Divide the rows, a block at a time; a prefix is computed when its first batch is due."""
+        """Divide the rows block by block; a prefix is computed when its first batch is due."""
         for block in blocks:
             for group in self._prefixes.groups(block):
                 rows, computed = group.rows, group.computed
@@ -205,19 +205,19 @@ class Scheduler(Generic[R, H, A]):
                     computed = 0
 
     def _cut(self, rows: Sequence[R], prefix: Prefix) -> Iterable[list[int]]:
-        """Divide rows behind a prefix into micro-batches, by their indices."""
+        """Divide rows with a prefix into micro-batches, by their indices."""
         model, own = self.model, self._own(rows, prefix)
 
         def weight(tokens: int) -> int:
-            """What a row adds to the pass, what its prefix holds, or its logits, in tokens."""
+            """Return a row's weight in tokens: those it adds, its prefix share, or its logits."""
             cached = (prefix.size + tokens) // _PREFIX_SHARE
             return max(tokens, cached, self.task.row_tokens)
 
-        # On a GPU, by what all of them cost.
+        # On a GPU, by their total cost.
         if model.cuts is not None:
             return model.cuts.micro_batches(own, lambda most: model.token_budget // weight(most))
 
-        # On a CPU one after another; rows of one weight may still differ in length.
+        # On a CPU in order; rows of equal weight may still differ in length.
         order = list(range(len(rows)))
         if model.fast.sorted:
             order.sort(key=lambda row: -own[row])
@@ -226,23 +226,23 @@ class Scheduler(Generic[R, H, A]):
         return ([order[place] for place in batch] for batch in batches)
 
     def _own(self, rows: Sequence[R], prefix: Prefix) -> list[int]:
-        """The number of tokens of each row computed behind the prefix, its padding included."""
+        """Return the number of tokens per row computed after the prefix, padding included."""
         step = self.model.length_step
         return [rounded_up(len(row.ids) - prefix.size, step) for row in rows]
 
     def _computed(self, batch: MicroBatch[R]) -> int:
-        """The number of tokens that a micro-batch computes, its padding included."""
+        """Return the number of tokens that a micro-batch computes, padding included."""
         return sum(self._own(batch.rows, batch.prefix))
 
     # ------------------------------------------------------------ queue, fetch, emit
 
     @property
     def _overlaps(self) -> bool:
-        """True if a micro-batch is queued before the one in front of it has been fetched."""
+        """True if a micro-batch is queued before the previous one has been fetched."""
         return self.model.overlap and self.model.fast.overlap
 
     def _queue(self, batch: MicroBatch[R]) -> InFlight[R, H]:
-        """Hand a micro-batch to the owner thread, unless the call was stopped."""
+        """Submit a micro-batch to the owner thread, unless the call was stopped."""
         error = batch.error or self._stopped
         if error is not None:
             return InFlight(batch, error)
@@ -254,7 +254,7 @@ class Scheduler(Generic[R, H, A]):
     def _compute(self, batch: MicroBatch[R]) -> Ran[R, H]:
         """Run one micro-batch on the owner thread; on a CPU, read its values in the same job.
 
-        So it is for one text alone, behind which nothing is queued: it takes one job in all.
+        The same for a single text, after which nothing is queued: it takes only one job.
         """
         self.check()
         single = batch.alone and len(batch.rows) == 1
@@ -270,7 +270,7 @@ class Scheduler(Generic[R, H, A]):
         else:
             parts = lanes.run([partial(_evaluated, job) for job in jobs], self.check)
 
-        # The head, and what is read off its logits.
+        # The LM head, and the values read from its logits.
         queued = self.task.queue(batch.rows, parts, self.check)
         values = queued if self._overlaps and not single else queued.read()
         if any(learned):
@@ -278,7 +278,10 @@ class Scheduler(Generic[R, H, A]):
         return Ran(batch, values)
 
     def _lanes(self, batch: MicroBatch[R], keep: bool) -> Sequence[lanes.Job[Prefill]]:
-        """The pass through the network of each lane's rows; ``keep``: with keys and values."""
+        """Return each lane's forward pass; ``keep``: with keys and values.
+
+        ``keep``: with keys and values.
+        """
         model, rows, prefix = self.model, batch.rows, batch.prefix
         prompts, positions = [row.ids for row in rows], self.task.positions(rows)
         keep = keep or self.task.keeps_cache(rows)
@@ -308,15 +311,15 @@ class Scheduler(Generic[R, H, A]):
         except RequestError as error:
             job.cancel()
             if isinstance(error, STOPPED):
-                self._stopped = error  # nothing more of the call is queued
-            return Fetched(batch, None, error.with_traceback(None))  # its frames hold the pass
+                self._stopped = error  # the rest of the call is not queued
+            return Fetched(batch, None, error.with_traceback(None))  # its frames reference the pass
         except (MemoryError, RuntimeError) as error:
             if not is_out_of_memory(error):
                 raise
             return Fetched(batch, None, error.with_traceback(None))
 
     def _emit(self, fetched: Fetched[R, H]) -> Iterator[tuple[R, A]]:
-        """Yield the results of a micro-batch; out of memory, run its halves instead."""
+        """Yield the results of a micro-batch; if out of memory, run its halves instead."""
         batch, rows, error = fetched.batch, fetched.batch.rows, fetched.error
         if fetched.values is not None:
             results = self.task.results(fetched.values)
@@ -333,14 +336,14 @@ class Scheduler(Generic[R, H, A]):
                 yield from self._emit(self._fetch(self._queue(half)))
 
     def _count(self, batch: MicroBatch[R], results: Sequence[A]) -> None:
-        """Count the prefix of all answered rows, but for what was computed for the first."""
+        """Count the prefix of all finished rows, except the tokens computed for the first."""
         self.reused += batch.prefix.size * sum(result.error is None for result in results)
         if results[0].error is None:
             self.reused -= batch.computed
 
 
 def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
-    """The rows of each lane; all in one where lanes would wait too long for the longest."""
+    """Return the rows of each lane; a single lane if others would wait too long for it."""
     if most > 1 and sum(own) >= most * _WORTH:
         parts = even_parts(own, most)
         longest = max(padded([own[row] for row in part]) for part in parts)
@@ -350,7 +353,7 @@ def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
 
 
 def _evaluated(job: lanes.Job[Prefill], check: Check) -> Prefill:
-    """Run the part of one lane, and wait until it is computed."""
+    """Run one lane's part, and wait until it is computed."""
     found = job(check)
     mx.eval(found.hidden, found.cache, *found.inputs.values())
     return found

@@ -1,4 +1,4 @@
-"""``score``: how likely given continuations are, from one pass over prompt and continuation.
+"""``score``: log-probabilities of continuations, from one pass over prompt and continuation.
 
 The rows run through the same prefixes, micro-batches and lanes as those of `classify`.
 
@@ -14,8 +14,8 @@ from itertools import islice
 
 import mlx.core as mx
 
-from core.clock import Check
 from core.errors import CoreError
+from core.kit.clock import Check
 from core.types import Score
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite
@@ -28,11 +28,11 @@ from core_runtime.rows import ScoreRow
 
 @dataclass(frozen=True, slots=True)
 class HostScores:
-    """The values of a micro-batch's targets on the host, one row's behind another's."""
+    """The values of a micro-batch's targets on the host, row after row."""
 
-    lengths: Sequence[int]  # how many targets each row has
+    lengths: Sequence[int]  # number of targets per row
     logprobs: Sequence[float]
-    best: Sequence[bool]  # whether nothing is likelier
+    best: Sequence[bool]  # whether the target is the likeliest token
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +44,7 @@ class DeviceScores(OnDevice[HostScores]):
     best: mx.array  # [N]
 
     def queue(self) -> DeviceScores:
-        """Let the device begin to compute every value."""
+        """Start the computation of every value on the device."""
         mx.async_eval(self.logprobs, self.best)
         return self
 
@@ -61,32 +61,32 @@ class ScoreTask:
 
     @property
     def inputs(self) -> Sequence[int]:
-        """Nothing of what goes into a layer."""
+        """No layer inputs."""
         return ()
 
     @property
     def depth(self) -> None:
-        """All layers run."""
+        """None: all layers run."""
         return None
 
     @property
     def row_tokens(self) -> int:
-        """A row's logits do not count against the budget: they are computed a part at a time."""
+        """1: logits do not count against the budget, as they are computed in parts."""
         return 1
 
     def positions(self, rows: Sequence[ScoreRow]) -> list[list[int]]:
-        """The token that predicts each target; rows with fewer targets repeat their last one."""
+        """Return the positions that predict the targets; short rows repeat their last one."""
         most = max(len(row.targets) for row in rows)
         return [places + places[-1:] * (most - len(places)) for places in map(_places, rows)]
 
     def keeps_cache(self, rows: Sequence[ScoreRow]) -> bool:
-        """False: nothing runs behind a continuation."""
+        """Return False: nothing runs after a continuation."""
         return False
 
     def queue(
         self, rows: Sequence[ScoreRow], parts: Sequence[Prefill], check: Check
     ) -> DeviceScores:
-        """Queue the head for every target, over the whole vocabulary, as many as fit at once."""
+        """Queue the LM head for every target, over the full vocabulary, in parts that fit."""
         decoder, following = self.model.decoder, iter(rows)
         places = [list(map(_places, islice(following, len(part.hidden)))) for part in parts]
         hidden = mx.concatenate(
@@ -109,7 +109,7 @@ class ScoreTask:
         return DeviceScores(lengths, mx.concatenate(chances), mx.concatenate(best)).queue()
 
     def results(self, values: HostScores) -> list[Score]:
-        """Make each row's score."""
+        """Return each row's score."""
         chances, best = iter(values.logprobs), iter(values.best)
         return [
             _score(tuple(islice(chances, length)), all(list(islice(best, length))))
@@ -122,7 +122,7 @@ class ScoreTask:
 
 
 def _places(row: ScoreRow) -> list[int]:
-    """The positions that predict the row's targets, each one before the target's own."""
+    """Return the positions that predict the row's targets, each one before its target."""
     return list(range(row.read_from, row.read_from + len(row.targets)))
 
 

@@ -1,9 +1,9 @@
-"""Searching the best label alone: of the labels' trie, the nodes that can still win are run.
+"""Search for only the best label: of the labels' trie, only nodes that can still win run.
 
-Each row has a `core.label_search.LabelSearch`. They advance in rounds: the nodes that the rows want
-next run as one forward pass after the prompts and the nodes of earlier rounds, whose keys and
-values are kept. Rows that have their label leave the rounds. Each round waits for the device, so
-that it carries as many tokens as are worth a pass.
+Each row has a `core_runtime.label_search.LabelSearch`. They advance in rounds: the nodes that the
+rows want next run as one forward pass after the prompts and the nodes of earlier rounds, whose keys
+and values are kept. Rows whose label is decided leave the rounds. Each round waits for the device,
+so it runs as many tokens as are worth a pass.
 
 Shapes: B rows, N nodes of a round, M nodes of all rows in a round, H hidden size.
 """
@@ -16,22 +16,21 @@ from itertools import chain, islice
 
 import mlx.core as mx
 
-from core.clock import Check
-from core.label_search import LabelSearch, search_tree
-from core.labels import LabelTrie
+from core.kit.clock import Check
+from core.kit.labels import LabelTrie
 from core_mlx_native.classify.labels import filled, full_head, label_head, rows_by_trie, run_nodes
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.to_python import float_rows
+from core_runtime.label_search import LabelSearch, search_tree
 from core_runtime.text.label_tokens import LabelQuestion
 
 
 @dataclass(frozen=True, slots=True)
 class _Row:
-    """A row that is searched.
+    """A row in the search.
 
-    ``lines``: the columns that a node sees, as `tree_allowed` takes them, of the root and of each
-    node that has run.
+    ``lines``: the columns visible to the root and to each node that has run, as for `tree_allowed`.
     """
 
     anchor: int
@@ -44,7 +43,7 @@ class _Row:
         return self.search.tree.trie
 
     def place(self, nodes: Sequence[int], column: int) -> None:
-        """Note that nodes run in the columns from ``column`` on, counted after the prompt's."""
+        """Record that nodes run in the columns from ``column`` on, counted after the prompt's."""
         parents = self.search.tree.parents
         for own, node in enumerate(nodes, column):
             self.lines[node] = [own, *self.lines[parents[node]]]
@@ -57,7 +56,7 @@ def find_labels(
     tokens: int,
     check: Check,
 ) -> dict[int, LabelSearch]:
-    """Search the best label of each row that has a question; returns the searches, at their end.
+    """Search the best label of each row with a question; return the finished searches.
 
     ``questions[b]`` belongs to row b of ``batch``. A round has about ``tokens`` tokens; ``check``
     may raise before each of them.
@@ -97,12 +96,12 @@ def _begun(
 def _run(
     decoder: Decoder, batch: Prefill, rows: Sequence[_Row], wanted: Sequence[Sequence[int]]
 ) -> Prefill:
-    """Run and read the nodes that each row wants; returns the batch with their keys and values."""
+    """Run and read the nodes that each row wants; return the batch with their keys and values."""
     column = batch.cache[0][0].shape[2] - batch.size
     for row, nodes in zip(rows, wanted, strict=True):
         row.place(nodes, column)
 
-    # One pass over all of them. The root fills up rows that want fewer: it sees the prompt alone.
+    # One pass over all. The root, which sees only the prompt, pads rows that want fewer.
     grid = filled(wanted, 0)
     places = [(row, node) for row, nodes in zip(rows, grid, strict=True) for node in nodes]
     tokens = [path[-1] if path else 0 for path in (row.trie.prefixes[node] for row, node in places)]
@@ -115,7 +114,7 @@ def _run(
         mx.array(lines).reshape(len(rows), len(grid[0]), -1),  # [B, N, A]
     )
 
-    # The head for the nodes that are wanted.
+    # The LM head for the wanted nodes.
     real = [place for place, (_, node) in enumerate(places) if node]
     flat = hidden.reshape(-1, hidden.shape[-1])[mx.array(real)]  # [M, H]
     children = [row.trie.children[node] for row, node in places if node]

@@ -20,34 +20,34 @@ _MAX_LAYERS = 10_000  # bounds the list of expected tensors, whatever a lying fi
 
 
 def rope_scaling(meta: Metadata) -> dict[str, Any] | None:
-    """Read linear rope scaling with its factor, None without scaling; refuse anything else.
+    """Read linear rope scaling with its factor, None without scaling; refuse other types.
 
-    Defaults, and the older name of the factor, as llama.cpp reads them (``llama-model.cpp``).
+    Defaults and the factor's older name are as in llama.cpp (``llama-model.cpp``).
     """
     kind = meta.text(".rope.scaling.type", "linear")
     factor = meta.number(".rope.scaling.factor", meta.number(".rope.scale_linear", 1.0))
     if kind == "none" or (kind == "linear" and factor in (0.0, 1.0)):
         return None
     if kind != "linear":
-        raise meta.error(f"its rope scaling type {kind!r} is not known here (known: linear)")
+        raise meta.error(f"RoPE scaling type {kind!r} is not supported (supported: linear)")
     return {"rope_type": "linear", "factor": factor}
 
 
 def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
     """Read rope scaling, including Llama 3's, which a GGUF holds as one divisor per frequency.
 
-    The parameters are recovered as those that give the stored divisors, among the ones that
-    Meta's releases use. Raises `ConversionError` when there are none.
+    The parameters are recovered by finding those of Meta's releases that give the stored divisors.
+    Raises `ConversionError` if none do.
     """
     linear = rope_scaling(source.metadata)
     if _FACTORS not in source.tensors:
         return linear
 
-    unknown = source.metadata.error(f"{_FACTORS} follows no rope scaling that is known here")
+    unknown = source.metadata.error(f"{_FACTORS} does not match a supported RoPE scaling")
     if linear or source.shape(_FACTORS) != (head_dim // 2,):
         raise unknown
 
-    # Of Meta's parameters only the factor varies: the largest divisor is that.
+    # Of Meta's parameters only the factor varies: it is the largest divisor.
     stored = source.array(_FACTORS).tolist()
     scaling = {
         "rope_type": "llama3",
@@ -57,7 +57,7 @@ def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
         "original_max_position_embeddings": 8192,
     }
 
-    # The parameters must give back the divisors that are stored.
+    # The parameters must reproduce the stored divisors.
     base = source.metadata.number(".rope.freq_base", 10_000.0)
     expected = llama3_divisors(scaling, base, head_dim, source.metadata.where)
     if any(
@@ -71,7 +71,7 @@ def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
 def llama3_divisors(
     scaling: dict[str, Any], base: float, head_dim: int, where: str = ""
 ) -> list[float]:
-    """The divisor of each of the ``head_dim / 2`` rope frequencies."""
+    """Return the divisor of each of the ``head_dim / 2`` rope frequencies."""
     plain, scaled = (
         parse_rope(Fields(values, where), "full_attention", head_dim).periods
         for values in ({"rope_theta": base}, {"rope_theta": base, "rope_scaling": scaling})
@@ -80,13 +80,13 @@ def llama3_divisors(
 
 
 def hf_config(source: Source, dtype: str) -> dict[str, Any]:
-    """Make every key that transformers' config class of this architecture needs.
+    """Return every key that transformers' config class of this architecture needs.
 
-    Raises `ConversionError` for metadata that is missing, or that has no counterpart there.
+    Raises `ConversionError` for metadata that is missing or has no counterpart there.
     """
     meta = source.metadata
     if meta.integer(".expert_count", 0):
-        raise meta.error("it is a mixture of experts, for which there is no code here")
+        raise meta.error("mixtures of experts are not supported")
     return {
         **_sizes(source),
         **_special_ids(meta),
@@ -97,7 +97,7 @@ def hf_config(source: Source, dtype: str) -> dict[str, Any]:
 
 
 def generation_config(meta: Metadata) -> dict[str, Any]:
-    """The token ids that generation begins and ends with."""
+    """Return the token ids that generation begins and ends with."""
     ids, ends = _special_ids(meta), end_ids(meta)
     return {**ids, "eos_token_id": ends} if ends else dict(ids)
 
@@ -109,12 +109,12 @@ def _sizes(source: Source) -> dict[str, Any]:
 
     # No heads would be a division by zero, and endless layers an endless list of tensors.
     if heads < 1 or not 1 <= layers <= _MAX_LAYERS:
-        raise meta.error(f"its metadata has {layers} layers with {heads} attention heads")
+        raise meta.error(f"the metadata has {layers} layers with {heads} attention heads")
     head_dim = _head_dim(meta)
     if meta.integer(".attention.value_length", head_dim) != head_dim:
-        raise meta.error("its attention keys and values differ in length")
+        raise meta.error("attention keys and values differ in length")
     if meta.integer(".rope.dimension_count", head_dim) != head_dim:
-        raise meta.error("its rope turns a part of each head only, for which there is no code here")
+        raise meta.error("RoPE rotates only a part of each head, which is not supported")
 
     return {
         "vocab_size": _vocabulary_size(source, meta.texts("tokenizer.ggml.tokens")),
@@ -140,7 +140,8 @@ def _vocabulary_size(source: Source, tokens: Sequence[str]) -> int:
     shape = source.shape("token_embd.weight")
     if len(shape) != 2 or shape[0] < len(tokens):
         raise source.metadata.error(
-            f"token_embd.weight has shape {list(shape)} and the vocabulary {len(tokens)} tokens"
+            f"token_embd.weight has shape {list(shape)}, but the vocabulary has {len(tokens)} "
+            "tokens"
         )
     return shape[0]
 
@@ -182,9 +183,9 @@ def _gemma3(source: Source) -> dict[str, Any]:
 
 
 def _gemma3_attention_scalar(meta: Metadata, layers: int) -> int:
-    """The divisor under the root of the attention scale, as llama.cpp's gemma3 code has it.
+    """Return the square of the attention scale's divisor, as in llama.cpp's gemma3 code.
 
-    The 27B model, known by its 62 layers, is the exception.
+    The 27B model, recognised by its 62 layers, is the exception.
     """
     if layers == 62:
         return meta.integer(".embedding_length") // meta.integer(".attention.head_count")
@@ -192,7 +193,10 @@ def _gemma3_attention_scalar(meta: Metadata, layers: int) -> int:
 
 
 def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
-    """The keys of sliding layers: all but every sixth, unless the file says otherwise; 0: all."""
+    """Return the keys of sliding layers: all except every sixth, unless the file differs.
+
+    A pattern of 0 means all layers.
+    """
     pattern = meta.get(".attention.sliding_window_pattern")
     if pattern is None or isinstance(pattern, int):
         every = 6 if pattern is None else pattern

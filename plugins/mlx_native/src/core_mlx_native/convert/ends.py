@@ -1,7 +1,7 @@
-"""The tokens that end a generation, found in a GGUF file as llama.cpp does (``llama-vocab.cpp``).
+"""The tokens of a GGUF file that end a generation, as in llama.cpp (``llama-vocab.cpp``).
 
-One difference: a token counts by its text only where the file calls it a control token. llama.cpp
-takes any, so that Gemma 3 could not write ``</s>``, which is HTML to it.
+One difference: a token counts by its text only if the file marks it as a control token. llama.cpp
+accepts any, so Gemma 3 could not write ``</s>``, which is HTML for it.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _ENDS = frozenset(
         "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek spells it with these characters
     }
 )
-# Marks of code to fill in: by their key, else by one of these texts.
+# Fill-in-the-middle marks: by key, else by one of these texts.
 _FILLING: Mapping[str, tuple[str, ...]] = {
     "fim_pad": ("<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"),
     "fim_rep": ("<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"),
     "fim_sep": ("<|file_sep|>",),
 }
-# Where all of these end a generation, <|end|> ends but one of an answer's messages.
+# If all of these end a generation, <|end|> ends only one message of an answer.
 _CHANNELS = [
     {call, end} for call in ("<|call|>", "<|calls|>") for end in ("<|return|>", "<|flush|>")
 ]
-_PLAIN_S = {"<|tool_response>", "<|plamo:eos|>"}  # beside one of these, </s> is a plain token
+_PLAIN_S = {"<|tool_response>", "<|plamo:eos|>"}  # with one of these, </s> is a normal token
 
 
 def end_ids(meta: Metadata) -> list[int]:
@@ -57,7 +57,7 @@ def _listed(meta: Metadata, size: int) -> list[int]:
         return []
     ids = meta.integers("tokenizer.ggml.eos_token_ids")
     if any(not 0 <= index < size for index in ids):
-        raise meta.error("its tokenizer.ggml.eos_token_ids are not all in the vocabulary")
+        raise meta.error("some of tokenizer.ggml.eos_token_ids are not in the vocabulary")
     return list(ids)
 
 

@@ -1,4 +1,4 @@
-"""An adapter written again in the layout of another program: mlx-lm's or PEFT's."""
+"""Export of an adapter to the layout of mlx-lm or PEFT."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ def export_directory(
 ) -> Path:
     """Write an adapter in a layout, and return the directory's absolute path.
 
-    ``model`` is the directory that it belongs to. Raises `ConversionError` (the directory holds
-    something that is not to be replaced, or cannot be written) and `ModelError`.
+    ``model`` is the directory of its model. Raises `ConversionError` (the directory has contents
+    that must not be replaced, or cannot be written) and `ModelError`.
     """
-    ensure_blas()  # for a model loaded later: mlx, imported below, would come too early for it
+    ensure_blas()  # for a model loaded later: it must precede the import of mlx below
     from core_mlx_native.adapters.files import read_adapter, write_adapter
 
     target = Path(os.path.realpath(Path(out_dir).expanduser()))
@@ -32,7 +32,7 @@ def export_directory(
     config = load_config(Path(model).expanduser())
     stored = read_adapter(adapter, config)
     if os.path.realpath(stored.directory) == str(target):
-        raise ConversionError(f"{target} is the adapter itself. Name another directory.")
+        raise ConversionError(f"{target} is the adapter itself. Choose another directory.")
     try:
         write_adapter(target, stored.layers, config, layout)
     except ModelError:
@@ -40,7 +40,7 @@ def export_directory(
     except OutputError as error:
         raise ConversionError(str(error)) from None
     except OSError as error:
-        raise ConversionError(f"{target} could not be written: {error}.") from error
+        raise ConversionError(f"Cannot write {target}: {error}.") from error
     return target
 
 
@@ -48,12 +48,12 @@ def _check_target(target: Path, overwrite: bool) -> None:
     from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 
     if target.exists() and not target.is_dir():
-        raise ConversionError(f"{target} is a file. Name a directory.")
+        raise ConversionError(f"{target} is a file. Choose a directory.")
     names = os.listdir(target) if target.exists() else []
     if names and not (overwrite and CONFIG in names):
         raise ConversionError(
-            f"{target} is not empty. Name another directory, or replace the adapter that is "
-            "in it (--overwrite, overwrite=True)."
+            f"{target} is not empty. Choose another directory, or replace the adapter in it "
+            "(--overwrite, overwrite=True)."
         )
     try:
         refuse_foreign(target)

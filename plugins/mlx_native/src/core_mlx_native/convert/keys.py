@@ -1,8 +1,8 @@
-"""The keys of a GGUF file of which nothing is made: harmless ones, and the others, refused.
+"""The unused keys of a GGUF file: harmless ones, and the others, which are refused.
 
-Whatever a conversion reads is honoured (`Metadata` keeps count). Of the rest, keys of the
-architecture and of the tokenizer could change what the model does: one that is not listed here
-stops the conversion. Other namespaces are not read by llama.cpp's code for these architectures.
+Keys read by a conversion are honoured (`Metadata` records them). Of the rest, keys of the
+architecture and the tokenizer could change results: an unlisted one stops the conversion.
+llama.cpp's code for these architectures does not read other namespaces.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ HARMLESS: Mapping[str, str] = {
     "tokenizer.huggingface.json": "the vocabulary has keys of its own",
     "tokenizer.rwkv.world": _KIND,
 }
-"""Keys that say nothing of what a converted model has to do, and the reason."""
+"""Keys that do not affect a converted model, with the reason."""
 
 NEUTRAL: Mapping[str, tuple[object, str]] = {
     ".attention.causal": (True, "the model reads what comes after a token"),
@@ -58,30 +58,30 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
     ".attention.clamp_kqv": (0.0, _READS),
     ".rope.scaling.attn_factor": (1.0, "attention is scaled by it"),
     ".rope.scaling.alpha": (0.0, _READS),
-    ".expert_used_count": (0, "there is no code for experts here"),
-    ".expert_group_count": (0, "there is no code for experts here"),
-    ".expert_group_used_count": (0, "there is no code for experts here"),
-    ".leading_dense_block_count": (0, "there is no code for experts here"),
-    ".nextn_predict_layers": (0, "there is no code for layers that predict further tokens"),
+    ".expert_used_count": (0, "experts are not supported"),
+    ".expert_group_count": (0, "experts are not supported"),
+    ".expert_group_used_count": (0, "experts are not supported"),
+    ".leading_dense_block_count": (0, "experts are not supported"),
+    ".nextn_predict_layers": (0, "layers that predict further tokens are not supported"),
 }
-"""Keys that are harmless with this value, and refused with any other for this reason."""
+"""Keys that are harmless with this value, and refused with any other, with the reason."""
 
 
 def check_keys(meta: Metadata) -> None:
-    """Raise `ConversionError` for the first key that was neither read nor is listed here."""
+    """Raise `ConversionError` for the first key that was neither read nor listed here."""
     name = meta.text("general.name", "")
     if any(mark in name.lower() for mark in _STRIPPING):
         raise meta.error(
-            f"by its name {name!r:.60} llama.cpp knows that its special tokens strip the white "
-            "space after them, for which there is no code here"
+            f"from the name {name!r:.60} llama.cpp infers that special tokens strip the white "
+            "space after them, which is not supported"
         )
     for key, value in meta.unread():
         own = key.removeprefix(meta.architecture)
         if not key.startswith((f"{meta.architecture}.", "tokenizer.")) or own in HARMLESS:
             continue
-        neutral, reason = NEUTRAL.get(own, (None, "nothing here is made of it"))
+        neutral, reason = NEUTRAL.get(own, (None, "the key is not converted"))
         if neutral is None or value != neutral:
             raise meta.error(
-                f"its metadata has {key}={value!r:.60}: {reason}; the llama_cpp backend reads GGUF "
-                "files as they are"
+                f"the metadata has {key}={value!r:.60}: {reason}. Use backend llama_cpp, which "
+                "reads GGUF files directly"
             )

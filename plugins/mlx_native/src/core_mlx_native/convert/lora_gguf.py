@@ -1,9 +1,9 @@
-"""An adapter as a GGUF file for llama.cpp, as its ``convert_lora_to_gguf.py`` writes one.
+"""Export of an adapter to GGUF for llama.cpp, like its ``convert_lora_to_gguf.py``.
 
 ``general.type`` is "adapter", ``adapter.type`` "lora", ``adapter.lora.alpha`` PEFT's alpha, and
-each weight has a pair of tensors, A [rank, in] and B [out, rank], whose names are the weight's with
-``.lora_a`` and ``.lora_b`` behind it. llama.cpp adds ``alpha / rank * B A``. Where its conversion
-of a model reorders a weight's rows, Llama's queries and keys, it reorders those of B alike.
+each weight has a pair of tensors, A [rank, in] and B [out, rank], whose names are the weight's
+followed by ``.lora_a`` and ``.lora_b``. llama.cpp adds ``alpha / rank * B A``. If its model
+conversion reorders a weight's rows (Llama's queries and keys), it reorders B's rows the same way.
 """
 
 from __future__ import annotations
@@ -54,12 +54,12 @@ def export_gguf(
 ) -> Path:
     """Write an adapter for llama.cpp, and return the file's absolute path.
 
-    ``model`` is the directory that it belongs to; of its files only the headers are read.
-    ``dtype``: float32 or float16. Raises `ConversionError` (DoRA, which llama.cpp has not; the file
-    is there, or cannot be written), `InvalidOptionError`, and `ModelError`.
+    ``model`` is the directory of its model, of which only headers are read. ``dtype``: float32 or
+    float16. Raises `ConversionError` (DoRA, which llama.cpp lacks; the file exists, or cannot be
+    written), `InvalidOptionError`, and `ModelError`.
     """
     validate.one_of("dtype", dtype, DTYPES)
-    ensure_blas()  # for a model loaded later: mlx, imported below, would come too early for it
+    ensure_blas()  # for a model loaded later: it must precede the import of mlx below
     from core_mlx_native.adapters.files import read_adapter
 
     target = Path(out_file).expanduser()
@@ -73,8 +73,8 @@ def export_gguf(
     stored = read_adapter(adapter, config)
     if any(layer.magnitude is not None for layer in stored.layers.values()):
         raise ConversionError(
-            f"{stored.directory} is DoRA, which llama.cpp has no code for. Merge it into its model "
-            "(infer-cli lora merge)."
+            f"{stored.directory} is a DoRA adapter, which llama.cpp does not support. Merge it "
+            "into its model (infer-cli lora merge)."
         )
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -85,7 +85,7 @@ def export_gguf(
     except OutputError as error:
         raise ConversionError(str(error)) from None
     except OSError as error:
-        raise ConversionError(f"{target} could not be written: {error}.") from error
+        raise ConversionError(f"Cannot write {target}: {error}.") from error
     return Path(os.path.realpath(target))
 
 
@@ -100,7 +100,7 @@ def _write(file: Path, config: ModelConfig, stored: StoredAdapter, dtype: str) -
     wide = dtype == "float32"
     writer.add_file_type(LlamaFileType.ALL_F32 if wide else LlamaFileType.MOSTLY_F16)
 
-    # One alpha holds for all: what differs goes into B.
+    # One alpha applies to all: differences are folded into B.
     first = next(iter(stored.layers.values()))
     alpha = first.scale * first.a.shape[1]
     writer.add_float32(Keys.Adapter.LORA_ALPHA, alpha)
@@ -117,7 +117,7 @@ def _write(file: Path, config: ModelConfig, stored: StoredAdapter, dtype: str) -
 def _pairs(
     config: ModelConfig, architecture: str, layers: Mapping[str, LowRank], alpha: float
 ) -> dict[str, tuple[NDArray[np.float32], NDArray[np.float32]]]:
-    """A [rank, in] and B [out, rank] of each weight, by its name in GGUF."""
+    """Return each weight's A [rank, in] and B [out, rank], by GGUF name."""
     import gguf
     import numpy as np
 
@@ -126,12 +126,12 @@ def _pairs(
     reorders = architecture in CONVENTIONS and CONVENTIONS[architecture].permuted
     heads = {"q_proj": config.num_heads, "k_proj": config.num_kv_heads}
 
-    found = {}
+    pairs = {}
     for name, layer in layers.items():
         rank = layer.a.shape[1]
         a, b = np.array(layer.a).T, np.array(layer.b).T * np.float32(layer.scale * rank / alpha)
         module = name.rpartition(".")[2]
         if reorders and module in heads:
             b = permuted(b, heads[module])
-        found[str(names.get_name(name))] = np.ascontiguousarray(a), np.ascontiguousarray(b)
-    return found
+        pairs[str(names.get_name(name))] = np.ascontiguousarray(a), np.ascontiguousarray(b)
+    return pairs

@@ -1,7 +1,7 @@
-"""An adapter merged into its model: a directory like the model's, with other weights.
+"""Merging an adapter into its model, as a new model directory.
 
-What was quantised is quantised again as it was, and everything else keeps its dtype: the merged
-model computes what the adapter does to within the rounding of what it is stored in.
+Quantised weights are quantised again with the same settings, and all others keep their dtype: the
+merged model equals the model with the adapter up to the rounding of its storage.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def merge(
     overwrite: bool = False,
     progress: Progress = _silent,
 ) -> Path:
-    """Make a model directory of a model and its adapter, and return its absolute path.
+    """Write a model directory from a model and its adapter, and return its absolute path.
 
-    ``out_dir`` appears when it is complete, with the model's other files. ``progress(done, total)``
+    ``out_dir`` appears once complete, with the model's other files. ``progress(done, total)``
     counts tensors. Raises `ConversionError` (the target is in use, the disk is full) and
-    `ModelError` for what is wrong with the model or its adapter.
+    `ModelError` for a bad model or adapter.
     """
-    ensure_blas()  # for a model loaded later: mlx, imported below, would come too early for it
+    ensure_blas()  # for a model loaded later: it must precede the import of mlx below
     from core_mlx_native.adapters.files import read_adapter
 
     source, target = Path(resolve_path(model)), Path(os.path.realpath(Path(out_dir).expanduser()))
@@ -61,11 +61,14 @@ def merge(
         for place in (source, Path(resolve_path(adapter))):
             real = Path(os.path.realpath(place))
             if target == real or target in real.parents:
-                raise ConversionError(f"{place} lies in {target}, which would be replaced.")
+                raise ConversionError(
+                    f"{place} is inside {target}, which would be replaced. Choose another output "
+                    "directory."
+                )
 
         config = load_config(source)
         stored = read_adapter(adapter, config)
-        with staged(target, overwrite=overwrite) as directory:
+        with staged(target, overwrite=overwrite, private=True) as directory:
             _write_weights(source, directory, config, stored, progress)
             _copy_others(source, directory)
             record = {"model": source.name, "adapter": stored.described}
@@ -73,7 +76,7 @@ def merge(
     except ModelError:  # some are OSErrors too
         raise
     except OSError as error:
-        raise ConversionError(f"Merging into {target} failed: {error}.") from error
+        raise ConversionError(f"Cannot write the merged model to {target}: {error}.") from error
     return target
 
 
@@ -84,24 +87,24 @@ def _write_weights(
     stored: StoredAdapter,
     progress: Progress,
 ) -> None:
-    """Save every tensor of the model, those of adapted layers with the adapter in them."""
+    """Save every tensor of the model, those of adapted layers with the adapter merged in."""
     import mlx.core as mx
 
     from core_mlx_native.adapters.opening import refuse_unchanged
     from core_mlx_native.checkpoint.weights import load_weights
 
-    load_weights(source, config, mx.float32)  # checks all headers, and reads nothing yet
+    load_weights(source, config, mx.float32)  # checks all headers, and reads no data yet
     arrays = _by_stored_names(tensor_files(source))
     names = {plain_name(name): name for name in arrays}
 
-    # Nothing is computed before it is saved, so that one tensor at a time is in memory.
+    # Tensors are computed when saved, so only one at a time is in memory.
     changed: dict[str, mx.array] = {}
     differs = []
     for layer, added in stored.layers.items():
         parts = {part: arrays.get(names.get(f"{layer}.{part}", "")) for part in _PACKED}
-        made, differ = _merged(layer, added, config, parts)
+        merged, differ = _merged(layer, added, config, parts)
         differs.append(differ)
-        changed |= {names[f"{layer}.{part}"]: array for part, array in made.items()}
+        changed |= {names[f"{layer}.{part}"]: array for part, array in merged.items()}
     refuse_unchanged(stored, differs)
 
     shards, total = Shards(directory, SHARD_BYTES), len(arrays)
@@ -119,7 +122,7 @@ def _write_weights(
 def _merged(
     layer: str, added: LowRank, config: ModelConfig, parts: Mapping[str, mx.array | None]
 ) -> tuple[dict[str, mx.array], bool]:
-    """The parts of one layer's weight with the adapter in it, and whether it changes anything."""
+    """Return one layer's weight parts with the adapter merged in, and whether they changed."""
     import mlx.core as mx
 
     from core_mlx_native.adapters.layers import merged
@@ -132,12 +135,12 @@ def _merged(
         whole = merged(weight, added).astype(weight.dtype)
         return {"weight": whole}, changes(weight, added)
 
-    # Packed again as it was.
+    # Quantise again with the same settings.
     packing = config.quantization.packing(layer, looks_packed=True)
     if packing is None or not has_kernel(packing):
         raise UnsupportedModelError(
-            f"MLX cannot pack {layer} again as it was ({packing}). Merge into the model that this "
-            "one was quantised from."
+            f"MLX cannot quantise {layer} again with its packing ({packing}). Merge into the "
+            "model that was quantised."
         )
     dense = unpack(weight, scales, biases, packing)
     whole = merged(dense, added).astype(scales.dtype)
@@ -150,8 +153,8 @@ def _check_range(name: str, array: mx.array) -> None:
 
     if mx.issubdtype(array.dtype, mx.floating) and not bool(mx.isfinite(array).all()):
         raise ConversionError(
-            f"{name} with the adapter does not fit {str(array.dtype).removeprefix('mlx.core.')}: "
-            "some of it becomes infinite. Merge into a model that is stored in bfloat16 or float32."
+            f"{name} with the adapter overflows {str(array.dtype).removeprefix('mlx.core.')}: "
+            "some values become infinite. Merge into a model stored in bfloat16 or float32."
         )
 
 
@@ -169,7 +172,8 @@ def _by_stored_names(files: list[Path]) -> dict[str, mx.array]:
 def _copy_others(source: Path, directory: Path) -> None:
     """Copy configuration, tokenizer, templates and licence, config.json last.
 
-    Left out are weights, and an adapter's configuration: transformers would look for the adapter.
+    Weights are omitted, and an adapter's configuration, because transformers would look for the
+    adapter.
     """
     others = [path for path in source.iterdir() if path.is_file() and path.name != _ADAPTER_CONFIG]
     others += source.glob(f"{TEMPLATES}/*.jinja")

@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Metadata:
-    """GGUF metadata. Keys that begin with ``.`` are the architecture's own (``llama.…``).
+    """GGUF metadata. Keys that start with ``.`` belong to the architecture (``llama.…``).
 
     Key names: the GGUF specification, https://github.com/ggml-org/ggml/blob/master/docs/gguf.md.
     Every method raises `ConversionError` for a missing key without default or a wrong type.
@@ -23,24 +23,24 @@ class Metadata:
         self.architecture = self.text("general.architecture")
 
     def error(self, problem: str) -> ConversionError:
-        """Make an error about this file."""
-        return ConversionError(f"{self.where} cannot be converted: {problem}.")
+        """Return an error about this file."""
+        return ConversionError(f"Cannot convert {self.where}: {problem}.")
 
     def unread(self) -> Iterator[tuple[str, object]]:
-        """Yield the keys that no method was asked for until now, with their values."""
+        """Yield the keys that were not read until now, with their values."""
         return ((key, value) for key, value in self.values.items() if key not in self._read)
 
     def get(self, key: str) -> Any:
-        """Read a value as it is, None when it is absent."""
+        """Return a value unchecked; None if it is absent."""
         full = self._full(key)
         self._read.add(full)
         return self.values.get(full)
 
     def integer(self, key: str, default: int | None = None) -> int:
-        """Read a whole number."""
+        """Read an integer."""
         value = self._required(key, default)
         if isinstance(value, bool) or not isinstance(value, int):
-            raise self._wrong(key, value, "a whole number")
+            raise self._wrong(key, value, "an integer")
         return value
 
     def number(self, key: str, default: float | None = None) -> float:
@@ -65,11 +65,11 @@ class Metadata:
         return value
 
     def texts(self, key: str, length: int | None = None) -> Sequence[str]:
-        """Read an array of strings, of ``length`` items when that is given."""
+        """Read an array of strings, of ``length`` items if given."""
         return self._array(key, str, length)
 
     def integers(self, key: str, length: int | None = None) -> Sequence[int]:
-        """Read an array of whole numbers (booleans count as 0 and 1)."""
+        """Read an array of integers (booleans count as 0 and 1)."""
         return self._array(key, int, length)
 
     def numbers(self, key: str, length: int | None = None) -> Sequence[float]:
@@ -81,7 +81,7 @@ class Metadata:
         if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
             raise self._wrong(key, value, f"an array of {kind.__name__}")
         if length is not None and len(value) != length:
-            raise self.error(f"{self._full(key)} has {len(value)} items instead of {length}")
+            raise self.error(f"{self._full(key)} has {len(value)} items, not {length}")
         return value
 
     def _full(self, key: str) -> str:
@@ -90,8 +90,8 @@ class Metadata:
     def _required(self, key: str, default: object) -> object:
         value = self.get(key)
         if value is None and default is None:
-            raise self.error(f"its metadata has no {self._full(key)}")
+            raise self.error(f"the metadata lacks {self._full(key)}")
         return default if value is None else value
 
     def _wrong(self, key: str, value: object, expected: str) -> ConversionError:
-        return self.error(f"its metadata has {self._full(key)}={value!r:.60}, not {expected}")
+        return self.error(f"the metadata has {self._full(key)}={value!r:.60}, not {expected}")

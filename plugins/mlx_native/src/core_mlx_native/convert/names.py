@@ -1,7 +1,7 @@
-"""Tensor names and conventions of GGUF, turned into those of transformers checkpoints.
+"""Conversion of GGUF's tensor names and conventions to those of transformers.
 
-GGUF names: https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py. What is
-undone here is what llama.cpp's ``convert_hf_to_gguf.py`` did to the weights.
+GGUF names: https://github.com/ggml-org/llama.cpp/blob/master/gguf-py/gguf/constants.py. The changes
+of llama.cpp's ``convert_hf_to_gguf.py`` to the weights are undone here.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ _BLOCK = re.compile(r"blk\.(\d+)\.(\w+)\.(weight|bias)")
 class Conventions:
     """The differences between one GGUF architecture and its transformers counterpart.
 
-    ``permuted``: rows of q and k are reordered for llama.cpp's interleaved rope.
-    ``norm_offset``: norm weights include the +1 that transformers adds when it runs.
+    ``permuted``: rows of q and k are reordered for llama.cpp's interleaved RoPE. ``norm_offset``:
+    norm weights include the +1 that transformers adds when it runs.
     """
 
     inner: Mapping[str, str] = field(default_factory=lambda: _INNER)
@@ -60,12 +60,12 @@ CONVENTIONS: Mapping[str, Conventions] = {
 }
 """The conventions by ``general.architecture``."""
 
-# Tensors that hold no weights: config.json says the same in other words.
+# Tensors that are not weights: config.json has the same information.
 DERIVED = frozenset({"rope_freqs.weight"})
 
 
 def hf_name(gguf_name: str, conventions: Conventions) -> str | None:
-    """The transformers name of a tensor; None for one that is not known."""
+    """Return the transformers name of a tensor; None if unknown."""
     stem, _, kind = gguf_name.rpartition(".")
     if stem in _OUTER and kind == "weight":
         return f"{_OUTER[stem]}.{kind}"
@@ -95,6 +95,6 @@ def unpermuted(array: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
 
 
 def permuted(array: NDArray[np.float32], heads: int) -> NDArray[np.float32]:
-    """Put rows ``[heads, 2, dim/2]`` where llama.cpp wants them: ``[heads, dim/2, 2]``."""
+    """Put rows ``[heads, 2, dim/2]`` in llama.cpp's order, ``[heads, dim/2, 2]``."""
     pairs = array.shape[0] // heads // 2
     return array.reshape(heads, 2, pairs, *array.shape[1:]).swapaxes(1, 2).reshape(array.shape)

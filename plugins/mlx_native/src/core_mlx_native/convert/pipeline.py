@@ -1,4 +1,4 @@
-"""One conversion, from the checksum of the source to the rename of the finished directory."""
+"""A conversion, from the source's checksum to the rename of the finished directory."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from core_mlx_native.convert.vocabulary import write_tokenizer
 from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
 
 CONVERTER_VERSION = 2
-"""Raised whenever the same source and options give other files."""
+"""Incremented whenever the same source and options give different files."""
 
 
 def _silent(done: int, total: int) -> None:
@@ -37,19 +37,19 @@ def convert(
     overwrite: bool = False,
     progress: Progress = _silent,
 ) -> Path:
-    """Make a model directory from a GGUF file (Llama, Gemma 3) and return its absolute path.
+    """Convert a GGUF file (Llama, Gemma 3) to a model directory, and return its absolute path.
 
     ``bits`` 4 or 8 quantises weight matrices in groups of ``group_size``; ``dtype`` (float32,
-    float16, bfloat16) is that of everything else, of scales too. ``out_dir`` appears when it is
-    complete. ``progress(done, total)`` is called before the first tensor and after each.
-    Raises `ConversionError` (the file's content cannot be converted, the checksum differs, the
-    target is in use), `InvalidOptionError`, `InvalidModelError` (broken GGUF),
-    `ModelNotFoundError`, `ModelAccessError`, `UnsupportedModelError`.
+    float16, bfloat16) applies to everything else, scales included. ``out_dir`` appears once
+    complete. ``progress(done, total)`` is called before the first tensor and after each. Raises
+    `ConversionError` (unsupported content, a wrong checksum, a target in use),
+    `InvalidOptionError`, `InvalidModelError` (broken GGUF), `ModelNotFoundError`,
+    `ModelAccessError`, `UnsupportedModelError`.
     """
     storage = Storage(dtype, bits, group_size, shard_bytes)
     target = Path(os.path.realpath(Path(out_dir).expanduser()))
 
-    # Cheap refusals come before the checksum, which reads the whole file.
+    # Cheap checks come before the checksum, which reads the complete file.
     try:
         check_target(target, overwrite=overwrite)
         source = Source(Path(gguf_path).expanduser())
@@ -60,7 +60,7 @@ def convert(
     except ModelError:  # some are OSErrors too
         raise
     except OSError as error:
-        raise ConversionError(f"The conversion to {target} failed: {error}.") from error
+        raise ConversionError(f"Cannot write the converted model to {target}: {error}.") from error
 
     return target
 
@@ -78,25 +78,25 @@ def _fill(
     write_tokenizer(source.metadata, directory)
     write_templates(source.metadata, directory)
     write_json(directory / "generation_config.json", generation_config(source.metadata))
-    check_keys(source.metadata)  # when all that is read was read, and before the work begins
+    check_keys(source.metadata)  # after all reads of metadata, and before the long work
     write_weights(source, config, names, storage, directory, progress)
     write_json(directory / RECORD, record)
 
     if storage.bits:
         config["quantization"] = {"group_size": storage.group_size, "bits": storage.bits}
-    # Last: without config.json nothing takes the directory for a model.
+    # Last: without config.json the directory is not recognised as a model.
     write_json(directory / "config.json", config)
 
 
 def _require_known_architecture(source: Source) -> None:
     name = source.metadata.architecture
     if (kind := source.metadata.text("general.type", "model")) != "model":
-        raise source.metadata.error(f"it is not a model: its general.type is {kind!r:.60}")
+        raise source.metadata.error(f"it is not a model (general.type is {kind!r:.60})")
     if name not in CONVENTIONS:
         known = ", ".join(CONVENTIONS)
         raise source.metadata.error(
-            f"there is no code for its architecture {name!r} (known: {known}); "
-            "the llama_cpp backend reads GGUF files as they are"
+            f"architecture {name!r} is not supported (supported: {known}). Use backend llama_cpp, "
+            "which reads GGUF files directly"
         )
     if "token_embd.weight" not in source.tensors:
         raise source.metadata.error("token_embd.weight is missing")

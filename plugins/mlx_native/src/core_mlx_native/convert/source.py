@@ -1,6 +1,6 @@
-"""A GGUF file opened for conversion: its metadata, and its tensors as float32 arrays.
+"""A GGUF file for conversion: its metadata, and its tensors as float32 arrays.
 
-Files whose checksum is known are verified by it.
+Files with a known checksum are verified.
 """
 
 from __future__ import annotations
@@ -25,21 +25,24 @@ if TYPE_CHECKING:
 
 
 def gguf_of(model: str | os.PathLike[str]) -> Path:
-    """The GGUF file of a model: a file, a directory with one, or a name that `discover` shows.
+    """Return the GGUF file of a model.
+
+    ``model`` is a file, a directory with one, or a name listed by `discover`.
 
     Raises `ModelNotFoundError`, and `InvalidModelError` for a directory with several.
     """
     location = locate(model)
     if not os.path.isdir(location):
         return Path(location)
-    found = [each.path for each in discover(location, 0) if each.format == "gguf"]
-    if len(found) == 1:
-        return Path(found[0])
-    if found:
-        listed = "".join(f"\n  {path}" for path in found)
-        raise InvalidModelError(f"{location} holds several models. Give one of them:{listed}")
+    paths = [entry.path for entry in discover(location, 0) if entry.format == "gguf"]
+    if len(paths) == 1:
+        return Path(paths[0])
+    if paths:
+        listed = "".join(f"\n  {path}" for path in paths)
+        raise InvalidModelError(f"{location} contains several models. Pass one of them:{listed}")
     raise ModelNotFoundError(
-        f"There is no GGUF file in {location}, and convert makes safetensors of GGUF files."
+        f"No GGUF file found in {location}; convert turns GGUF files into safetensors. Pass a "
+        "GGUF file."
     )
 
 
@@ -49,29 +52,29 @@ class Source:
     def __init__(self, path: Path) -> None:
         """Read the header.
 
-        Raises `ModelNotFoundError`, `ModelAccessError`, `InvalidModelError` (not a sound GGUF
-        file) or `ConversionError` (one part of a split file, two tensors of one name).
+        Raises `ModelNotFoundError`, `ModelAccessError`, `InvalidModelError` (not a valid GGUF file)
+        or `ConversionError` (one shard of a split file, two tensors with one name).
         """
         header = read_gguf(path, arrays=True, tensors=True)
         self.path = path
         self.metadata = Metadata(header.metadata, str(path))
         self.tensors: Mapping[str, GgufTensor] = {item.name: item for item in header.tensors}
         if len(self.tensors) != len(header.tensors):
-            raise self.metadata.error("it holds two tensors of one name")
+            raise self.metadata.error("two tensors have the same name")
 
         self._data_offset = header.data_offset
         if self.metadata.integer("split.count", 1) > 1:
             raise self.metadata.error(
-                "it is one part of a split model; join the parts first, with llama.cpp's "
+                "it is one shard of a split model. Join the shards first with llama.cpp's "
                 "`llama-gguf-split --merge`"
             )
 
     def shape(self, name: str) -> tuple[int, ...]:
-        """The shape of a tensor, rows before columns; GGUF stores the columns first."""
+        """Return the shape of a tensor, rows before columns; GGUF stores the columns first."""
         return tuple(reversed(self.tensors[name].shape))
 
     def array(self, name: str) -> NDArray[np.float32]:
-        """Read one tensor, dequantised to float32, in the shape that `shape` tells."""
+        """Read one tensor, dequantised to float32, in the shape given by `shape`."""
         import numpy as np
         from gguf import GGML_QUANT_SIZES, GGMLQuantizationType
         from gguf.quants import dequantize
@@ -85,7 +88,10 @@ class Source:
             raise self._unknown_type(name) from None
 
         if 0 in (shape or (0,)) or shape[-1] % block:
-            raise InvalidModelError(f"{self.path}: tensor {name} has the impossible shape {shape}.")
+            raise InvalidModelError(
+                f"{self.path}: tensor {name} has the impossible shape {shape}. Download the file "
+                "again."
+            )
 
         raw = self._bytes(name, math.prod(shape) // block * size)
         try:
@@ -100,14 +106,14 @@ class Source:
         start = self._data_offset + self.tensors[name].offset
         if start + size > self.path.stat().st_size:
             raise InvalidModelError(
-                f"{self.path} ends inside tensor {name}: it is cut off. Fetch the file again."
+                f"{self.path} is truncated: it ends inside tensor {name}. Download the file again."
             )
         return np.memmap(self.path, np.uint8, "r", start, (size,))
 
     def _unknown_type(self, name: str) -> ConversionError:
         return self.metadata.error(
-            f"tensor {name} has the ggml type {self.tensors[name].ggml_type}, "
-            "which the gguf package cannot dequantise"
+            f"tensor {name} has ggml type {self.tensors[name].ggml_type}, which the gguf package "
+            "cannot dequantise"
         )
 
 
@@ -137,23 +143,23 @@ KNOWN_SOURCES = (SMOLLM2, GEMMA3)
 
 
 def verified_sha256(path: Path, expected: str | None = None) -> str:
-    """The file's SHA-256 in lower-case hex.
+    """Return the file's SHA-256 in lower-case hex.
 
-    Raises `ConversionError` when it is not the expected one. Without an expectation, a file that
-    has both name and size of a known source must be that source.
+    Raises `ConversionError` if it is not the expected one. Without ``expected``, a file with the
+    name and size of a known source must be that source.
     """
     with path.open("rb") as file:
         digest = hashlib.file_digest(file, "sha256").hexdigest()
     wanted = _known_sha256(path) or digest if expected is None else expected.lower()
     if digest != wanted:
         raise ConversionError(
-            f"{path} has SHA-256 {digest}, expected {wanted}. The file is damaged or another "
-            "build: fetch it again, or state the checksum you expect (--sha256, expect_sha256)."
+            f"{path} has SHA-256 {digest}, expected {wanted}. The file is damaged or a different "
+            "build: download it again, or pass the checksum you expect (--sha256, expect_sha256)."
         )
     return digest
 
 
 def _known_sha256(path: Path) -> str | None:
-    found = (path.name, path.stat().st_size)
-    known = (source for source in KNOWN_SOURCES if (source.file_name, source.size) == found)
+    key = (path.name, path.stat().st_size)
+    known = (source for source in KNOWN_SOURCES if (source.file_name, source.size) == key)
     return next((source.sha256 for source in known), None)

@@ -1,9 +1,9 @@
-"""A directory that appears complete or not at all.
+"""Atomic creation of directories.
 
-Work happens in ``.NAME.partial-PID-…`` beside the target, which is renamed at the end. The
-process holds a lock on it; a partial directory without a lock is left over and is removed. Files
-are written in plain formats, and forced to disk before they are shown. A model is replaced only
-where it holds nothing but the files that its record names.
+Files are written to ``.NAME.partial-PID-…`` next to the target, which is renamed at the end. The
+process holds a lock on it; a partial directory without a lock is a leftover and is removed. Files
+are flushed to disk before the rename. A model is replaced only if it contains no files other than
+those in its record.
 """
 
 from __future__ import annotations
@@ -19,9 +19,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from core.errors import ConversionError
+from core.system.limited_files import Refused, json_value, read_limited
 
 RECORD = "conversion.json"
-"""The file that names the source and options of a converted directory, and marks it as one."""
+_RECORD_LIMIT = 2**24  # bytes
+"""The file with a converted directory's source and options, which marks it as converted."""
 _REPLACED = "replaced"
 
 
@@ -31,18 +33,18 @@ def write_json(path: Path, content: Mapping[str, object]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
-    """Write text as UTF-8, with its line ends as they are."""
+    """Write text as UTF-8, with unchanged line endings."""
     path.write_bytes(text.encode())
 
 
 def sync_tree(directory: Path) -> None:
-    """Force a flat directory and the files in it to disk."""
+    """Flush a flat directory and its files to disk."""
     for path in (*directory.iterdir(), directory):
         sync(path)
 
 
 def sync(path: Path) -> None:
-    """Force one file or one directory's listing to disk."""
+    """Flush one file or one directory's listing to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)
@@ -51,29 +53,30 @@ def sync(path: Path) -> None:
 
 
 @contextmanager
-def staged(target: Path, *, overwrite: bool) -> Iterator[Path]:
-    """Yield a directory to fill, which becomes ``target`` if the block ends well.
+def staged(target: Path, *, overwrite: bool, private: bool = False) -> Iterator[Path]:
+    """Yield a directory to fill, which becomes ``target`` if the block succeeds.
 
-    Otherwise it is removed. Raises `ConversionError` when the target is in use.
+    Otherwise it is removed. A ``private`` one is its owner's alone, like the adapter that is merged
+    into it. Raises `ConversionError` if the target is in use.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
     _remove_abandoned(target)
     check_target(target, overwrite=overwrite)
 
-    # The lock tells other processes that this directory is not left over.
-    partial, lock = _locked_directory(target)
+    # The lock shows other processes that this directory is in use.
+    partial, lock = _locked_directory(target, 0o700 if private else 0o777)
     try:
         yield partial
         _note_files(partial)
         sync_tree(partial)
         _move(partial, target, overwrite=overwrite)
     finally:
-        shutil.rmtree(partial, ignore_errors=True)  # what failed, or what was replaced
+        shutil.rmtree(partial, ignore_errors=True)  # the failed or the replaced directory
         os.close(lock)
 
 
 def _note_files(directory: Path) -> None:
-    """Add to the record the names of all files, by which a later run knows them as its own."""
+    """Add the names of all files to the record, so that a later run may replace them."""
     file = directory / RECORD
     record = json.loads(file.read_bytes()) if file.exists() else {}
     write_json(file, {**record, "files": sorted(_files(directory) | {RECORD})})
@@ -85,61 +88,66 @@ def _files(directory: Path) -> set[str]:
 
 
 def check_target(target: Path, *, overwrite: bool) -> None:
-    """Refuse a target that exists and is not empty, unless it is a model to be overwritten.
+    """Refuse a non-empty target, unless it is a model to overwrite.
 
-    Of a model, all files have to be those that its conversion has written.
+    All files of such a model must have been written by its conversion.
     """
     if not target.exists():
         return
     if not target.is_dir():
-        raise ConversionError(f"{target} is a file. Name a directory to write the model to.")
+        raise ConversionError(f"{target} is a file. Choose a directory for the model.")
 
-    # A model that a conversion made may be replaced, and nothing else.
+    # Only a model made by a conversion may be replaced.
     names = _files(target)
     if names and not overwrite:
         raise ConversionError(
-            f"{target} is not empty. Name another directory, or replace the model that is in it "
+            f"{target} is not empty. Choose another directory, or replace the model in it "
             "(--overwrite, overwrite=True)."
         )
     if names and (foreign := _foreign(target, names)):
         raise ConversionError(
-            f"{target} is not overwritten: no conversion has written {foreign[0]} in it. Name "
-            "another directory, or move that away."
+            f"{target} is not overwritten: no conversion has written {foreign[0]} in it. Choose "
+            "another directory, or move that file away."
         )
     if overwrite and target in (here := Path.cwd(), *here.parents):
-        raise ConversionError(f"{target} is the directory that you are in. Change to another.")
+        raise ConversionError(
+            f"{target} is the current directory, or contains it, and cannot be replaced. Change "
+            "to another directory first."
+        )
 
 
 def _foreign(target: Path, names: set[str]) -> list[str]:
-    """Return the names of files that no conversion has written, the first ones first."""
+    """Return the sorted names of files that no conversion has written."""
     try:
-        written = set(json.loads((target / RECORD).read_bytes())["files"])
-    except (OSError, ValueError, KeyError, TypeError):
-        written = set()
-    return sorted(names - written)
+        record = json_value(read_limited(target / RECORD, _RECORD_LIMIT))
+    except (OSError, Refused):
+        record = None
+    listed = record.get("files") if isinstance(record, dict) else None
+    written = {each for each in listed if isinstance(each, str)} if isinstance(listed, list) else ()
+    return sorted(names.difference(written))
 
 
 def _prefix(target: Path) -> str:
     return f".{target.name}.partial-"
 
 
-def _locked_directory(target: Path) -> tuple[Path, int]:
+def _locked_directory(target: Path, mode: int) -> tuple[Path, int]:
     while True:
         name = f"{_prefix(target)}{os.getpid()}-{secrets.token_hex(4)}"
         partial = target.with_name(name)
-        partial.mkdir()
+        partial.mkdir(mode)
         descriptor = os.open(partial, os.O_RDONLY)
         fcntl.flock(descriptor, fcntl.LOCK_EX)
         if partial.exists():
             return partial, descriptor
-        os.close(descriptor)  # another process took it for abandoned before it was locked
+        os.close(descriptor)  # another process removed it as abandoned before it was locked
 
 
 def _remove_abandoned(target: Path) -> None:
     ours = re.compile(rf"{re.escape(_prefix(target))}\d+-[0-9a-f]{{8}}")
     for path in filter(lambda path: ours.fullmatch(path.name), target.parent.iterdir()):
         with suppress(OSError):  # in use, or removed by another process at this moment
-            # Nothing else of that name is ours: a link would lead elsewhere, a pipe would wait.
+            # Only directories are ours: a link may lead elsewhere, and opening a pipe would block.
             descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW)
             try:
                 fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -161,8 +169,8 @@ def _move(partial: Path, target: Path, *, overwrite: bool) -> None:
     except OSError as error:
         if old.exists():
             old.rename(target)
-        raise ConversionError(f"{target} could not be written: {error.strerror}.") from error
+        raise ConversionError(f"Cannot write {target}: {error.strerror}.") from error
 
     sync(target.parent)
-    with suppress(FileNotFoundError):  # out of the model at once: deleting it takes longer
+    with suppress(FileNotFoundError):  # move it out of the model at once: deleting it takes longer
         (target / _REPLACED).rename(partial)

@@ -1,7 +1,7 @@
 """The chat templates of a GGUF file as files of a model directory.
 
-llama.cpp's server begins a chat with one BOS where the tokenizer adds one, whether or not the
-template writes it. transformers leaves that to the template, so there the template has to do it.
+llama.cpp's server starts a chat with one BOS if the tokenizer adds one, whether or not the template
+writes it. transformers leaves it to the template, so the converted template has to write it.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 
 
 def write_templates(meta: Metadata, directory: Path) -> None:
-    """Write chat_template.jinja and, for others by name, additional_chat_templates/NAME.jinja.
+    """Write chat_template.jinja and, for named ones, additional_chat_templates/NAME.jinja.
 
-    A single one with a name is the model's. Raises `ConversionError` for a name that cannot be a
-    file's.
+    A single named template becomes the default. Raises `ConversionError` for a name that cannot be
+    a file name.
     """
     named = _named(meta)
     default = meta.text(_DEFAULT, "")
@@ -45,16 +45,16 @@ def _named(meta: Metadata) -> dict[str, str]:
     named = {key.removeprefix(_NAMED): meta.text(key) for key in keys}
     for name in named:
         if not _FILE_NAME.fullmatch(name):
-            raise meta.error(f"its chat template {name!r:.60} has a name that no file can have")
+            raise meta.error(f"the chat template name {name!r:.60} cannot be a file name")
     return {name: template for name, template in named.items() if template}
 
 
 def _beginning_with_bos(template: str) -> str:
-    """Return the template with a BOS before its text, unless it begins with one.
+    """Return the template with a prepended BOS, unless it starts with one.
 
-    The text is collected in a variable, and stays as it is: it begins in a new line, whose break
-    jinja drops after the comment; at its end jinja would drop one too, and the empty output keeps
-    the block after it from taking off white space.
+    The text is collected in a variable, unchanged: it starts on a new line, whose break jinja drops
+    after the comment; at its end jinja would drop one too, and the empty output prevents the next
+    block from stripping white space.
     """
     if _BEGINS_WITH_BOS.match(template):
         return template

@@ -1,8 +1,8 @@
-"""The tokenizer's files in a model directory, from the vocabulary in GGUF metadata.
+"""The tokenizer files of a model directory, from the vocabulary in GGUF metadata.
 
-The `tokenizers.Tokenizer` is built to give llama.cpp's token ids: SentencePiece vocabularies become
-BPE whose merges are every split of a token into two others, best score first; byte-level ones keep
-their own merges.
+The `tokenizers.Tokenizer` gives llama.cpp's token ids: SentencePiece vocabularies become BPE with
+every split of a token into two others as a merge, best score first; byte-level ones keep their
+merges.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 # ggml's token types
 NORMAL, CONTROL, USER_DEFINED = 1, 3, 4
 _DEFAULTS = {"unknown": 0, "bos": 1, "eos": 2}
-_MAX_TOKEN_LENGTH = 1024  # a token is split in every place, which takes its length squared
+_MAX_TOKEN_LENGTH = 1024  # a token is split at every position, which takes quadratic time
 
 # llama.cpp's names for it, and the pattern of its tokenizer.json
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
@@ -35,37 +35,39 @@ _LLAMA3_PATTERN = (
 def build_tokenizer(meta: Metadata) -> Tokenizer:
     """Build the tokenizer with its added tokens and BOS rule.
 
-    Raises `ConversionError` for a vocabulary or a pre-tokenizer of a kind that is not known.
+    Raises `ConversionError` for an unsupported kind of vocabulary or pre-tokenizer.
     """
     tokens = meta.texts("tokenizer.ggml.tokens")
     if len(set(tokens)) != len(tokens):
-        raise meta.error("its vocabulary holds a token twice")
+        raise meta.error("the vocabulary contains a token twice")
     if max(map(len, tokens), default=0) > _MAX_TOKEN_LENGTH:
-        raise meta.error(f"its vocabulary holds a token of more than {_MAX_TOKEN_LENGTH} letters")
+        raise meta.error(
+            f"the vocabulary contains a token of more than {_MAX_TOKEN_LENGTH} characters"
+        )
 
     try:
         return _build(meta, tokens)
     except CoreError:
         raise
-    except Exception as error:  # the library has no narrower type for most of its refusals
-        raise meta.error(f"its tokenizer contradicts itself: {error}") from error
+    except Exception as error:  # the library has no narrower type for most of its errors
+        raise meta.error(f"the tokenizer is inconsistent: {error}") from error
 
 
 def token_id(meta: Metadata, key: str, tokens: Sequence[str]) -> int | None:
-    """The id under ``tokenizer.ggml.KEY_token_id``, checked; None when there is none.
+    """Return the id under ``tokenizer.ggml.KEY_token_id``, checked; None without one.
 
-    llama.cpp's defaults for SentencePiece where the file is silent.
+    For SentencePiece, a missing key has llama.cpp's default.
     """
     index = meta.integer(f"tokenizer.ggml.{key}_token_id", -1)
     if index >= len(tokens):
-        raise meta.error(f"its {key} token {index} is not in the vocabulary")
+        raise meta.error(f"{key} token {index} is not in the vocabulary")
     if index < 0 and meta.text("tokenizer.ggml.model") == "llama":
         index = _DEFAULTS.get(key, -1)
     return index if 0 <= index < len(tokens) else None
 
 
 def special_ids(meta: Metadata) -> dict[str, int]:
-    """The ids of bos, eos, unk and pad (transformers' names), those that the file has."""
+    """Return the ids of bos, eos, unk and pad (transformers' names) that the file has."""
     tokens = meta.texts("tokenizer.ggml.tokens")
     names = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad"}
     ids = {hf: token_id(meta, gguf, tokens) for gguf, hf in names.items()}
@@ -73,7 +75,7 @@ def special_ids(meta: Metadata) -> dict[str, int]:
 
 
 def adds_bos(meta: Metadata) -> bool:
-    """True if a plain prompt begins with BOS; llama.cpp's defaults where the file is silent."""
+    """Return True if a plain prompt starts with BOS, by default as in llama.cpp."""
     sentence_piece = meta.text("tokenizer.ggml.model") == "llama"
     default = sentence_piece or meta.text("tokenizer.ggml.pre", "") in _LLAMA3_NAMES
     return meta.flag("tokenizer.ggml.add_bos_token", default)
@@ -83,7 +85,9 @@ def _build(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
     kind = meta.text("tokenizer.ggml.model")
     builders = {"gpt2": _byte_level, "llama": _sentence_piece}
     if kind not in builders:
-        raise meta.error(f"its tokenizer is of kind {kind!r} (known: {', '.join(builders)})")
+        raise meta.error(
+            f"tokenizer model {kind!r} is not supported (supported: {', '.join(builders)})"
+        )
     tokenizer = builders[kind](meta, tokens)
     tokenizer.add_tokens(list(_added_tokens(meta, tokens)))
     _add_bos(tokenizer, meta, tokens)
@@ -120,16 +124,16 @@ def _pre_tokenizer(meta: Metadata, name: str) -> PreTokenizer:
     if name == "gpt-2":
         return ByteLevel(add_prefix_space=False)
     known = ", ".join(("smollm", "gpt-2", *_LLAMA3_NAMES))
-    raise meta.error(f"its pre-tokenizer {name!r} is not known (known: {known})")
+    raise meta.error(f"pre-tokenizer {name!r} is not supported (supported: {known})")
 
 
 def _sentence_piece(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers
 
     if meta.flag("tokenizer.ggml.add_space_prefix", True):
-        raise meta.error("its tokenizer puts a space before the text, for which there is no code")
+        raise meta.error("a tokenizer that prepends a space (add_space_prefix) is not supported")
 
-    # SentencePiece's scores become an order of merges.
+    # SentencePiece's scores give the order of merges.
     unknown = token_id(meta, "unknown", tokens) or 0
     vocabulary = {token: index for index, token in enumerate(tokens)}
     model = models.BPE(
@@ -166,7 +170,7 @@ def _merges_by_score(
 def _pair(meta: Metadata, merge: str) -> tuple[str, str]:
     left, found, right = merge.partition(" ")
     if not found:
-        raise meta.error(f"its merge {merge!r:.60} has no space between two tokens")
+        raise meta.error(f"merge {merge!r:.60} has no space between two tokens")
     return left, right
 
 
@@ -185,7 +189,9 @@ def _add_bos(tokenizer: Tokenizer, meta: Metadata, tokens: Sequence[str]) -> Non
     if adds_bos(meta):
         index = token_id(meta, "bos", tokens)
         if index is None:
-            raise meta.error("prompts begin with a BOS token that it does not name")
+            raise meta.error(
+                "prompts begin with a BOS token (add_bos_token), but the file does not name one"
+            )
         bos = tokens[index]
         tokenizer.post_processor = TemplateProcessing(
             single=[bos, "$A"], pair=[bos, "$A", bos, "$B"], special_tokens=[(bos, index)]
@@ -199,7 +205,7 @@ def write_tokenizer(meta: Metadata, directory: Path) -> None:
 
 
 def _tokenizer_config(meta: Metadata) -> dict[str, Any]:
-    # The class that takes tokenizer.json as it is; others rebuild parts of it from their own code.
+    # The class that uses tokenizer.json unchanged; others rebuild parts of it in code.
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "add_bos_token": adds_bos(meta),

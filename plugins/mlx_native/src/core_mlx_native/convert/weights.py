@@ -1,7 +1,7 @@
-"""The weights of a conversion: every tensor accounted for, cast or quantised, and saved.
+"""The weights of a conversion: every tensor is checked, cast or quantised, and saved.
 
 The quantised layout is MLX's affine one: ``.weight`` (uint32, packed), ``.scales``, ``.biases``.
-What is saved are safetensors files of limited size, with the index that transformers and MLX read.
+They are saved in safetensors files of limited size, with the index that transformers and MLX read.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ DTYPES = ("float32", "float16", "bfloat16")
 class Shards:
     """Safetensors files of at most ``limit`` bytes (a single tensor may exceed it).
 
-    Tensors go in one by one.
+    Tensors are added one by one.
     """
 
     def __init__(self, directory: Path, limit: int) -> None:
@@ -43,16 +43,16 @@ class Shards:
         self._total = 0
 
     def add(self, name: str, tensor: mx.array) -> None:
-        """Evaluate a tensor and keep it for the current shard, which may be full and saved."""
+        """Evaluate a tensor and add it to the current shard, which is saved when full."""
         import mlx.core as mx
 
-        mx.eval(tensor)  # now, so that what it was made of is freed
+        mx.eval(tensor)  # now, so that its inputs are freed
         if self._pending and self._size() + tensor.nbytes > self._limit:
             self._flush()
         self._pending[name] = tensor
 
     def finish(self) -> None:
-        """Save the rest, give the files their names, and write the index if there are several."""
+        """Save the rest, rename the files, and write the index if there are several."""
         self._flush()
         if len(self._files) == 1:
             self._part(1).rename(self._directory / "model.safetensors")
@@ -75,8 +75,8 @@ class Shards:
         path = str(self._part(len(self._files)))
         try:
             mx.save_safetensors(path, self._pending, metadata={"format": "mlx"})
-        except RuntimeError as error:  # MLX's word for a full disk
-            raise ConversionError(f"{path} could not be written: {error}.") from error
+        except RuntimeError as error:  # MLX's error for a full disk
+            raise ConversionError(f"Cannot write {path}: {error}.") from error
         self._pending.clear()
 
     def _part(self, number: int) -> Path:
@@ -88,10 +88,10 @@ class Shards:
 
 @dataclass(frozen=True, slots=True)
 class Storage:
-    """The way weights are stored. A wrong value raises `InvalidOptionError`.
+    """The storage format of weights. A wrong value raises `InvalidOptionError`.
 
     ``bits`` 4 or 8 quantises matrices in groups of ``group_size``, None keeps them in ``dtype``;
-    a file holds up to ``shard_bytes``.
+    files have up to ``shard_bytes``.
     """
 
     dtype: str
@@ -109,26 +109,26 @@ class Storage:
 
 
 def plan(source: Source, config: ModelConfig) -> dict[str, str]:
-    """The GGUF name of each transformers tensor, in the order of the file.
+    """Return the GGUF name of each transformers tensor, in the order of the file.
 
-    Raises `ConversionError` that lists what is unknown, missing, or of another shape.
+    Raises `ConversionError` that lists unknown, missing and mis-shaped tensors.
     """
     conventions = CONVENTIONS[source.metadata.architecture]
     names = {name: hf_name(name, conventions) for name in source.tensors if name not in DERIVED}
-    found = {hf: name for name, hf in names.items() if hf is not None}
-    unknown = [f"{name} is not known" for name, hf in names.items() if hf is None]
+    gguf_names = {hf: name for name, hf in names.items() if hf is not None}
+    unknown = [f"{name} is unknown" for name, hf in names.items() if hf is None]
 
-    # Every tensor must be known, there, and of the shape that the config asks for.
-    shapes = {hf: source.shape(name) for hf, name in found.items()}
+    # Every tensor must be known, present, and of the config's shape.
+    shapes = {hf: source.shape(name) for hf, name in gguf_names.items()}
     problems = unknown + _differences(shapes, expected_tensors(config))
     if problems:
         more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
         raise source.metadata.error(
-            f"its tensors are not those of a {config.model_type} model: "
+            f"its tensors do not match a {config.model_type} model: "
             f"{'; '.join(problems[:12])}{more}"
         )
 
-    return found
+    return gguf_names
 
 
 def write_weights(
@@ -141,9 +141,9 @@ def write_weights(
 ) -> None:
     """Save every tensor of ``names``; ``progress(done, total)`` counts tensors, from 0 on.
 
-    Raises `ConversionError` for a tensor with values that the dtype cannot hold.
+    Raises `ConversionError` for a tensor with values outside the dtype's range.
     """
-    ensure_blas()  # for a model loaded later: mlx, imported below, would come too early for it
+    ensure_blas()  # for a model loaded later: it must precede the import of mlx below
     shards = Shards(directory, storage.shard_bytes)
     conventions = CONVENTIONS[source.metadata.architecture]
 
@@ -160,7 +160,7 @@ def write_weights(
 def _differences(found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
     return [
         *(f"{name} is missing" for name in expected if name not in found),
-        *(f"{name} is not part of it" for name in found if name not in expected),
+        *(f"{name} is not part of the model" for name in found if name not in expected),
         *(
             f"{name} has shape {list(found[name])}, not {list(shape)}"
             for name, shape in expected.items()
@@ -175,9 +175,9 @@ def _stored(name: str, array: Any, storage: Storage) -> Iterator[tuple[str, mx.a
     tensor = mx.array(array).astype(getattr(mx, storage.dtype))
     if not mx.isfinite(tensor).all().item():
         raise ConversionError(
-            f"Tensor {name} does not fit {storage.dtype}: values as large as "
-            f"{abs(array).max():.6g} become infinite, or it holds NaN. "
-            "Convert to bfloat16 or float32, and check the source if that fails too."
+            f"Tensor {name} does not fit {storage.dtype}: values up to {abs(array).max():.6g} "
+            "overflow, or it contains NaN. Convert to bfloat16 or float32; if that fails too, "
+            "check the source file."
         )
 
     if not storage.bits or tensor.ndim != 2 or tensor.shape[-1] % storage.group_size:

@@ -1,1 +1,1 @@
-"""The ways to make MLX fast on a CPU: a real BLAS, its threads, lanes, and numpy."""
+"""Optimisations for MLX on a CPU: a fast BLAS, its threads, per-core lanes, and numpy."""

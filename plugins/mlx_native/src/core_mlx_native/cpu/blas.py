@@ -1,9 +1,9 @@
-"""A real BLAS in front of the one that MLX's Linux CPU build brings along.
+"""A fast BLAS that replaces the one bundled with MLX's Linux CPU build.
 
-MLX's Linux wheel is linked with netlib's reference BLAS, 20 to 90 times slower than OpenBLAS.
-Its matrix products are three functions (``cblas_sgemm``, ``cblas_dgemm``, ``cblas_cgemm``), and a
-library in the global scope that defines them is used instead, when it is there before
-``mlx.core`` is imported. The environment variable ``CORE_MLX_BLAS`` chooses:
+MLX's Linux wheel is linked with netlib's reference BLAS, 20 to 90 times slower than OpenBLAS. Its
+matrix products are three functions (``cblas_sgemm``, ``cblas_dgemm``, ``cblas_cgemm``), and a
+library in the global scope that defines them is used instead, if it was loaded before ``mlx.core``.
+The environment variable ``CORE_MLX_BLAS`` selects it:
 
 - ``auto`` (default): scipy-openblas32, else MKL, else the system's OpenBLAS;
 - ``bundled``: leave MLX as it is;
@@ -11,9 +11,9 @@ library in the global scope that defines them is used instead, when it is there 
 
 ``OPENBLAS_NUM_THREADS`` and ``MKL_NUM_THREADS`` are read by those libraries themselves.
 
-OpenBLAS's threads spin for 2**26 cycles behind each product, on the cores that `numpy_ops` works on
-meanwhile. 2**14 spare a classification 5 % of its time and 14 % of the processor's; decoding is the
-same. A value that the environment has already (``OPENBLAS_THREAD_TIMEOUT``) stays.
+OpenBLAS's threads spin for 2**26 cycles after each product, on the cores that `numpy_ops` then
+uses. With 2**14, a classification takes 5% less time and 14% less processor time; decoding is
+unchanged. A value already in the environment (``OPENBLAS_THREAD_TIMEOUT``) is kept.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ _GET_ONE = "To get a fast one: pip install scipy-openblas32"
 class BlasReport:
     """The BLAS that computes MLX's matrix products on the CPU, and the reason for it.
 
-    ``active`` is true when a library other than MLX's own is in front of it; ``name`` and
-    ``path`` then are that library's.
+    ``active`` is true if a library other than MLX's own is used; ``name`` and ``path`` are then
+    that library's.
     """
 
     name: str
@@ -56,14 +56,14 @@ class BlasReport:
 
 _lock = threading.Lock()
 _decision: BlasReport | None = None
-_kept: list[ctypes.CDLL] = []  # a handle that is let go of may be unloaded
+_kept: list[ctypes.CDLL] = []  # a library without a handle may be unloaded
 
 
 def ensure_blas() -> BlasReport:
-    """Put a real BLAS in front of MLX; call it before the first ``import mlx.core``.
+    """Load a fast BLAS for MLX; call this before the first ``import mlx.core``.
 
-    The first call decides for the life of the process, later ones return its report. Never
-    raises: what cannot be used is named in ``reason``, and MLX's own BLAS stays.
+    The first call decides for the lifetime of the process, later ones return its report. Never
+    raises: unusable libraries are named in ``reason``, and MLX's own BLAS stays in use.
     """
     global _decision
     with _lock:
@@ -87,25 +87,28 @@ def _bundled(reason: str) -> BlasReport:
 
 
 def _decided_already() -> BlasReport | None:
-    """The report where nothing is left to choose: another platform, another's BLAS, too late."""
+    """Return the report if nothing is left to choose, else None.
+
+    The cases: another platform, a BLAS loaded by the program, or a call after MLX's import.
+    """
     if sys.platform != "linux":
         name = "Accelerate" if sys.platform == "darwin" else "MLX's bundled BLAS"
-        reason = "MLX brings a fast BLAS on this platform"
+        reason = "MLX comes with a fast BLAS on this platform"
         return BlasReport(name, "", active=False, reason=reason)
 
-    # The program has put a library of its own in front.
+    # The program has loaded its own BLAS.
     if binds_before_mlx(owner := global_owner(SYMBOL)):
-        reason = "it was in this process before MLX (LD_PRELOAD, or loaded by the program)"
+        reason = "it was loaded before MLX (LD_PRELOAD, or by the program)"
         return BlasReport(describe(ctypes.CDLL(owner)), owner, active=True, reason=reason)
 
     if _setting() == "bundled":
-        return _bundled(f"{ENVIRONMENT}=bundled asks for it")
+        return _bundled(f"{ENVIRONMENT}=bundled selects it")
 
-    # Symbols that are bound already stay bound.
+    # Bound symbols stay bound.
     if "mlx.core" in sys.modules:
         return _bundled(
-            f"{_SLOW}: mlx.core was imported before a faster one could be put in front of it. "
-            "Load the model with core.load_model, or import core_mlx_native and call "
+            f"{_SLOW}: mlx.core was imported before a faster one could be loaded. Load the model "
+            "with core.load_model, or import core_mlx_native and call "
             "core_mlx_native.cpu.blas.ensure_blas(), before the program imports mlx"
         )
 
@@ -113,9 +116,9 @@ def _decided_already() -> BlasReport | None:
 
 
 def binds_before_mlx(library: str) -> bool:
-    """True if ``library`` answers MLX's open symbols: it is loaded, and was so before MLX.
+    """Return True if ``library`` was loaded before MLX, so that it binds MLX's open symbols.
 
-    MLX's own are bound when it is loaded, so that a library that comes later has no effect.
+    MLX's symbols are bound when it is loaded, so a library loaded later has no effect.
     """
     order = load_order()
     if library not in order:
@@ -125,14 +128,14 @@ def binds_before_mlx(library: str) -> bool:
 
 
 def _chosen() -> tuple[list[Library], str]:
-    """The libraries to try, and what is wrong with the setting itself."""
+    """Return the libraries to try, and the problem with the setting, empty if none."""
     setting = _setting()
     if setting == "auto":
         return candidates(), ""
     if not os.path.isabs(setting):
-        return [], f"{ENVIRONMENT}={setting!r} is not auto, bundled or an absolute path"
+        return [], f"{ENVIRONMENT}={setting!r} is neither auto, bundled nor an absolute path"
     if not os.path.isfile(setting):
-        return [], f"{ENVIRONMENT}={setting} is not there"
+        return [], f"{ENVIRONMENT}={setting} does not exist"
     return [Library(setting)], ""
 
 
@@ -143,7 +146,7 @@ def _plan() -> BlasReport:
     if not libraries:
         return _none_found([problem] if problem else [])
     first = libraries[0]
-    reason = "it is put in front of MLX's own when the first model is loaded"
+    reason = "it replaces MLX's own when the first model is loaded"
     return BlasReport(first.package or first.path, first.path, active=False, reason=reason)
 
 
@@ -161,21 +164,21 @@ def _decide() -> BlasReport:
 
 
 def _none_found(problems: list[str]) -> BlasReport:
-    found = "; ".join(problems) or "no OpenBLAS or MKL was found"
-    return _bundled(f"{found}: {_SLOW}. {_GET_ONE}")
+    reasons = "; ".join(problems) or "no OpenBLAS or MKL was found"
+    return _bundled(f"{reasons}: {_SLOW}. {_GET_ONE}")
 
 
 def _put_in_front(library: Library, problems: list[str]) -> BlasReport:
-    """Load ``library`` into the global scope. Raises OSError when it is no BLAS for MLX."""
+    """Load ``library`` into the global scope. Raises OSError if it does not work for MLX."""
     os.environ.setdefault(*_SPIN)  # read when the library is loaded
-    handle = ctypes.CDLL(library.path)  # not global yet: that could not be taken back
+    handle = ctypes.CDLL(library.path)  # not global yet: that could not be undone
     prefix = _prefix(handle)
 
-    # Nothing is in front of MLX yet: a library that is wrong can still be refused.
+    # The library is not global yet, so a wrong one can still be rejected.
     if not multiplies_right(getattr(handle, prefix + SYMBOL)):
         raise OSError(f"its {SYMBOL} computes a wrong product")
 
-    # The shim gives the plain names to a library whose names have a prefix.
+    # The shim defines the plain names for a library with prefixed ones.
     paths = [library.path, shim_path()] if prefix else [library.path]
     name = describe(handle, library.package)
     _kept.extend(open_globally(path) for path in paths)
@@ -188,7 +191,7 @@ def _put_in_front(library: Library, problems: list[str]) -> BlasReport:
 
 
 def _prefix(handle: ctypes.CDLL) -> str:
-    """The prefix of the library's CBLAS names. Raises OSError when it has no CBLAS."""
+    """Return the prefix of the library's CBLAS names. Raises OSError without CBLAS."""
     for prefix in ("", "scipy_"):
         if has_symbol(handle, prefix + SYMBOL):
             return prefix

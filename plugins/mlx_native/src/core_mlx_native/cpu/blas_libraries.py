@@ -1,4 +1,4 @@
-"""The places of BLAS libraries on a Linux machine, and the descriptions of loaded ones."""
+"""Locations of BLAS libraries on Linux, and descriptions of loaded ones."""
 
 from __future__ import annotations
 
@@ -29,34 +29,34 @@ class Library:
 
 
 def candidates() -> list[Library]:
-    """The libraries that are here, best first. Looks at names of files and loads nothing."""
-    found = [
+    """Return the installed libraries, best first. Checks file names and loads nothing."""
+    libraries = [
         *_scipy_openblas(),
         *(Library(path, "mkl") for path in _in_directories("libmkl_rt.so*")),
         *(Library(path) for path in _in_directories("libopenblas.so.0")),
     ]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(libraries))
 
 
 def shim_path() -> str:
-    """The shim for this machine. Raises OSError when none was built for its architecture."""
+    """Return the shim for this machine. Raises OSError for other architectures."""
     machine = platform.machine()
     path = Path(__file__).parent / "shim" / machine / "libcore_cblas_shim.so"
     if not path.is_file():
-        raise OSError(f"there is no shim for it on {machine}")
+        raise OSError(f"it needs a shim, which was not built for {machine}")
     return str(path)
 
 
 def multiplies_right(sgemm: Callable[..., object]) -> bool:
-    """True if a ``cblas_sgemm`` gets ``2 A B^T + C`` of small integers exactly right.
+    """Return True if ``cblas_sgemm`` computes ``2 A B^T + C`` of small integers exactly.
 
-    A library with another integer size, or with a kernel that is wrong on this processor, would
-    make every model answer nonsense without an error.
+    A library with another integer size, or a faulty kernel for this processor, would silently give
+    wrong results.
     """
     row_major, as_is, transposed = 101, 111, 112  # CBLAS_ORDER and CBLAS_TRANSPOSE
     rows, columns, inner = 2, 2, 3
 
-    # C holds ones, and takes the result.
+    # C is all ones, and receives the result.
     a = (ctypes.c_float * 6)(1, 2, 3, 4, 5, 6)
     b = (ctypes.c_float * 6)(1, 0, 1, 0, 1, 1)
     c = (ctypes.c_float * 4)(1, 1, 1, 1)
@@ -68,7 +68,7 @@ def multiplies_right(sgemm: Callable[..., object]) -> bool:
 
 
 def describe(handle: ctypes.CDLL, package: str = "") -> str:
-    """Name a loaded BLAS: "OpenBLAS 0.3.34 (scipy-openblas32, SkylakeX, 2 threads)"."""
+    """Describe a loaded BLAS: "OpenBLAS 0.3.34 (scipy-openblas32, SkylakeX, 2 threads)"."""
     if name := _describe_openblas(handle, package):
         return name
     if has_symbol(handle, "MKL_Get_Version_String"):
@@ -91,7 +91,9 @@ def _in_directories(pattern: str) -> list[str]:
         *filter(None, os.environ.get("LD_LIBRARY_PATH", "").split(":")),
         *_SYSTEM_DIRECTORIES,
     ]
-    return [str(path) for each in directories for path in sorted(Path(each).glob(pattern))]
+    return [
+        str(path) for directory in directories for path in sorted(Path(directory).glob(pattern))
+    ]
 
 
 def _describe_openblas(handle: ctypes.CDLL, package: str) -> str:

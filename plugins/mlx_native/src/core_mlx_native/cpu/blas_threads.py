@@ -1,9 +1,8 @@
-"""The threads of a matrix product: one for each core that is free, or the one that asks.
+"""The thread count of matrix products: one per free core, or only the calling thread.
 
-OpenBLAS has one number for the whole process. One that the environment asks for (`NUMBERS`) stays,
-whatever the load; one that the program itself sets is the most from then on. Another BLAS than an
-OpenBLAS with threads of its own keeps what it has: OpenMP's number belongs to each thread, and no
-other library was tried.
+OpenBLAS has one number for the process. A number from the environment (`NUMBERS`) is kept, whatever
+the load; one set by the program is the maximum from then on. Any BLAS other than OpenBLAS with its
+own threads keeps its number: OpenMP has one per thread, and other libraries were not tried.
 """
 
 from __future__ import annotations
@@ -20,15 +19,15 @@ from core_mlx_native.cpu.blas import blas_report
 from core_mlx_native.cpu.linker import has_symbol
 from core_runtime.machine import FreeCores, usable_cores
 
-_OWN_THREADS = 1  # what openblas_get_parallel() says: 0 none, 1 pthreads, 2 OpenMP
+_OWN_THREADS = 1  # openblas_get_parallel(): 0 none, 1 pthreads, 2 OpenMP
 _PREFIXES = ("scipy_openblas", "openblas")
 NUMBERS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
-"""Variables of the environment that OpenBLAS takes its number from."""
+"""Environment variables from which OpenBLAS takes its number."""
 
 
 @dataclass(frozen=True, slots=True)
 class Threads:
-    """The number that a library takes, which is one for the whole process."""
+    """The process-wide thread count of a library."""
 
     get: Callable[[], int]
     set: Callable[[int], None]
@@ -41,7 +40,7 @@ _followed: FreeCores | None = None
 
 
 def product_threads() -> int:
-    """The most threads that a product takes, where that can be changed; else 1."""
+    """Return the maximum of threads per product if it can be changed; else 1."""
     threads = _threads()
     with _lock:
         if threads is None:
@@ -50,9 +49,9 @@ def product_threads() -> int:
 
 
 def follow_load() -> None:
-    """Have the products to come take as many threads as there are free cores.
+    """Set the thread count of later products to the number of free cores.
 
-    Costs nothing when it was called less than a tenth of a second ago.
+    Does nothing within a tenth of a second of the previous call.
     """
     threads = _threads()
     if threads is None or _asked_for():
@@ -63,14 +62,14 @@ def follow_load() -> None:
 
 
 def free_of(cores: int) -> int:
-    """The number of these cores that work shared out now may take."""
+    """Return the number of these cores that parallel work started now may use."""
     return min(cores, _followed.number) if _followed else cores
 
 
 def _follow(threads: Threads) -> None:
     global _followed
     now = threads.get()
-    if _followed is None or now != _followed.number:  # the program has set another
+    if _followed is None or now != _followed.number:  # the program has changed the number
         _followed = FreeCores(min(now, usable_cores()))
     number = _followed.look()
     if number != now:
@@ -83,9 +82,9 @@ def _asked_for() -> bool:
 
 @contextmanager
 def one_thread_each() -> Iterator[None]:
-    """While this is open, every product in the process runs on the thread that asks for it.
+    """Run every product of the process on its calling thread within this context.
 
-    Several threads may open it at once: the last one out puts back the number from before.
+    Several threads may enter it at once: the last one to leave restores the number.
     """
     threads = _threads()
     if threads is None:
@@ -117,9 +116,9 @@ def _leave(threads: Threads) -> None:
 
 @cache
 def _threads() -> Threads | None:
-    """Find the thread functions of the library in front of MLX; None where it has none.
+    """Find the thread functions of the BLAS that MLX uses; None if it has none.
 
-    The library is there before `mlx.core` is, so the answer does not change.
+    The library is loaded before `mlx.core`, so the answer does not change.
     """
     if not blas_report().active:
         return None

@@ -1,8 +1,8 @@
-"""An embedding that is the head as well, laid out for one product and for single rows.
+"""An embedding that is also the LM head, laid out for products and for single rows.
 
-The head of a large vocabulary is the largest weight that a step of decoding reads: as rows, a CPU
-reads it at 14 GB/s, transposed at 23. Transposed as a whole it would take its memory twice while it
-is loaded, so that blocks of rows are, each in its own place.
+The LM head of a large vocabulary is the largest weight of a decoding step: a CPU reads it at 14
+GB/s as rows, at 23 GB/s transposed. Transposing it at once would need its memory twice during the
+load, so blocks of rows are transposed in place.
 
 Shapes: V vocabulary, H hidden size, M rows.
 """
@@ -15,8 +15,8 @@ from mlx import nn
 
 from core_mlx_native.cpu.product import Floats, Functions, Product
 
-_ROWS = 4096  # of a block: enough for the rate of a whole matrix
-_TURNED = 64  # rows that are turned together, in a core's cache
+_ROWS = 4096  # per block: enough for the speed of the complete matrix
+_TURNED = 64  # rows that are transposed together, in a core's cache
 
 
 class Blocks(nn.Module):
@@ -36,14 +36,14 @@ class Blocks(nn.Module):
     def product(self, x: mx.array) -> mx.array:
         """See `Matrix`: [..., V], from [..., H]; computed at once."""
         vectors = np.ascontiguousarray(np.asarray(x)).reshape(-1, self._hidden)  # [M, H]
-        found = mx.zeros((*x.shape[:-1], self._vocabulary))
-        logits: Floats = np.asarray(found).reshape(-1, self._vocabulary)
+        result = mx.zeros((*x.shape[:-1], self._vocabulary))
+        logits: Floats = np.asarray(result).reshape(-1, self._vocabulary)
         for start, product in zip(range(0, self._vocabulary, _ROWS), self._products, strict=True):
             product.into(vectors, logits[:, start : start + _ROWS])
-        return found
+        return result
 
     def rows(self, index: mx.array) -> mx.array:
-        """See `Matrix`: [..., H], from whole numbers [...]."""
+        """See `Matrix`: [..., H], from integers [...]."""
         block, column = np.divmod(np.asarray(index).astype(np.int64)[..., None], _ROWS)
         width = np.minimum(_ROWS, self._vocabulary - block * _ROWS)
         places = block * (_ROWS * self._hidden) + column + width * np.arange(self._hidden)
@@ -52,11 +52,11 @@ class Blocks(nn.Module):
     def back(self, y: mx.array) -> mx.array:
         """See `Matrix`: [..., H], from [..., V]; computed at once."""
         slopes = np.ascontiguousarray(np.asarray(y)).reshape(-1, self._vocabulary)  # [M, V]
-        found = mx.zeros((*y.shape[:-1], self._hidden))
-        out: Floats = np.asarray(found).reshape(-1, self._hidden)
+        result = mx.zeros((*y.shape[:-1], self._hidden))
+        out: Floats = np.asarray(result).reshape(-1, self._hidden)
         for start, product in zip(range(0, self._vocabulary, _ROWS), self._products, strict=True):
             product.add_back(slopes[:, start : start + _ROWS], out)
-        return found
+        return result
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -65,7 +65,7 @@ class Blocks(nn.Module):
 
 
 def _turned(block: Floats) -> Floats:
-    """Transpose [rows, H] within its own memory: [H, rows]."""
+    """Transpose [rows, H] in place: [H, rows]."""
     rows, turned = block.copy(), block.reshape(block.shape[::-1])
     for start in range(0, len(rows), _TURNED):
         turned[:, start : start + _TURNED] = rows[start : start + _TURNED].T

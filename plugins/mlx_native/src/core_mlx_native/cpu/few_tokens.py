@@ -1,9 +1,9 @@
-"""A layer over a few tokens, in numpy: a step of decoding, or a short pass.
+"""A layer over a few tokens in numpy, for a decoding step or a short pass.
 
-MLX takes about 10 us for each of the 90 to 150 operations of a layer, whatever their size, and
-numpy one for what it needs of them, a third as many. Its products read one row's weights twice as
-fast, by a function of the BLAS that MLX never calls. The weights are views of MLX's arrays, and
-keys and values stay with MLX.
+MLX takes about 10 us for each of the 90 to 150 operations of a layer, whatever their size; numpy
+takes about 1 us, and needs a third as many. Its products with one row read the weights twice as
+fast, through a BLAS function that MLX never calls. The weights are views of MLX's arrays, and keys
+and values stay in MLX.
 
 Shapes: B rows, T tokens, M = B * T, H hidden size, D head size.
 """
@@ -30,7 +30,7 @@ from core_mlx_native.network.rotation import View
 
 
 class Norm:
-    """Root-mean-square norms over the last axis, of one vector or of heads [.., heads, D]."""
+    """A root-mean-square norm over the last axis, of one vector or of heads [.., heads, D]."""
 
     def __init__(self, norms: Sequence[RMSNorm]) -> None:
         self._weight: Floats = np.stack([np.asarray(norm.weight) for norm in norms])
@@ -59,7 +59,7 @@ class Added:
         self._columns = columns
 
     def to(self, y: Floats, x: Floats) -> None:
-        """Add it to ``y`` [M, all columns], which the base makes of ``x`` without its bias."""
+        """Add it to ``y`` [M, all columns], the base's output for ``x`` without bias."""
         low = np.empty((len(x), self._down.rows), np.float32)
         delta = np.empty((len(x), self._up.rows), np.float32)
         self._down.into(x, low)
@@ -71,7 +71,7 @@ class Added:
 
 
 class Map:
-    """``x @ weight.T + bias`` of one linear map, or of several whose results stand side by side."""
+    """``x @ weight.T + bias`` of one linear map, or of several with concatenated results."""
 
     def __init__(
         self, transposed: mx.array, linears: Sequence[Linear | LoRALinear], by: Functions
@@ -81,7 +81,7 @@ class Map:
         biases = [np.asarray(linear.bias) for linear in plain if "bias" in linear]
         self._bias: Floats | None = np.concatenate(biases) if biases else None
 
-        # Adapters, by the columns of the maps that they belong to.
+        # Adapters, by the columns of their maps.
         ends = list(accumulate(linear.matrix.shape[0] for linear in plain))
         columns = map(slice, [0, *ends], ends)
         self._added = [
@@ -92,7 +92,7 @@ class Map:
 
     @classmethod
     def of(cls, linear: Linear | LoRALinear, by: Functions) -> Self:
-        """The map of one."""
+        """Return the map of one linear layer."""
         return cls(_plain(linear).matrix.transposed, [linear], by)
 
     def __call__(self, x: Floats) -> Floats:
@@ -106,7 +106,7 @@ class Map:
 
 
 class FewTokens:
-    """One layer, for few tokens: what `Layer` computes, from its weights."""
+    """One layer for few tokens, equivalent to `Layer` and built from its weights."""
 
     def __init__(self, layer: Layer, config: ModelConfig, kind: LayerKind, by: Functions) -> None:
         attention, mlp, family = layer.self_attn, layer.mlp, config.family
@@ -122,7 +122,7 @@ class FewTokens:
         self._gate, self._up = (Map.of(linear, by) for linear in mlp.gate_up_proj.each)
         self._down = Map.of(mlp.down_proj, by)
 
-        # The norms; those of queries and keys are one, with a row for each head.
+        # The norms; those of queries and keys are joined, with a row per head.
         self._norms = {name: Norm([layer[name]]) for name in norm_names(config)}
         self._qk_norm: Norm | None = None
         if family.qk_norm:
@@ -132,14 +132,14 @@ class FewTokens:
 
     @classmethod
     def of(cls, layer: Layer, config: ModelConfig, kind: LayerKind) -> Self | None:
-        """The layer for few tokens; None without a BLAS to call, and for packed weights."""
+        """Return the layer for few tokens; None without a usable BLAS, or for quantised weights."""
         by = functions()
         attention, mlp = layer.self_attn, layer.mlp
         linears = *attention.qkv_proj.each, attention.o_proj, *mlp.gate_up_proj.each, mlp.down_proj
         dense = all(isinstance(_plain(linear).matrix, Dense) for linear in linears)
         return cls(layer, config, kind, by) if by and dense else None
 
-    @np.errstate(all="ignore")  # a broken model's NaN is found in its logits
+    @np.errstate(all="ignore")  # NaN of a broken model is detected in its logits
     def __call__(self, x: mx.array, view: View, past: Past | None) -> tuple[mx.array, KeysValues]:
         """Return the hidden states of the tokens and all keys and values, as `Layer` does."""
         hidden: Floats = np.asarray(x).reshape(-1, x.shape[-1])  # [M, H]
@@ -159,15 +159,15 @@ class FewTokens:
         self, x: Floats, length: int, view: View, past: Past | None
     ) -> tuple[Floats, KeysValues]:
         heads, kv_heads = self._heads, self._kv_heads
-        each = self._qkv(x).reshape(-1, length, heads + 2 * kv_heads, self._dim)  # [B, T, .., D]
-        batch = len(each)
+        joined = self._qkv(x).reshape(-1, length, heads + 2 * kv_heads, self._dim)  # [B, T, .., D]
+        batch = len(joined)
 
-        # Norm and rope of queries and keys together.
-        both = each[:, :, : heads + kv_heads]
+        # Norm and RoPE of queries and keys together.
+        both = joined[:, :, : heads + kv_heads]
         if self._qk_norm is not None:
             both = self._qk_norm(both)
         both = _turned(both, *view.tables(self._rotation, length)).transpose(0, 2, 1, 3)
-        values = each[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
+        values = joined[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
         keys, values, cache = _behind(past, both[:, heads:], values)  # [B, kv heads, S, D]
 
         # The queries that share keys are rows of one product.
@@ -181,7 +181,7 @@ class FewTokens:
         return self._output(mixed.reshape(batch * length, -1)), cache
 
     def _shares(self, scores: Floats, mask: Mask, length: int) -> Floats:
-        """Softmax over the last axis of [B, kv heads, group * T, S], in place."""
+        """Compute softmax over the last axis of [B, kv heads, group * T, S], in place."""
         if self._cap is not None:
             scores /= np.float32(self._cap)
             np.tanh(scores, out=scores)
@@ -212,9 +212,9 @@ def _stacked(linears: Linears | LoRALinears) -> mx.array:
 
 
 def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
-    """Return all keys and values that the pass looks at, twice: for numpy, and for MLX.
+    """Return all keys and values that the pass sees, once for numpy and once for MLX.
 
-    Those of a `Buffer` are written where they belong: what else looks at it ends before them.
+    The new ones are written into a `Buffer` in place: other views of it end before them.
     """
     if (buffer := buffer_of(past)) is not None:
         new, shown = buffer.places(keys.shape[2])

@@ -1,8 +1,8 @@
-"""Passes side by side on a CPU: each lane is a core that runs one of its own.
+"""Parallel passes on a CPU: each lane is a core that runs its own pass.
 
-One pass on all cores keeps them busy in its matrix products alone, whose threads wait for one
-another at every one, and are put to sleep and woken in between; MLX computes everything else on one
-core. Lanes share nothing and wait once, at the end: about 15 % less time on two cores.
+A pass on all cores uses them only in matrix products, whose threads synchronise at each one and
+sleep in between; MLX computes everything else on one core. Lanes share nothing and synchronise
+once, at the end: about 15% less time on two cores.
 """
 
 from __future__ import annotations
@@ -15,43 +15,46 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from core.clock import Check
+from core.kit.clock import Check
 from core_mlx_native.cpu.blas_threads import one_thread_each, product_threads
 from core_runtime.machine import usable_cores
 from core_runtime.threads import LOOK_SECONDS, begin
 
 T = TypeVar("T")
-Job = Callable[[Check], T]  # calls the check now and then, which may raise
+Job = Callable[[Check], T]  # calls the check occasionally; it may raise
 
 _here = threading.local()
 
 
 class _OverError(Exception):
-    """Another lane failed: what this one does is not wanted any more."""
+    """The failure of another lane, which makes this one's work unnecessary."""
 
 
 def usable_lanes() -> int:
-    """The number of cores that may each run a lane; 1 where products cannot be held to one core."""
+    """Return the number of cores that may each run a lane.
+
+    It is 1 if products cannot be limited to one core.
+    """
     return min(usable_cores(), product_threads())
 
 
 def in_lane() -> bool:
-    """True if this thread runs a lane, whose work has one core and no other."""
+    """Return True if this thread runs a lane, which must use only one core."""
     return getattr(_here, "lane", False)
 
 
 def run(jobs: Sequence[Job[T]], check: Check) -> list[T]:
-    """Run each job in a lane of its own, the first on this thread, which alone calls ``check``.
+    """Run each job in its own lane, the first on this thread; only it calls ``check``.
 
-    A job evaluates what it returns. When a job fails, the others end early, and its error is
-    raised once all have ended.
+    A job evaluates its results. If a job fails, the others end early, and its error is raised once
+    all have ended.
     """
     over = threading.Event()
 
     with one_thread_each():
         others = [begin(_pool(), partial(_elsewhere, job, over)) for job in jobs[1:]]
 
-        # The first job runs here; what it, or the check, raises ends the others.
+        # The first job runs here; an error from it or the check ends the others.
         try:
             first = [_in_lane(jobs[0], partial(_look, over, check))]
             while wait(others, LOOK_SECONDS).not_done:
@@ -68,7 +71,7 @@ def run(jobs: Sequence[Job[T]], check: Check) -> list[T]:
 
 
 def _results(futures: Sequence[Future[T]]) -> list[T]:
-    """Return the results, or raise the first failure; lanes that it ended early do not count."""
+    """Return the results, or raise the first failure, ignoring lanes that it ended early."""
     errors = [error for future in futures if (error := future.exception()) is not None]
     for error in errors:
         if not isinstance(error, _OverError):

@@ -1,9 +1,9 @@
-"""Questions to the dynamic linker of this process: whose function answers to a name?
+"""Queries to the dynamic linker of this process: which library defines a symbol?
 
 A symbol that a library leaves open is looked up in the *global scope* (the program, what it was
 linked with or preloaded, then every library opened with ``RTLD_GLOBAL``, oldest first), and only
-then in the library's own dependencies. That order is what puts another BLAS in front of MLX's.
-Linux only (dlsym, dladdr and dl_iterate_phdr of ``<dlfcn.h>`` and ``<link.h>``).
+then in the library's own dependencies. Because of that order another BLAS can replace MLX's. Linux
+only (dlsym, dladdr and dl_iterate_phdr of ``<dlfcn.h>`` and ``<link.h>``).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ class _DlInfo(ctypes.Structure):
 
 
 class _PhdrInfo(ctypes.Structure):
-    # The head of struct dl_phdr_info; the fields that follow are not needed.
+    # The head of struct dl_phdr_info; the other fields are not needed.
     _fields_ = (("addr", ctypes.c_void_p), ("name", ctypes.c_char_p))
 
 
@@ -32,12 +32,12 @@ _PhdrCallback = ctypes.CFUNCTYPE(
 
 
 def has_symbol(library: ctypes.CDLL, symbol: str) -> bool:
-    """True if ``library`` or one of its dependencies defines the function ``symbol``."""
+    """Return True if ``library`` or one of its dependencies defines the function ``symbol``."""
     return hasattr(library, symbol)
 
 
 def global_owner(symbol: str) -> str:
-    """Path of the library whose ``symbol`` the global scope finds first; empty when none does."""
+    """Return the path of the library that defines ``symbol`` globally; empty if none does."""
     scope = ctypes.CDLL(None)
     if not has_symbol(scope, symbol):
         return ""
@@ -50,7 +50,7 @@ def global_owner(symbol: str) -> str:
 
 
 def load_order() -> list[str]:
-    """Paths of the libraries in this process, in the order in which they were loaded."""
+    """Return the paths of the libraries in this process, in load order."""
     paths: list[str] = []
 
     def collect(info: ctypes._Pointer[_PhdrInfo], _size: int, _data: int | None) -> int:
@@ -63,5 +63,5 @@ def load_order() -> list[str]:
 
 
 def open_globally(path: str) -> ctypes.CDLL:
-    """Load a library, or lift a loaded one, into the global scope. Raises OSError."""
+    """Load a library, or promote a loaded one, into the global scope. Raises OSError."""
     return ctypes.CDLL(path, mode=ctypes.RTLD_GLOBAL)

@@ -1,9 +1,9 @@
 """Activations, softmax and norms on a CPU, through numpy.
 
-MLX computes ``exp`` and ``tanh`` there one number at a time, on one core: 20 ns each, which is more
-than the matrix products around them take. numpy does it in vectors, here on all cores (in a lane on
-its own), and no less exactly. Results are written over the first argument, which is given up: new
-memory for each, and a copy of it into MLX, took longer than the arithmetic.
+There MLX computes ``exp`` and ``tanh`` one number at a time, on one core: 20 ns each, longer than
+the matrix products around them. numpy is vectorised, runs here on all cores (in a lane on its own
+core), and is as exact. Results overwrite the first argument: new memory for each, and a copy into
+MLX, took longer than the arithmetic.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ from core_runtime.threads import begin
 Floats = npt.NDArray[np.float32]
 Fill = Callable[[slice], None]
 
-BLOCK = 1 << 15  # numbers that a core works on at a time: they stay in its cache
+BLOCK = 1 << 15  # numbers that a core processes at a time: they fit in its cache
 _WORTH_THREADS = 1 << 17
 
 
 def gated_silu(gate: mx.array, up: mx.array) -> mx.array:
-    """``silu(gate) * up``, float32 of any shape, written over ``gate``."""
+    """Return ``silu(gate) * up``, float32 of any shape, written over ``gate``."""
     return _gated(gate, up, _sigmoid)
 
 
 def gated_gelu_tanh(gate: mx.array, up: mx.array) -> mx.array:
-    """``gelu(gate) * up`` in the tanh approximation, written over ``gate``."""
+    """Return ``gelu(gate) * up`` in the tanh approximation, written over ``gate``."""
     return _gated(gate, up, _gelu_sigmoid)
 
 
@@ -43,10 +43,10 @@ GATED = {"silu": gated_silu, "gelu_tanh": gated_gelu_tanh}
 
 
 def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -> mx.array:
-    """``softmax(softcap(scores) + mask)`` over the last axis: [B, kv heads, group * T, S].
+    """Return ``softmax(softcap(scores) + mask)`` over the last axis: [B, kv heads, group * T, S].
 
-    ``mask`` is additive, [1 or B, 1, T, S]. No row may be masked whole. The result is
-    written over ``scores``.
+    ``mask`` is additive, [1 or B, 1, T, S]. No row may be completely masked. The result is written
+    over ``scores``.
     """
     batch, kv_heads, rows, size = scores.shape
     scores, x = _given_up(scores)
@@ -70,7 +70,7 @@ def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -
                 shown = hidden[owners] if len(hidden) > 1 else hidden  # [block or 1, T, S]
                 block.reshape(len(block), -1, *shown.shape[1:])[...] += shown[:, None]
 
-            # The largest score is taken off, so that no exponential overflows.
+            # Subtract the largest score, so that no exponential overflows.
             block -= block.max(axis=-1, keepdims=True)
             np.exp(block, out=block)
             block *= 1 / block.sum(axis=-1, keepdims=True)
@@ -82,7 +82,7 @@ def softmax(scores: mx.array, mask: mx.array | None, cap: float | None = None) -
 def log_total(logits: mx.array) -> Floats:
     """Return the logarithm of the sum of exponentials over the last axis: [...], from [..., V].
 
-    NaN where the largest one is infinite.
+    NaN if the largest one is infinite.
     """
     x: Floats = np.asarray(logits).reshape(-1, logits.shape[-1])
     out = np.empty(len(x), np.float32)
@@ -102,7 +102,7 @@ def _gated(gate: mx.array, up: mx.array, weigh: Callable[[Floats, Floats], None]
 
     def fill(part: slice) -> None:
         room = np.empty(BLOCK, np.float32)
-        with np.errstate(over="ignore"):  # of a large negative gate: x / infinity is the 0 wanted
+        with np.errstate(over="ignore"):  # for a large negative gate: x / infinity is the correct 0
             for start in range(part.start, part.stop, BLOCK):
                 block = slice(start, min(start + BLOCK, part.stop))
 
@@ -115,7 +115,7 @@ def _gated(gate: mx.array, up: mx.array, weigh: Callable[[Floats, Floats], None]
 
 
 def _given_up(x: mx.array) -> tuple[mx.array, Floats]:
-    """Return an array that nobody reads any more, in one piece, and a view to write over."""
+    """Return a disposable array, contiguous, and a writable view of it."""
     whole = mx.contiguous(x)
     return whole, np.asarray(whole)
 
@@ -147,7 +147,7 @@ WEIGHED = {"silu": _sigmoid, "gelu_tanh": _gelu_sigmoid}
 
 
 def on_all_cores(fill: Fill, items: int, size: int) -> None:
-    """Fill a slice of the items on each core; on one core where they are few, and in a lane."""
+    """Fill a slice of the items on each core; use one core for few items, and in a lane."""
     cores = 1 if in_lane() or items * size < _WORTH_THREADS else free_of(_cores())
     bounds = [items * core // cores for core in range(cores + 1)]
     parts = [slice(start, stop) for start, stop in pairwise(bounds)]
@@ -158,7 +158,7 @@ def on_all_cores(fill: Fill, items: int, size: int) -> None:
 
 
 def _filled(fill: Fill, part: slice) -> None:
-    with np.errstate(all="ignore"):  # a broken model's NaN is found in its logits, or its loss
+    with np.errstate(all="ignore"):  # NaN of a broken model is detected in its logits or loss
         fill(part)
 
 

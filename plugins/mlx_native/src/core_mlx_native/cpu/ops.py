@@ -1,4 +1,4 @@
-"""`Ops` for a CPU: numpy for the arithmetic of large passes, and memory that stays in the cache."""
+"""`Ops` for a CPU: numpy for large passes, and memory reuse within the cache."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import mlx.core as mx
 import numpy as np
 
-from core.clock import Check, never_stop
+from core.kit.clock import Check, never_stop
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.blas_threads import follow_load
@@ -19,8 +19,8 @@ from core_mlx_native.network.decoder import Layer
 from core_mlx_native.network.layers import Dense, Matrix
 from core_mlx_native.network.ops import ACTIVATIONS, Mask, Ops
 
-_FEW_TOKENS = 128  # of a pass, up to which numpy on one core takes 0.85 to 0.95 of MLX's time
-_WORTH_NUMPY = 64  # tokens of a pass from which numpy's calls cost less than MLX's arithmetic
+_FEW_TOKENS = 128  # up to which numpy on one core takes 0.85 to 0.95 of MLX's time
+_WORTH_NUMPY = 64  # tokens per pass from which numpy's calls cost less than MLX's arithmetic
 
 
 class CpuOps(Ops):
@@ -31,7 +31,7 @@ class CpuOps(Ops):
 
     has_causal_kernel = False
     samples_by_mass = False
-    has_rope_kernel = False  # MLX's makes the same angles anew in every layer
+    has_rope_kernel = False  # MLX's kernel recomputes the same angles in every layer
     head_floats = 2**26  # one product at a time: 256 MiB
     lays_out_wide = True
 
@@ -39,10 +39,10 @@ class CpuOps(Ops):
         self.with_numpy, self.few_tokens = with_numpy, few_tokens
 
     def laid_out(self, weight: mx.array) -> mx.array:
-        """See `Ops`; a matrix at least as wide as high is copied, so that its transpose is whole.
+        """See `Ops`; copies a matrix at least as wide as high, so its transpose is contiguous.
 
-        OpenBLAS multiplies one row by it 1.2 to 1.6 times as fast, 28 rows 1.2 times, and 512 rows
-        in the same time. One that is higher would lose a fifth with one row.
+        OpenBLAS then multiplies one row 1.2 to 1.6 times as fast, 28 rows 1.2 times, and 512 rows
+        in the same time. With a higher matrix, one row would take a fifth longer.
         """
         rows, columns = weight.shape
         return mx.contiguous(weight.T) if rows >= columns else weight.T
@@ -61,7 +61,7 @@ class CpuOps(Ops):
         return self.few_tokens and x.size <= _FEW_TOKENS * x.shape[-1]
 
     def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
-        """See `Ops`; not compiled, for mx.compile would start a C++ compiler at run time."""
+        """See `Ops`; not compiled, because mx.compile would run a C++ compiler."""
         if self.with_numpy and _is_large(gate):
             return numpy_ops.GATED[activation](gate, up)
         return ACTIVATIONS[activation](gate) * up
@@ -82,11 +82,11 @@ class CpuOps(Ops):
         return super().attention(queries, keys, values, scale, cap, mask)
 
     def fuses(self, head_dim: int, length: int) -> bool:
-        """True: MLX's own does as well as products of ours, and numpy's softmax better."""
+        """Return True: MLX's fused attention is as fast, and numpy's softmax faster."""
         return True
 
     def reads_whole_buffers(self, head_dim: int) -> bool:
-        """False: a CPU computes on the view itself."""
+        """Return False: a CPU computes on the view itself."""
         return False
 
     def log_total(self, logits: mx.array) -> mx.array:
@@ -98,22 +98,22 @@ class CpuOps(Ops):
         return mx.array(~np.isfinite(np.asarray(logits).max(axis=-1)))
 
     def settled(self, x: mx.array) -> mx.array:
-        """Compute a product or norm at once in a lane; elsewhere it may wait.
+        """Compute a product or norm at once in a lane; elsewhere lazily.
 
-        MLX runs ahead of what is computed, into new memory. In a lane, memory that is given back
-        soon is taken again while the core's cache holds it: about 10 % of the time on Gemma.
+        MLX queues ahead of the computation, into new memory. In a lane, memory freed early is
+        reused while it is in the core's cache: about 10% less time on Gemma.
         """
         if in_lane():
             mx.eval(x)
         return x
 
     def begin(self, arrays: Sequence[mx.array]) -> None:
-        """Compute the arrays now: lanes take only what is computed, and memory is used again."""
+        """Compute the arrays now: lanes need computed values, and memory is reused."""
         mx.eval(arrays)
 
     def before_layer(self, x: mx.array, check: Check) -> None:
-        """See `Ops`. The products to come take as many threads as there are free cores."""
-        # numpy computes what it takes; without it, a large pass would only be queued by now.
+        """See `Ops`. Later products use as many threads as there are free cores."""
+        # numpy evaluates its inputs; without it, a large pass would only be queued by now.
         if not self.with_numpy and check is not never_stop and _is_large(x):
             mx.eval(x)
         check()
@@ -129,7 +129,7 @@ def numpy_attention(
     cap: float | None,
     mask: mx.array | None,
 ) -> mx.array:
-    """Attention whose softmax runs in `numpy_ops`: [B, heads, T, D].
+    """Return attention with softmax in `numpy_ops`: [B, heads, T, D].
 
     The queries that share keys are rows of one product.
     """
@@ -143,5 +143,5 @@ def numpy_attention(
 
 
 def _is_large(x: mx.array) -> bool:
-    """True if [B, T, H] holds enough tokens that numpy is worth its calls."""
+    """Return True if [B, T, H] has enough tokens for numpy to pay off."""
     return x.size >= _WORTH_NUMPY * x.shape[-1]

@@ -1,6 +1,6 @@
-"""Products by the BLAS in front of MLX, on numpy's arrays: what a few rows times a weight take.
+"""Products of a few rows with a weight, by MLX's BLAS on numpy arrays.
 
-MLX hands a product to another thread, and waits for it when numpy is to go on with the result.
+MLX computes a product on another thread and has to wait for it before numpy can use it.
 """
 
 from __future__ import annotations
@@ -31,10 +31,10 @@ class Functions:
     gemm: Callable[..., None]
 
     def by_heads(self, x: Floats, others: Floats, *, transposed: bool) -> Floats:
-        """Multiply each [M, K] of ``x`` by its own of ``others``, or by that one's transpose.
+        """Multiply each [M, K] of ``x`` by its matrix of ``others``, or by its transpose.
 
-        ``x`` [B, heads, M, K] is in one piece, and so is each row of ``others`` [B, heads, S, D]:
-        [B, heads, M, S] or [B, heads, M, D].
+        ``x`` [B, heads, M, K] is contiguous, and so is each row of ``others`` [B, heads, S, D].
+        Returns [B, heads, M, S] or [B, heads, M, D].
         """
         batch, heads, count, inner = x.shape
         between, apart, stride, _ = others.strides
@@ -55,7 +55,7 @@ class Functions:
 
 @cache
 def functions() -> Functions | None:
-    """Find the functions of the library in front of MLX; None where none is."""
+    """Find the functions of the BLAS that replaces MLX's; None without one."""
     if not blas_report().active:
         return None
     library = ctypes.CDLL(blas_report().path)
@@ -71,9 +71,9 @@ def functions() -> Functions | None:
 
 
 class Product:
-    """``x @ transposed``, for a weight [columns, rows]; it or its transpose is in one piece.
+    """``x @ transposed``, for a weight [columns, rows]; it or its transpose is contiguous.
 
-    ``rows``: how many numbers a result has.
+    ``rows``: the size of a result.
     """
 
     def __init__(self, transposed: Floats, by: Functions) -> None:
@@ -84,7 +84,7 @@ class Product:
         self._held, self._address = transposed, transposed.ctypes.data
 
     def into(self, x: Floats, out: Floats) -> None:
-        """Multiply [M, columns], in one piece, into [M, rows], whose rows may stand apart."""
+        """Multiply contiguous [M, columns] into [M, rows], whose rows may have gaps."""
         count, rows, columns = len(x), self.rows, self._columns
         weight, stride, here, there = self._address, self._stride, x.ctypes.data, out.ctypes.data
 
@@ -100,7 +100,7 @@ class Product:
         self._by.gemm(*sizes, 1.0, here, columns, weight, stride, 0.0, there, apart)
 
     def add_back(self, y: Floats, out: Floats) -> None:
-        """Add ``y @ transposed.T`` to ``out`` [M, columns], of [M, rows] whose rows stand apart."""
+        """Add ``y @ transposed.T`` to ``out`` [M, columns]; rows of ``y`` may have gaps."""
         count, rows, columns = len(y), self.rows, self._columns
         turn = _TRANSPOSED if self._is_whole else _AS_IS
         sizes = (_ROW_MAJOR, _AS_IS, turn, count, columns, rows)

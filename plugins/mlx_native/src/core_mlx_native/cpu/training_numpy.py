@@ -1,8 +1,7 @@
-"""Activations, softmax and the head's losses with their gradients, through numpy on all cores.
+"""Activations, softmax and LM head losses with gradients, through numpy on all cores.
 
-Each is an `mx.custom_function`: MLX computes what stands around it, and asks here for values and
-for gradients. Numbers are float32, as in `numpy_ops`; nothing is written over but scores, which
-softmax is given up.
+Each is an `mx.custom_function`: MLX computes the operations around it, and calls these for values
+and gradients. Numbers are float32, as in `numpy_ops`; only the scores of softmax are overwritten.
 
 Shapes: B rows, T tokens, S positions, N places, H hidden size, V vocabulary.
 """
@@ -20,21 +19,21 @@ from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.numpy_ops import BLOCK, Floats, on_all_cores
 from core_mlx_native.network.layers import Matrix
 
-_LOGITS = 2**24  # of one product of the head: 64 MiB, and as many rows as its product is quick with
+_LOGITS = 2**24  # per product of the LM head: 64 MiB, and enough rows for a fast product
 
 
 # --------------------------------------------------------------------------- activations
 
 
 def _silu(x: Floats) -> tuple[Floats, Floats]:
-    """``x * sigmoid(x)``, and its slope ``s + x s (1 - s)``."""
+    """Return ``x * sigmoid(x)``, and its slope ``s + x s (1 - s)``."""
     s = _sigmoid(x)
     value = x * s
     return value, s + value * (1 - s)
 
 
 def _gelu_tanh(x: Floats) -> tuple[Floats, Floats]:
-    """``x * sigmoid(2 y)``, y = sqrt(2 / pi) (x + 0.044715 x**3), and its slope."""
+    """Return ``x * sigmoid(2 y)``, y = sqrt(2 / pi) (x + 0.044715 x**3), and its slope."""
     c = np.float32(2 * 0.7978845608028654)
     square = x * x
     s = _sigmoid(c * x * (1 + np.float32(0.044715) * square))
@@ -49,7 +48,7 @@ def _sigmoid(x: Floats) -> Floats:
 
 
 def _gated(weigh: Callable[[Floats], tuple[Floats, Floats]]) -> Any:
-    """``activation(gate) * up``, of any shape, as a function with a gradient."""
+    """Return ``activation(gate) * up``, of any shape, as a differentiable function."""
 
     @mx.custom_function
     def gated(gate: mx.array, up: mx.array) -> mx.array:
@@ -88,7 +87,7 @@ GATED = {"silu": _gated(_silu), "gelu_tanh": _gated(_gelu_tanh)}
 
 
 def softmax(scores: mx.array, mask: mx.array) -> mx.array:
-    """``softmax(scores + mask)`` as `numpy_ops.softmax`, which writes over ``scores``.
+    """Return ``softmax(scores + mask)`` like `numpy_ops.softmax`, which overwrites ``scores``.
 
     With its gradient ``p (g - sum(g p))``.
     """
@@ -123,10 +122,10 @@ def softmax(scores: mx.array, mask: mx.array) -> mx.array:
 
 
 def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.array) -> mx.array:
-    """``-log softmax(softcap(hidden @ head.T))[target]``: [N], of normed states [N, H].
+    """Return ``-log softmax(softcap(hidden @ head.T))[target]``: [N], from normed states [N, H].
 
-    The gradient is made in the same pass, while some rows' logits are there: for all rows they
-    would take more memory than the rest of a step.
+    The gradient is computed in the same pass, from the logits of some rows at a time: for all rows
+    they would take more memory than the rest of a step.
     """
 
     @mx.custom_function
@@ -156,7 +155,7 @@ def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.
 
 
 def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part: slice) -> None:
-    """The loss of each row of ``part``, and its gradient in the place of its logits [N, V]."""
+    """Return the loss of each row of ``part``, and replace its logits [N, V] by the gradient."""
     for row in range(part.start, part.stop):
         x, target = logits[row], targets[row]
         slope: Floats | None = None
@@ -181,18 +180,18 @@ def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part
 
 
 def _flat(x: mx.array) -> Floats:
-    """The numbers of an array in one row; written to, of one that was made in one piece."""
+    """Return the numbers of an array as one row; to write to it, the array must be contiguous."""
     return _whole(x).reshape(-1)
 
 
 def _whole(x: mx.array) -> Floats:
-    """An array in one piece, seen by numpy."""
+    """Return a contiguous numpy view or copy of an array."""
     found: Floats = np.asarray(mx.contiguous(x))
     return found
 
 
 def _shared_out(fill: Callable[[slice], None], size: int) -> None:
-    """Have ``size`` numbers filled on all cores, each in blocks that stay in its cache."""
+    """Fill ``size`` numbers on all cores, each in blocks that fit in its cache."""
 
     def each(part: slice) -> None:
         for start in range(part.start, part.stop, BLOCK):

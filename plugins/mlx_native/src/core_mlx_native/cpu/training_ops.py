@@ -1,10 +1,10 @@
-"""`Ops` for training on a CPU: what has a gradient.
+"""Differentiable `Ops` for training on a CPU.
 
-`DifferentiableOps` are MLX's own operations, through which every transformation of MLX goes.
-`TrainingOps` compute activations, softmax and the head's losses in numpy, on all cores, and tell
-MLX their gradients (`mx.custom_function`): `mx.grad` and `mx.vjp` go through them, `mx.jvp` does
-not. MLX computes ``exp`` one number at a time on one core, and each of its operations reads and
-writes the whole array.
+`DifferentiableOps` are MLX's own operations, which support every transformation of MLX.
+`TrainingOps` compute activations, softmax and the LM head's losses in numpy, on all cores, and give
+MLX their gradients (`mx.custom_function`): they support `mx.grad` and `mx.vjp`, not `mx.jvp`. MLX
+computes ``exp`` one number at a time on one core, and each of its operations reads and writes the
+complete array.
 
 Shapes: B rows, T tokens, D head size, S positions, N places, H hidden size, V vocabulary.
 """
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from core.clock import Check
+from core.kit.clock import Check
 from core_mlx_native.cpu import training_numpy
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.network.decoder import Decoder
@@ -21,7 +21,7 @@ from core_mlx_native.network.ops import ACTIVATIONS, Mask, Ops
 
 
 class DifferentiableOps(Ops):
-    """MLX's own operations, where a CPU's network was laid out by `CpuOps`."""
+    """MLX's own operations, for a network laid out by `CpuOps`."""
 
     has_causal_kernel = CpuOps.has_causal_kernel
     has_rope_kernel = CpuOps.has_rope_kernel
@@ -33,21 +33,21 @@ class DifferentiableOps(Ops):
         return ACTIVATIONS[activation](gate) * up
 
     def fuses(self, head_dim: int, length: int) -> bool:
-        """True: MLX attends by what it is made of where a gradient is wanted."""
+        """Return True: with a gradient, MLX computes attention from its parts."""
         return True
 
     def before_layer(self, x: mx.array, check: Check) -> None:
-        """Call the check. The threads of products stay as they are, so that a step can be again."""
+        """Call the check. The thread count of products is fixed, so that steps are repeatable."""
         check()
 
 
 class TrainingOps(DifferentiableOps):
-    """Those of a network in float32, with numpy where MLX is slow."""
+    """The operations of a float32 network, with numpy where MLX is slow."""
 
     def gated(self, activation: str, gate: mx.array, up: mx.array) -> mx.array:
         """See `Ops`; ``gate`` is kept: its gradient needs it."""
-        found: mx.array = training_numpy.GATED[activation](gate, up)
-        return found
+        result: mx.array = training_numpy.GATED[activation](gate, up)
+        return result
 
     def attention(
         self,
@@ -68,7 +68,7 @@ class TrainingOps(DifferentiableOps):
         return (shares @ values).reshape(batch, heads, length, dim)
 
     def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
-        """See `Ops`; logits are gone as soon as they were read, and never kept for the gradient."""
+        """See `Ops`; logits are freed once read, and never kept for the gradient."""
         if "lm_head" in decoder and "bias" in decoder.lm_head:
             return super().token_losses(decoder, hidden, targets)
         head = decoder.lm_head.matrix if "lm_head" in decoder else decoder.embed_tokens

@@ -1,1 +1,1 @@
-"""Prompts that are continued: the engine, its rows, and their keys and values."""
+"""Text generation: the engine, its rows, and their keys and values."""

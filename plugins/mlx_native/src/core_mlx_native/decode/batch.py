@@ -1,7 +1,7 @@
-"""The rows that decode together, one token each a step.
+"""The rows that decode together, one token per row and step.
 
-On a GPU the next step is handed to MLX before the tokens of the one before are read, so that the
-host's work on them (text, stop strings, queues) goes on beside it.
+On a GPU the next step is queued before the tokens of the previous one are read, so the host's work
+on them (text, stop strings, queues) overlaps with it.
 
 Shapes: B rows, V vocabulary.
 """
@@ -21,14 +21,14 @@ from core_mlx_native.sampling.sampling import RowSampling, draw, logprobs
 from core_mlx_native.to_python import bools, floats, ints
 from core_runtime.request import Request
 
-_COPIED_SHARE = 10  # of the weights: a cache of a tenth of them is copied rather than waited for
+_COPIED_SHARE = 10  # of the weights: a cache below a tenth of them is copied rather than waited for
 
 
 class Drawn:
-    """One drawn token a row, perhaps not computed yet: ``tokens`` [B]; ``logprobs`` [B] if asked.
+    """One drawn token per row, possibly pending: ``tokens`` [B]; ``logprobs`` [B] if requested.
 
-    ``broken`` [B]: whether the row's logits were no distribution, so that its token is none.
-    Arrays of a step that is in flight keep its views of the cache alive (see `kv_cache`).
+    ``broken`` [B]: whether the row's logits were invalid, so its token is meaningless. Arrays of a
+    step that is in flight keep its views of the cache alive (see `kv_cache`).
     """
 
     def __init__(self, tokens: mx.array, broken: mx.array, logprobs: mx.array | None) -> None:
@@ -40,7 +40,7 @@ class Drawn:
         return known if self.logprobs is None else [*known, self.logprobs]
 
     def give(self, rows: Sequence[Request]) -> None:
-        """Wait for the tokens and hand each one to its row."""
+        """Wait for the tokens and pass each one to its row."""
         values = floats(self.logprobs) if self.logprobs is not None else [0.0] * len(rows)
         drawn = zip(rows, ints(self.tokens), values, bools(self.broken), strict=True)
         for row, token, logprob, broken in drawn:
@@ -72,7 +72,7 @@ class Drawn:
 
 
 class Rows:
-    """Requests, and what sampling their next tokens takes. One that has ended is a free row.
+    """Requests with the state for sampling their next tokens. An ended request is a free row.
 
     ``by_mass``: see `RowSampling.of`.
     """
@@ -86,15 +86,15 @@ class Rows:
 
     @classmethod
     def of(cls, requests: Sequence[Request], vocab_size: int, by_mass: bool = False) -> Rows:
-        """Make rows that have seen their prompts."""
+        """Make rows for prefilled prompts."""
         penalties = [request.config.repeat_penalty for request in requests]
         prompts = [request.ids for request in requests]
         return cls(requests, Repeats.of(prompts, penalties, vocab_size), by_mass)
 
     def draw(self, logits: mx.array, broken: mx.array, behind: int = 0) -> Drawn:
-        """Draw a token per row from logits [B, V], of which some rows may be ``broken`` [B].
+        """Draw a token per row from logits [B, V], some of which may be ``broken`` [B].
 
-        ``behind`` tokens of each row are drawn, and not yet handed to its request.
+        The last argument counts tokens that are already drawn, but not yet passed to requests.
         """
         steps = [request.drawn + behind for request in self.requests]
         tokens = draw(self.repeats.penalise(logits), self._sampling, steps)
@@ -112,12 +112,12 @@ class Rows:
 
 
 class DecodeBatch:
-    """Rows with their ``cache``, and the tokens that they feed to the next step.
+    """Rows with their ``cache``, and their input tokens for the next step.
 
-    ``overlap``: a step is queued while the one before still runs. MLX then copies the cache, for
-    the running step holds it; on a CPU, where a step takes all cores, waiting costs less, and
-    tokens are handed out before the next step. So it does where the cache is large: a step reads
-    the weights, and a copy reads and writes the cache.
+    ``overlap``: a step is queued while the previous one still runs. MLX then copies the cache,
+    because the running step uses it. On a CPU, where a step takes all cores, waiting costs less, so
+    tokens are passed on before the next step. The same holds for a large cache: a step reads the
+    weights, and a copy reads and writes the cache.
     """
 
     def __init__(self, decoder: Decoder, overlap: bool) -> None:
@@ -134,21 +134,21 @@ class DecodeBatch:
 
     @property
     def requests(self) -> list[Request]:
-        """The request of each row, those that have ended included."""
+        """The request of each row, ended ones included."""
         return self._rows.requests if self._rows else []
 
     @property
     def live(self) -> int:
-        """The number of rows whose requests go on."""
+        """The number of rows whose requests continue."""
         return sum(not request.ended for request in self.requests)
 
     def add(self, cache: BatchCache, rows: Rows, first: Drawn) -> None:
-        """Take prefilled rows and their first tokens, in the place of ended rows if they fit."""
+        """Add prefilled rows and their first tokens, replacing ended rows if they fit."""
         if self.cache is None or self._rows is None or self._fed is None or not self.live:
             self.cache, self._rows, self._fed = cache, rows, first
             return
 
-        # Where too few rows are free, those that have ended go, and the new ones are appended.
+        # If too few rows are free, drop the ended ones and append the new ones.
         count, new = len(self.requests), len(rows.requests)
         free = [row for row, request in enumerate(self.requests) if request.ended][:new]
         if len(free) < new:
@@ -157,7 +157,7 @@ class DecodeBatch:
             self._rows, self._fed = self._rows.joined(rows), self._fed.joined(first)
             return
 
-        # Ended rows make place: row free[i] becomes the i-th new one, the others stay.
+        # New rows replace ended ones: row free[i] becomes the i-th new one, the others stay.
         self.cache.replace(free, cache)
         order = list(range(count))
         for position, row in enumerate(free):
@@ -166,7 +166,7 @@ class DecodeBatch:
         self._fed = self._fed.joined(first).take(order)
 
     def compact(self) -> None:
-        """Drop the rows that have ended."""
+        """Drop the ended rows."""
         going = [row for row, request in enumerate(self.requests) if not request.ended]
         if not going:
             self.clear()
@@ -175,7 +175,7 @@ class DecodeBatch:
             self._rows, self._fed = self._rows.take(going), self._fed.take(going)
 
     def step(self) -> None:
-        """Queue one more token for every row, and hand out the ones before."""
+        """Queue one more token for every row, and pass on the previous ones."""
         if self.cache is None or self._rows is None or self._fed is None:
             return
         fed, rows = self._fed, self._rows
@@ -183,13 +183,13 @@ class DecodeBatch:
             fed.give(rows.requests)
             return
 
-        # Without overlap a step may be computed as it is queued: first the tokens are handed out.
+        # Without overlap a step may be computed when queued: first pass on the tokens.
         if not self._overlap:
             fed.give(rows.requests)
             if not self.live:
                 return
 
-        # Queue: the tokens of the step before are fed as arrays, and need not be known yet.
+        # Queue: the previous step's tokens are fed as arrays, and may still be pending.
         view = self.cache.begin()
         hidden = self._decoder(fed.tokens[:, None], view, self.cache.layers)[0]  # [B, 1, H]
         rows.repeats = rows.repeats.after(fed.tokens)
@@ -197,7 +197,7 @@ class DecodeBatch:
         broken = self._decoder.ops.broken(logits)
         self._fed = rows.draw(logits, broken, behind=1 if self._overlap else 0)
 
-        # A large cache is not to be copied: the step before, which holds it, ends first. The graph
+        # Do not copy a large cache: let the previous step, which uses it, end first. The graph
         # of this one is made by then, and what a GPU waits for is its first kernels.
         if self._overlap and self.cache.nbytes > self._copied_at_most:
             mx.eval(fed.arrays())

@@ -1,7 +1,7 @@
-"""The decode engine: requests wait, are prefilled, and decode side by side in a few slots.
+"""The decode engine: requests wait, are prefilled, and decode concurrently in a few slots.
 
-Everything but `Engine.submit` runs on the model's owner thread, one step at a time; other work of
-that thread (classify, close) comes in between two steps.
+Everything except `Engine.submit` runs on the model's owner thread, one step at a time; other work
+of that thread (classify, close) runs between steps.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from core_runtime.waiting import Job
 
 
 class Engine(engine.Engine):
-    """Serves all generation of one model."""
+    """The engine for all generation of one model."""
 
     def __init__(self, model: LoadedModel, owner: OwnerThread) -> None:
         super().__init__(owner)
@@ -38,15 +38,15 @@ class Engine(engine.Engine):
         self._recall = Recall(model.prefixes, model.pass_tokens)
         self._batch = DecodeBatch(model.decoder, model.overlap)
         self._prefills: deque[Prefilling] = deque()
-        self._admitted: list[Job] = []  # taken from the line, and not yet in a prefill
+        self._admitted: list[Job] = []  # taken from the queue, and not yet in a prefill
 
     @property
     def idle(self) -> bool:
-        """True if the engine holds no request."""
+        """True if the engine has no requests."""
         return not (self._waiting or self._prefills or self._batch.live)
 
     def _step(self) -> bool:
-        """Admit, prefill one chunk, decode one token a row. False: there was nothing to do."""
+        """Admit, prefill one chunk, decode one token per row; return False if nothing was done."""
         if self.idle:
             return False
 
@@ -86,21 +86,21 @@ class Engine(engine.Engine):
         jobs = self._waiting.take(self._model.slots - taken, anyhow=not taken)
         self._admitted = jobs
 
-        # Prompts of which a similar length is not known yet are prefilled together.
+        # Prompts of similar remaining length are prefilled together.
         shared = self._shared(jobs)
         self._prefills += self._prefillings(jobs, shared)
         self._admitted = []
 
-        # What was computed for several counts as that of one, which runs behind all of it.
-        for each in shared:
-            one = max(each.jobs, key=lambda job: job.requests[0].cached)
+        # A shared prefix counts as computed for one of its prompts, which runs after all of it.
+        for prefix in shared:
+            one = max(prefix.jobs, key=lambda job: job.requests[0].cached)
             for request in one.requests:
-                request.cached = max(0, request.cached - each.computed)
+                request.cached = max(0, request.cached - prefix.computed)
 
     def _shared(self, jobs: Sequence[Job]) -> list[Shared]:
-        """Compute what prompts that wait side by side begin with alike: a chunk's tokens at most.
+        """Compute the shared prefixes of waiting prompts, up to one chunk of tokens.
 
-        What goes wrong goes wrong again where each runs for itself, and is told there.
+        A failure recurs when the prompts run separately, and is reported there.
         """
         model = self._model
         if len(jobs) < 2 or not (model.prefixes.on and model.fast.prefix):
@@ -114,7 +114,7 @@ class Engine(engine.Engine):
         return []
 
     def _together(self, lengths: Sequence[int]) -> Iterable[list[int]]:
-        """Prompts of similar length, by their indices, that are prefilled together."""
+        """Return batches of prompts of similar length, by index, to prefill together."""
         cuts, budget = self._model.cuts, self._model.token_budget
         if cuts is None:
             return micro_batches(lengths, budget)
@@ -128,11 +128,11 @@ class Engine(engine.Engine):
         return Prefilling(self._model.decoder, self._shape, jobs, prefixes)
 
     def _prefill(self) -> None:
-        """Run one chunk of the group whose turn it is: no long prompt holds up a short one."""
+        """Run one chunk of the next group, so that long prompts do not delay short ones."""
         if not self._prefills:
             return
 
-        group = self._prefills[0]  # it stays there meanwhile: whatever happens, its callers hear
+        group = self._prefills[0]  # it stays queued meanwhile, so its callers always get an answer
 
         try:
             group.step(self._model.prefill_chunk)
@@ -143,7 +143,7 @@ class Engine(engine.Engine):
             self._give_up(group, error)
             return
 
-        # A group that is not done goes to the end of the line; one that is, starts to decode.
+        # An unfinished group goes to the end of the queue; a finished one starts to decode.
         if group.logits is None:
             self._prefills.rotate(-1)
         else:
@@ -151,9 +151,9 @@ class Engine(engine.Engine):
             self._prefills.popleft()
 
     def _give_up(self, group: Prefilling, error: Exception) -> None:
-        """Try the prompts of a failed group again one by one; fail one that was alone.
+        """Retry the prompts of a failed group one by one; fail a single one.
 
-        Out of memory, they are first tried together, without what is kept of earlier prompts.
+        If out of memory, first retry them together without the prefix cache.
         """
         jobs, again = group.jobs, []
         if is_out_of_memory(error) and self._model.prefixes.clear():
@@ -169,8 +169,8 @@ class Engine(engine.Engine):
             request.fail(self._failure(error, request))
 
     def _join(self, group: Prefilling, logits: mx.array) -> None:
-        """Let prefilled prompts start to decode, with a row for each of their requests."""
-        # Every request that goes on gets a row of its prompt's keys and values.
+        """Start to decode prefilled prompts, with a row for each of their requests."""
+        # Every continuing request gets a row with its prompt's keys and values.
         model = self._model
         broken = bools(model.decoder.ops.broken(logits))
         rows: list[int] = []
@@ -179,7 +179,7 @@ class Engine(engine.Engine):
             if not broken[row]:
                 self._recall.keep_prompt(job, group.cache, row)
             for request in job.requests:
-                request.look()  # behind the last chunk, before it says anything
+                request.look()  # after the last chunk, before any output
                 if broken[row]:
                     request.fail(not_finite())
                 elif not request.ended:
@@ -206,15 +206,15 @@ class Engine(engine.Engine):
             self._batch.clear()
 
         if self._waiting or self._prefills:
-            return  # a new row may take the place of one that has ended
+            return  # a new row may replace an ended one
         if self._batch.live:
             self._batch.compact()
         else:
-            self._batch.clear()  # an idle model holds its weights only
+            self._batch.clear()  # an idle model keeps only its weights
 
 
 def _cache_shape(model: LoadedModel) -> CacheShape:
-    """The shape of a key-value cache for this model."""
+    """Return the shape of a key-value cache for this model."""
     return CacheShape(
         tuple(kind.window for kind in model.config.layers),
         model.config.num_kv_heads,

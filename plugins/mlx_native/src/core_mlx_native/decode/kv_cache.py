@@ -1,17 +1,17 @@
 """The keys and values of the rows that decode together.
 
 Every layer has one buffer, in which all rows end in the same column: row b's tokens are the columns
-``[end - length[b], end)``, and what stands left of them is padding. A decode step then writes one
-column, the same for all rows. When the buffer is full, what can still be seen moves into a new one:
-that is how it grows, drops what lies behind a window, and loses the padding of rows that left.
-Nothing is evaluated here; each forward pass that follows evaluates what it writes.
+``[end - length[b], end)``, and the columns left of them are padding. A decode step then writes one
+column, the same for all rows. When the buffer is full, the columns still visible move into a new
+one: so it grows, drops columns outside a window, and loses the padding of removed rows. Nothing is
+evaluated here; each later forward pass evaluates what it writes.
 
-A column is written into the buffer itself as long as nobody else holds that buffer, or MLX copies
-it whole. So keep no view that `LayerCache.update` returned, and none that the decoder hands on. (A
-pass in flight holds the views of the few operations that are queued on CPU: a model of four layers
-whose next pass is queued early copies nothing, a single attention over and over does.)
+A column is written in place only if nothing else references the buffer; otherwise MLX copies all of
+it. So keep no view returned by `LayerCache.update` or passed on by the decoder. (A pass in flight
+references the views of the few operations queued on CPU: a model of four layers whose next pass is
+queued early copies nothing; a single attention, repeated, does.)
 
-Shapes: B rows, T tokens of a pass, S columns that it looks at, D head size.
+Shapes: B rows, T tokens of a pass, S columns that it sees, D head size.
 """
 
 from __future__ import annotations
@@ -36,31 +36,31 @@ class LayerCache:
         self.columns, self.keys, self.values = columns, keys, values
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
-        """Store [B, kv heads, T, D] of the running pass; return all it sees [B, kv heads, S, D]."""
+        """Store [B, kv heads, T, D] of the running pass; return all it sees, with S columns."""
         new, shown = self.places(keys.shape[2])
         self.keys[:, :, new], self.values[:, :, new] = keys, values
         return self.keys[:, :, shown], self.values[:, :, shown]
 
     def places(self, size: int) -> tuple[slice, slice]:
-        """The columns of the running pass over ``size`` tokens, and all that it sees."""
+        """Return the columns of the running pass over ``size`` tokens, and of all that it sees."""
         end = self.columns.end
         return slice(end - size, end), slice(self.columns.start, end)
 
     def last(self, count: int, rows: slice = slice(None)) -> KeysValues:
-        """The last ``count`` columns of some rows: [rows, kv heads, count, D]."""
+        """Return the last ``count`` columns of some rows: [rows, kv heads, count, D]."""
         part = slice(self.columns.end - count, self.columns.end)
         return self.keys[rows, :, part], self.values[rows, :, part]
 
     def lay_out(self, parts: Iterable[KeysValues], end: int, capacity: int) -> None:
-        """New buffers, in which the rows of all parts follow one another and end at ``end``."""
+        """Build new buffers with the rows of all parts in order, ending at ``end``."""
         keys, values = zip(*parts, strict=True)
         self.keys = _laid_out(keys, end, capacity)
         self.values = _laid_out(values, end, capacity)
 
     def overwrite(self, row: int, keys: mx.array, values: mx.array) -> None:
-        """Put [1, kv heads, n, D] in the place of a row's last n columns, and zeros before them.
+        """Overwrite a row's last n columns with [1, kv heads, n, D], and zero those before.
 
-        What the row held before may be NaN or infinite, which no mask hides: -inf + NaN is NaN.
+        The old values may be NaN or infinite, which a mask does not hide: -inf + NaN is NaN.
         """
         first = self.columns.end - keys.shape[2]
         before, part = slice(self.columns.start, first), slice(first, self.columns.end)
@@ -70,7 +70,7 @@ class LayerCache:
 
 
 def _laid_out(parts: Sequence[mx.array], end: int, capacity: int) -> mx.array:
-    """[sum of rows, kv heads, capacity, D] from parts [rows, kv heads, n, D]; zeros elsewhere."""
+    """Return [sum of rows, kv heads, capacity, D] from parts [rows, kv heads, n, D] and zeros."""
     heads, dim = parts[0].shape[1], parts[0].shape[3]
     buffer = mx.zeros((sum(map(len, parts)), heads, capacity, dim), parts[0].dtype)
     row = 0
@@ -82,12 +82,12 @@ def _laid_out(parts: Sequence[mx.array], end: int, capacity: int) -> mx.array:
 
 @dataclass(frozen=True, slots=True)
 class CacheShape:
-    """The measures that a cache is made for.
+    """The dimensions of a cache.
 
-    ``windows[i]`` is how many positions layer i sees (0 = all); ``limit`` bounds all of them, for
-    a context that drops its oldest positions. Buffers grow by ``chunk`` columns. ``anchored``: see
-    `Columns`. With a window, ``spare`` columns in front of it stay: so many tokens of a row's end
-    can be taken back.
+    ``windows[i]`` is the number of positions that layer i sees (0 = all); ``limit`` is an upper
+    bound for all layers, for a sliding context. Buffers grow by ``chunk`` columns. ``anchored``:
+    see `Columns`. With a window, ``spare`` columns before it are kept, so that this many tokens at
+    a row's end can be undone.
     """
 
     windows: tuple[int, ...]
@@ -100,13 +100,13 @@ class CacheShape:
     spare: int = 0
 
     def columns(self, window: int) -> Columns:
-        """The empty columns of the layers with ``window``."""
+        """Return the empty columns of the layers with ``window``."""
         bounds = [bound for bound in (window, self.limit) if bound]
         return Columns(min(bounds, default=0), self.chunk, self.anchored, spare=self.spare)
 
 
 class BatchCache:
-    """The cache of a batch whose rows have lengths of their own.
+    """The cache of a batch whose rows have individual lengths.
 
     A forward pass is ``decoder(tokens, cache.begin(T), cache.layers)``. A pass that fails leaves
     the cache unusable.
@@ -115,7 +115,7 @@ class BatchCache:
     def __init__(self, shape: CacheShape, rows: int = 0) -> None:
         self.shape = shape
         self._lengths = [0] * rows
-        # Of each row and window, the position of its first column, where it began behind a prefix.
+        # Per row and window, the position of its first column, if it began after a prefix.
         self._firsts: list[dict[int, int]] = [{} for _ in range(rows)]
         self._columns = {window: shape.columns(window) for window in dict.fromkeys(shape.windows)}
         empty = (rows, shape.kv_heads, 0, shape.head_dim)
@@ -132,7 +132,7 @@ class BatchCache:
         return len(self._lengths)
 
     def arrays(self) -> list[mx.array]:
-        """All buffers, to evaluate after a pass whose hidden states nobody reads."""
+        """Return all buffers, to evaluate after a pass whose hidden states are not read."""
         return [array for layer in self.layers for array in (layer.keys, layer.values)]
 
     @property
@@ -141,13 +141,14 @@ class BatchCache:
         return sum(array.nbytes for array in self.arrays())
 
     def length(self, row: int) -> int:
-        """The number of tokens in a row."""
+        """Return the number of tokens in a row."""
         return self._lengths[row]
 
     def columns_of(self, row: int) -> list[KeysValues]:
-        """Each layer's columns [1, kv heads, n, D] that a row's later tokens need, and the spare.
+        """Return each layer's columns [1, kv heads, n, D] needed by later tokens, and the spare
+        ones.
 
-        These are views: copy them, evaluate the copies, and let go of the views.
+        These are views: copy them, evaluate the copies, and drop the views.
         """
         one, length = slice(row, row + 1), self._lengths[row]
         counts = {
@@ -160,7 +161,7 @@ class BatchCache:
         ]
 
     def start(self, prefixes: Sequence[Prefix]) -> None:
-        """Let the rows of an empty cache begin with these, one for each; they are copied."""
+        """Start the rows of an empty cache with copies of these, one per row."""
         self._lengths = [prefix.size for prefix in prefixes]
         for columns in self._columns.values():
             columns.end = self._needed(columns)
@@ -176,16 +177,17 @@ class BatchCache:
             layer.lay_out(parts, layer.columns.end, layer.columns.capacity)
 
     def begin(self, size: int = 1, real: Sequence[int] | None = None) -> View:
-        """Take ``size`` columns for a forward pass over [B, size] tokens, and return their `View`.
+        """Reserve ``size`` columns for a forward pass over [B, size] tokens, and return their
+        `View`.
 
-        Of row b's tokens the last ``real[b]`` count (all of them by default). The others are
-        padding, which stands left of a row's first token: prompts of several lengths that run in
-        chunks are padded on the left, so that all end together and nothing has to be moved.
-        Raises ValueError for padding behind a row's tokens, and without rows.
+        The last ``real[b]`` tokens of row b are real (by default all). The others are padding
+        before the row's first token: prompts of different lengths that run in chunks are padded on
+        the left, so that all end together and nothing has to be moved. Raises ValueError for
+        padding after a row's tokens, and without rows.
         """
         lengths = self._grown(size, real)
 
-        # A full buffer moves what can still be seen into a new one.
+        # A full buffer moves its visible columns into a new one.
         for columns in self._columns.values():
             if columns.end + size > columns.capacity or columns.astray(lengths, size):
                 needed = self._needed(columns)
@@ -200,7 +202,7 @@ class BatchCache:
         return View(mx.array([length - size for length in lengths]), masks)
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Keep these rows, in this order; one that is named twice is copied."""
+        """Keep these rows, in this order; a repeated row is copied."""
         if list(rows) == list(range(self.rows)):
             return
         self._lengths = [self._lengths[row] for row in rows]
@@ -213,7 +215,7 @@ class BatchCache:
             layer.keys, layer.values = layer.keys[index], layer.values[index]
 
     def merge(self, other: BatchCache) -> None:
-        """Append the rows of another cache of the same shape, which stays as it is."""
+        """Append the rows of another cache of the same shape, which is not changed."""
         for window, columns in self._columns.items():
             mine, theirs = self._needed(columns), other._needed(other._columns[window])
             end = max(mine, theirs)
@@ -227,21 +229,21 @@ class BatchCache:
         self._firsts += other._firsts
 
     def replace(self, rows: Sequence[int], other: BatchCache) -> None:
-        """Put another cache's rows in the place of these, which have finished.
+        """Replace these finished rows by another cache's rows.
 
         Cheaper than `keep` and `merge`: only the new rows are copied, unless they are longer than
-        all that has been written so far.
+        all written columns.
         """
         for row, length, firsts in zip(rows, other._lengths, other._firsts, strict=True):
             self._lengths[row], self._firsts[row] = length, firsts
 
-        # A new row longer than all that was written needs its columns first.
+        # A new row longer than all written columns needs room first.
         for window, columns in self._columns.items():
             theirs = other._needed(other._columns[window])
             if theirs > columns.end:
                 self._move(columns, columns.end, theirs, columns.roomy(theirs))
 
-        # Behind that, only the new rows are written.
+        # Then only the new rows are written.
         for layer, source in zip(self.layers, other.layers, strict=True):
             for i, (row, length) in enumerate(zip(rows, other._lengths, strict=True)):
                 count = layer.columns.needed(length)
@@ -250,7 +252,7 @@ class BatchCache:
     def _grown(self, size: int, real: Sequence[int] | None) -> list[int]:
         counts = [size] * self.rows if real is None else list(real)
         if not counts:
-            raise ValueError("a forward pass over a cache without rows; merge some first")
+            raise ValueError("forward pass over a cache without rows; merge some first")
 
         for row, (length, count) in enumerate(zip(self._lengths, counts, strict=True)):
             if not 0 <= count <= size or (length and count < size):
@@ -270,7 +272,7 @@ class BatchCache:
             self._move(columns, needed, needed, capacity)
 
     def _move(self, columns: Columns, kept: int, end: int, capacity: int) -> None:
-        """Lay out the last ``kept`` columns anew, so that they end at ``end``."""
+        """Move the last ``kept`` columns, so that they end at ``end``."""
         for layer in self.layers:
             if layer.columns is columns:
                 layer.lay_out([layer.last(kept)], end, capacity)

@@ -1,4 +1,4 @@
-"""Prompts on their way into the cache: several together, in chunks.
+"""Prefill of several prompts together, in chunks.
 
 Shapes: B rows, T columns of a chunk, V vocabulary.
 """
@@ -18,12 +18,12 @@ from core_runtime.waiting import Job
 
 
 class UnwantedError(Exception):
-    """Every request of a group has ended while it was prefilled."""
+    """The end of all requests of a group during its prefill."""
 
 
 def look_at(jobs: Iterable[Job]) -> None:
-    """End requests whose time is up; raise `UnwantedError` when there are no others."""
-    wanted = [job.wanted() for job in jobs]  # of each, for each may end here
+    """End requests whose time is up; raise `UnwantedError` if none remain."""
+    wanted = [job.wanted() for job in jobs]  # call all of them, because each may end here
     if not any(wanted):
         raise UnwantedError
 
@@ -31,8 +31,8 @@ def look_at(jobs: Iterable[Job]) -> None:
 class Prefilling:
     """A few prompts, padded on the left so that all of them end in the last chunk.
 
-    ``prefixes``: what of each is known already. Prompts that have one have the same number of
-    tokens behind it, and the others no more than that: nothing stands between a row's tokens.
+    ``prefixes``: the cached prefix of each. Prompts with a prefix have the same number of tokens
+    after it, and the others no more than that, so a row's tokens are never separated by padding.
     """
 
     def __init__(
@@ -42,7 +42,7 @@ class Prefilling:
         self.cache = BatchCache(shape, len(jobs))
         if any(prefix.size for prefix in prefixes):
             self.cache.start(prefixes)
-        self.logits: mx.array | None = None  # [B, V] at each prompt's end, when all is done
+        self.logits: mx.array | None = None  # [B, V] at each prompt's end, once all chunks ran
         self._decoder = decoder
         self._rest = [job.ids[known.size :] for job, known in zip(jobs, prefixes, strict=True)]
         self._size = max(map(len, self._rest))
@@ -59,25 +59,25 @@ class Prefilling:
         return len(self.jobs)
 
     def step(self, tokens: int) -> None:
-        """Run one more chunk of about so many tokens, all rows together.
+        """Run one more chunk of about that many tokens, all rows together.
 
-        Raises `UnwantedError` when no request waits for it any more: then the cache, which is
-        written in part, is of no use, and nobody else has it.
+        Raises `UnwantedError` if no request waits for it any longer; the partly written cache is
+        then unusable, and nothing else references it.
         """
         self._looked = time.monotonic()
 
-        # The next columns: padding on the left, then as much of each prompt as reaches into them.
+        # The next columns: padding on the left, then the part of each prompt in them.
         size = min(max(1, tokens // self.rows), self._size - self._done)
         start, self._done = self._done, self._done + size
         real = [min(size, max(0, len(ids) - (self._size - self._done))) for ids in self._rest]
         padded = [self._column_ids(ids, start, size) for ids in self._rest]
 
-        # Run them behind what the cache holds.
+        # Run them after the cached tokens.
         view = self.cache.begin(size, real)
         layers = self.cache.layers
         hidden, _ = self._decoder(mx.array(padded), view, layers, between=self._look)  # [B, T, H]
 
-        # Logits are needed at the end alone.
+        # Logits are only needed at the end.
         if self._done < self._size:
             mx.eval(self.cache.arrays())
             return
@@ -85,13 +85,13 @@ class Prefilling:
         mx.eval(self.logits, self.cache.arrays())
 
     def keep(self, rows: Sequence[int]) -> None:
-        """Drop all rows but these."""
+        """Drop all other rows."""
         self.jobs = [self.jobs[row] for row in rows]
         self._rest = [self._rest[row] for row in rows]
         self.cache.keep(rows)
 
     def _look(self) -> None:
-        """Do as `look_at`, now and then; the decoder calls this between two layers."""
+        """Call `look_at` occasionally; the decoder calls this between layers."""
         now = time.monotonic()
         if now - self._looked < LOOK_SECONDS:
             return
@@ -102,4 +102,6 @@ class Prefilling:
         pad = self._size - len(ids)
         first, last = max(0, start - pad), max(0, start + size - pad)
         part = list(ids[first:last])
-        return [ids[0]] * (size - len(part)) + part  # a mask hides no NaN, which others might have
+        return [ids[0]] * (
+            size - len(part)
+        ) + part  # a mask does not hide NaN, which other tokens might have

@@ -1,8 +1,8 @@
-"""What generations leave for the prompts to come, and what they find of earlier ones.
+"""The prefix cache of generation: storing finished prompts and finding earlier ones.
 
-A prompt is kept at its end, and once more with its answer: the next turn of a conversation begins
-with both, and where the template renders the answer otherwise, with the prompt alone. What prompts
-that wait side by side begin with alike is computed once, in a pass of its own.
+A prompt is cached when it ends, and again with its answer: the next turn of a conversation begins
+with both, or with the prompt only if the template renders the answer differently. A prefix shared
+by waiting prompts is computed once, in a separate pass.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from core_runtime.prefix_cache import Found
 from core_runtime.request import Request
 from core_runtime.waiting import Job
 
-SPARE = 16  # tokens at the end of what is kept that a template may render otherwise
+SPARE = 16  # cached tokens at the end that a template may render differently
 Together = Callable[[Sequence[int]], Iterable[list[int]]]
-Group = tuple[Sequence[Job], Sequence[Prefix]]  # what is prefilled together, and behind what
-Run = Callable[[Sequence[int], Prefix], Prefix]  # computes a beginning, behind what is known of it
+Group = tuple[Sequence[Job], Sequence[Prefix]]  # jobs prefilled together, and their prefixes
+Run = Callable[[Sequence[int], Prefix], Prefix]  # computes a prefix, after its cached part
 
 
 @dataclass(frozen=True, slots=True)
 class Shared:
-    """A beginning of several prompts; ``computed`` tokens of it were not known before."""
+    """A prefix of several prompts; ``computed`` tokens of it were not cached."""
 
     found: Found[Prefix]
     computed: int
@@ -36,17 +36,17 @@ class Shared:
 class Recall:
     """The engine's part of a model's `PrefixStore`; on the owner thread.
 
-    ``worth``: the tokens that take as long as a pass that has hardly any. To keep fewer, or to run
-    behind fewer, would not pay.
+    ``worth``: tokens that take as long as an almost empty pass. Caching or reusing fewer would not
+    pay off.
     """
 
     def __init__(self, store: PrefixStore, worth: int) -> None:
         self._store, self.worth = store, worth
 
     def shared(self, jobs: Sequence[Job], most: int, run: Run) -> Iterator[Shared]:
-        """Have what prompts begin with alike computed, where that spares more than a pass.
+        """Compute shared prefixes if that saves more than a pass.
 
-        ``most``: tokens of all such passes together.
+        ``most``: limit of tokens for all such passes together.
         """
         limits = [min(most, len(job.ids) - 1) for job in jobs]
         for ids, some in by_prefix(jobs, [job.ids for job in jobs], limits, self.worth):
@@ -64,38 +64,38 @@ class Recall:
     def groups(
         self, jobs: Sequence[Job], together: Together, shared: Sequence[Shared] = ()
     ) -> Iterator[Group]:
-        """Divide prompts into those that are prefilled together, by what is left of them to do.
+        """Divide prompts into groups to prefill together, by their remaining tokens.
 
         ``together`` cuts numbers of tokens into batches of indices; ``shared`` is found for its
-        prompts as what is kept.
-        Rows with a prefix run as many tokens behind it as the longest row of their group: what a
-        shorter one would have as padding, it computes again.
+        prompts like cached prefixes. Rows with a prefix run as many tokens after it as the longest
+        row of their group: a shorter row recomputes tokens instead of padding.
         """
         new = {id(job): one.found for one in shared for job in one.jobs}
-        kept = [self._find(job.ids, len(job.ids) - 1) for job in jobs]  # the last gives the logits
-        found = [_longer(new.get(id(job)), one) for job, one in zip(jobs, kept, strict=True)]
-        sizes = [one.size if one else 0 for one in found]
+        # The last token is always computed: it gives the logits.
+        cached = [self._find(job.ids, len(job.ids) - 1) for job in jobs]
+        prefixes = [_longer(new.get(id(job)), one) for job, one in zip(jobs, cached, strict=True)]
+        sizes = [one.size if one else 0 for one in prefixes]
         rest = [len(job.ids) - size for job, size in zip(jobs, sizes, strict=True)]
 
         for rows in together(rest):
             longest = max(rest[row] for row in rows)
             group = []
             for row in rows:
-                prefix = _cut(found[row], len(jobs[row].ids) - longest)
-                if prefix is None:  # what was found does not serve for so few: it runs by itself
-                    yield [jobs[row]], [_cut(found[row], sizes[row]) or NO_PREFIX]
+                prefix = _cut(prefixes[row], len(jobs[row].ids) - longest)
+                if prefix is None:  # the prefix cannot be cut that short: it runs by itself
+                    yield [jobs[row]], [_cut(prefixes[row], sizes[row]) or NO_PREFIX]
                 else:
                     group.append((jobs[row], prefix))
             if group:
                 yield [job for job, _ in group], [prefix for _, prefix in group]
 
     def keep_prompt(self, job: Job, cache: BatchCache, row: int) -> None:
-        """Keep a prompt that stands in a row of the cache, unless most of it is kept already."""
+        """Cache a prompt from a row, unless most of it is cached already."""
         if len(job.ids) - job.requests[0].cached >= self.worth:
             self._keep(job.ids, cache, row)
 
     def keep_answers(self, ended: Iterable[tuple[int, Request]], cache: BatchCache | None) -> None:
-        """Keep the prompts and answers of requests that have ended, by their rows in the cache."""
+        """Cache the prompts and answers of ended requests, from their rows."""
         for row, request in ended:
             if cache is not None and request.drawn >= self.worth:
                 self._keep([*request.ids, *request.tokens], cache, row)
@@ -105,10 +105,10 @@ class Recall:
         return found if found and found.size >= self.worth else None
 
     def _keep(self, ids: Sequence[int], cache: BatchCache, row: int) -> None:
-        """Keep what the cache holds of these tokens.
+        """Cache these tokens from a row.
 
-        It may hold more: what a context that rotates has dropped, or what was drawn for a request
-        that another thread had ended meanwhile.
+        A row with more tokens than these is not cached: a sliding context dropped some, or some
+        were drawn for a request that another thread had ended meanwhile.
         """
         size = cache.length(row)
         if self._store.on and size <= len(ids):
@@ -116,7 +116,7 @@ class Recall:
 
 
 def _cut(found: Found[Prefix] | None, size: int) -> Prefix | None:
-    """So many tokens of what was found; None where it does not serve for so few, if for any."""
+    """Return the found prefix cut to so many tokens; None if it cannot be cut to them."""
     if found is None or size <= 0:
         return NO_PREFIX
     return found.entry.payload.cut(size) if size >= found.entry.least else None

@@ -1,1 +1,1 @@
-"""What ``infer-cli lora train`` and ``lora eval`` do: files and flags in, figures out."""
+"""The implementation of ``infer-cli lora train`` and ``lora eval``."""

@@ -1,4 +1,4 @@
-"""What ``infer-cli lora train`` and ``lora eval`` do."""
+"""The commands ``infer-cli lora train`` and ``lora eval``."""
 
 from __future__ import annotations
 
@@ -18,7 +18,6 @@ from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.system import outputs
-from core.system.svg import KIND as DRAWING
 from core.system.visible import visible, visible_lines
 from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.files import CONFIG, refuse_foreign
@@ -31,6 +30,7 @@ from core_mlx_native.train.data import Fields, read_examples, shared_texts, spli
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
 from core_mlx_native.train.training import LOSSES
+from core_tasks.svg import KIND as DRAWING
 
 REPORT = "report.json"
 _KIND = "core.training_report"
@@ -41,10 +41,10 @@ Examples = list[TrainingExample]
 
 
 def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None:
-    """Train, and write the adapter and the report beside the checkpoints.
+    """Train, and write the adapter and the report next to the checkpoints.
 
-    ``fields`` are the fields of `core.TrainConfig` among what was given. Raises `core.OutputError`
-    for a directory with an adapter or a report that --resume does not continue.
+    ``fields`` are the given fields of `core.TrainConfig`. Raises `core.OutputError` for a directory
+    with an adapter or a report that --resume does not continue.
     """
     _refuse_outputs(Path(out_dir), given)
     learned, validation, test = _all_examples(given)
@@ -61,7 +61,7 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
         after = _judged(model, config, test, validation)
 
     report = {"before": before, "after": after}
-    figures = {name: found.to_dict() for name, found in report.items() if found}
+    figures = {name: result.to_dict() for name, result in report.items() if result}
     written = {"kind": _KIND, "format": 1, **figures}
     outputs.write(f"{out_dir}/{REPORT}", json.dumps(written, indent=1) + "\n", _REPORT_KIND)
     if given["plot"]:
@@ -71,15 +71,15 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
 
 
 def _refuse_outputs(directory: Path, given: Mapping[str, Any]) -> None:
-    """Raise `OutputError` before the work for what the training would replace."""
+    """Raise `OutputError` early for files that the training would replace."""
     refuse_foreign(directory)
     files = {CONFIG: None, WEIGHTS: None, REPORT: _REPORT_KIND, LOSSES: DRAWING}
     for name, kind in files.items():
         file = directory / name
         if os.path.lexists(file) and not given["resume"]:
             raise OutputError(
-                f"{directory} has {name} in it already. Give another OUT_DIR, or continue the "
-                "training that wrote it with --resume."
+                f"{directory} already contains {name}. Choose another OUT_DIR, or continue that "
+                "training with --resume."
             )
         if os.path.lexists(file) and kind is not None:
             outputs.check(file, kind)
@@ -88,7 +88,7 @@ def _refuse_outputs(directory: Path, given: Mapping[str, Any]) -> None:
 
 
 def evaluate(given: Mapping[str, Any]) -> None:
-    """Tell what a model makes of examples without the adapter, and with it."""
+    """Print metrics of a model on examples without the adapter, and with it."""
     examples = read_examples(_file(given["data"], "test.jsonl"), _fields(given))
     validation = read_examples(given["validation"], _fields(given)) if given["validation"] else []
     noted = read_notes(given["adapter"]) if given["adapter"] else {}
@@ -96,28 +96,28 @@ def evaluate(given: Mapping[str, Any]) -> None:
     labels = labels_of(examples, config)
     config = replace(config, labels=labels)
 
-    found: dict[str, Any] = {}
+    report: dict[str, Any] = {}
     with _loaded(given) as model:
         models = {"without adapter": model}
         if given["adapter"]:
             models["with adapter"] = model.with_adapter(given["adapter"])
-        for name, each in models.items():
+        for name, variant in models.items():
             if labels:
-                found[name] = _judged(each, config, examples, validation)
+                report[name] = _judged(variant, config, examples, validation)
             else:
-                found[name] = token_loss(each, examples, config)
+                report[name] = token_loss(variant, examples, config)
 
     if given["as_json"]:
-        click.echo(json.dumps({name: each.to_dict() for name, each in found.items()}))
+        click.echo(json.dumps({name: result.to_dict() for name, result in report.items()}))
     else:
-        _tell(found)
+        _tell(report)
 
 
 def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Examples]:
-    """What is learned, what is measured on the way, and what is judged."""
+    """Return the training, validation and test examples."""
     fields, data = _fields(given), Path(given["data"])
     files = {"validation": given["validation"], "test": given["test"]}
-    if data.is_dir():  # as mlx-lm lays its data out
+    if data.is_dir():  # mlx-lm's data layout
         for name, file in (("validation", data / "valid.jsonl"), ("test", data / "test.jsonl")):
             files[name] = files[name] or (str(file) if file.exists() else None)
     learned = read_examples(_file(given["data"], "train.jsonl"), fields)
@@ -125,13 +125,14 @@ def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Example
     test = read_examples(files["test"], fields) if files["test"] else []
     if given["hold_out"] is not None:
         if test:
-            raise click.UsageError("Give --test or --hold-out, not both.")
+            raise click.UsageError("--test and --hold-out cannot be combined.")
         learned, test = split_by_label(learned, given["hold_out"], given["seed"] or 0)
     if any(example.label is None for example in test):
         raise TrainingError(
-            "What is judged has to have labels, and not all of it has. Use lora eval."
+            "Some test examples have no label. Label all of them, or measure the loss with lora "
+            "eval."
         )
-    _warn_of_shared(test, learned, "learned")
+    _warn_of_shared(test, learned, "used for training")
     _warn_of_shared(test, validation, "used for validation")
     return learned, validation, test
 
@@ -139,8 +140,8 @@ def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Example
 def _warn_of_shared(test: Examples, others: Examples, use: str) -> None:
     if count := shared_texts(test, others):
         click.echo(
-            f"warning: {count} of {len(test)} rows that are judged have texts that are {use} too, "
-            "so that the accuracy is too high. Leave those texts out of one of the two.",
+            f"Warning: {count} of {len(test)} test rows have texts that are also {use}, so the "
+            "accuracy is too high. Remove those texts from one of the two.",
             err=True,
         )
 
@@ -155,29 +156,29 @@ def _fields(given: Mapping[str, Any]) -> Fields:
 
 
 def _config(given: Mapping[str, Any], fields: Sequence[str], **more: Any) -> TrainConfig:
-    """The options of a training. Raises `core.OptionError`."""
-    asked = {name: given[name] for name in fields if given.get(name) is not None}
+    """Return the options of a training. Raises `core.OptionError`."""
+    options = {name: given[name] for name in fields if given.get(name) is not None}
     for name in ("labels", "targets"):
         if given.get(name):
             value = given[name]
-            asked[name] = tuple(_parts(value)) if isinstance(value, str) else tuple(value)
+            options[name] = tuple(_parts(value)) if isinstance(value, str) else tuple(value)
     if given.get("betas"):
-        asked["betas"] = tuple(_number(part) for part in _parts(given["betas"]))
+        options["betas"] = tuple(_number(part) for part in _parts(given["betas"]))
     for name in ("template", "label_prefix"):
         if given.get(name) is not None:
-            asked[name] = given[name]
+            options[name] = given[name]
     if given.get("no_mask_prompt"):
-        asked["mask_prompt"] = False
-    return TrainConfig(**asked, **more)
+        options["mask_prompt"] = False
+    return TrainConfig(**options, **more)
 
 
 def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
-    """What was given; in a template that was typed, ``\\n`` is a break, ``\\\\`` one."""
-    asked = {name: value for name, value in given.items() if value is not None}
-    if "template" in asked:
+    """Return the given options; in a template, ``\\n`` is a line break and ``\\\\`` a backslash."""
+    options = {name: value for name, value in given.items() if value is not None}
+    if "template" in options:
         breaks = {"n": "\n", "\\": "\\"}
-        asked["template"] = _ESCAPES.sub(lambda found: breaks[found[1]], asked["template"])
-    return asked
+        options["template"] = _ESCAPES.sub(lambda found: breaks[found[1]], options["template"])
+    return options
 
 
 def _parts(commas: str) -> list[str]:
@@ -188,11 +189,11 @@ def _number(text: str) -> float:
     try:
         return float(text)
     except ValueError:
-        raise click.BadParameter(f"{text!r} is no number.", param_hint="'--betas'") from None
+        raise click.BadParameter(f"{text!r} is not a number.", param_hint="'--betas'") from None
 
 
 def _loaded(given: Mapping[str, Any]) -> MlxModel:
-    """The model, by the backend that is asked for, or the best one that trains."""
+    """Return the model, loaded by the requested backend or the best one that trains."""
     location = locate(given["model"])
     name = given["backend"] or REGISTRY.choose(location, Capability.TRAINABLE).backend.name
     options = {"dtype": given["dtype"]} if given["dtype"] else {}

@@ -1,6 +1,6 @@
-"""How well a model classifies texts whose labels are known: figures for the terminal and for JSON.
+"""Metrics of a model on labelled texts, for the terminal and for JSON.
 
-Through `core.Task` and `core.agreement`, as any backend would be measured.
+They use `core_tasks.Task` and `core_tasks.agreement`, as for any backend.
 """
 
 from __future__ import annotations
@@ -10,43 +10,45 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from core.agreement import Agreement
-from core.agreement.gaps import error_text
 from core.errors import CalibrationError
 from core.protocols import TextModel
-from core.tasks.task import Task
 from core.training import TrainConfig, TrainingExample
+from core_tasks.agreement import Agreement
+from core_tasks.agreement.gaps import error_text
+from core_tasks.task import Task
 
 
 @dataclass(frozen=True, slots=True)
 class Evaluation:
-    """Reports of `core.agreement` on the same texts, ``raw`` and, with a fitted temperature,
-    ``calibrated``; ``nll`` is the mean ``-log p(gold)`` of each in nats.
+    """Reports of `core_tasks.agreement` on the same texts.
+
+    ``raw`` is uncalibrated, ``calibrated`` has a fitted temperature; ``nll`` of each is the mean
+    ``-log p(gold)`` in nats.
     """
 
     raw: Mapping[str, Any]
     calibrated: Mapping[str, Any] | None = None
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for JSON."""
+        """Return all metrics, for JSON."""
         return {"raw": dict(self.raw), "calibrated": self.calibrated and dict(self.calibrated)}
 
     def lines(self, name: str) -> list[str]:
-        """The figures as plain lines: in all, of each label, and what was taken for what."""
+        """Return the metrics as text lines: overall, per label, and the confusion matrix."""
         shown = [f"{name}: {_summary(self.raw)}"]
         if self.calibrated:
-            told = f"{_held(self.calibrated)} (before: {_held(self.raw)})"
-            shown.append(f"{name}, with a temperature fitted on validation: {told}")
+            calibration = f"{_held(self.calibrated)} (before: {_held(self.raw)})"
+            shown.append(f"{name}, temperature fitted on validation: {calibration}")
         width = max(map(len, self.raw["labels"]), default=5)
         shown.append(f"{'label':<{width}}  precision  recall     F1  rows")
-        for label, each in self.raw["labels"].items():
-            figures = f"{each['precision']:9.3f}  {each['recall']:6.3f}  {each['f1']:5.3f}"
-            shown.append(f"{label:<{width}}  {figures}  {each['support']:4d}")
+        for label, metrics in self.raw["labels"].items():
+            figures = f"{metrics['precision']:9.3f}  {metrics['recall']:6.3f}  {metrics['f1']:5.3f}"
+            shown.append(f"{label:<{width}}  {figures}  {metrics['support']:4d}")
         return [*shown, *_confusion(self.raw, width)]
 
 
 def task_of(config: TrainConfig, labels: Sequence[str]) -> Task:
-    """What a training's labels are asked by."""
+    """Return the classification task of a training's labels."""
     return Task(config.template, tuple(labels), label_prefix=config.label_prefix)
 
 
@@ -58,8 +60,8 @@ def evaluate(
 ) -> Evaluation:
     """Classify held-out examples, which all have labels.
 
-    With ``validation`` a temperature is fitted to it, and to nothing that is judged; where that is
-    not possible, there are no calibrated figures.
+    With ``validation`` a temperature is fitted to it, never to the evaluated examples; if that
+    fails, the calibrated metrics are omitted.
     """
     raw = _report(model, task, examples)
     if not validation:
@@ -87,11 +89,11 @@ def _report(model: TextModel, task: Task, examples: Sequence[TrainingExample]) -
 
 def _summary(report: Mapping[str, Any]) -> str:
     if report["accuracy"] is None:
-        return f"none of {report['rows']} texts was answered"
+        return f"no predictions for the {report['rows']} texts"
     low, high = report["accuracy_interval"]
     return (
-        f"{report['right']} of {report['rows']} right, {report['accuracy']:.1%} "
-        f"(95 %: {low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_held(report)}"
+        f"{report['right']} of {report['rows']} correct, {report['accuracy']:.1%} (95% interval "
+        f"{low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_held(report)}"
     )
 
 

@@ -1,4 +1,4 @@
-"""The loss of examples that are not learned: of each token that would be, in nats."""
+"""The loss of evaluation examples, per token that training would learn, in nats."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class TokenLoss:
-    """The mean loss over so many learned tokens."""
+    """The mean loss over ``tokens`` learned tokens."""
 
     loss: float
     tokens: int
 
     def to_dict(self) -> dict[str, Any]:
-        """All figures, for JSON; ``perplexity`` is ``exp(loss)``."""
+        """Return all metrics, for JSON; ``perplexity`` is ``exp(loss)``."""
         return {"loss": self.loss, "perplexity": math.exp(self.loss), "tokens": self.tokens}
 
     def lines(self, name: str) -> list[str]:
-        """The same as a line."""
-        told = f"loss {self.loss:.4f}, perplexity {math.exp(self.loss):.3f}"
-        return [f"{name}: {told}, over {self.tokens} tokens"]
+        """Return the metrics as a text line."""
+        values = f"loss {self.loss:.4f}, perplexity {math.exp(self.loss):.3f}"
+        return [f"{name}: {values}, over {self.tokens} tokens"]
 
 
 def token_loss(
     model: MlxModel, examples: Sequence[TrainingExample], config: TrainConfig
 ) -> TokenLoss:
-    """Score what would be learned of examples. Raises what training raises of them."""
+    """Score the tokens that training would learn from examples. Raises like training."""
     pairs = [pair for row in model.training_rows(examples, config) for pair in _pairs(row)]
     scores = model.score_tokens([head for head, _ in pairs], [tail for _, tail in pairs])
     for score in scores:
@@ -46,7 +46,7 @@ def token_loss(
 
 
 def _pairs(row: TokenRow) -> Iterator[tuple[list[int], list[int]]]:
-    """Each run of learned tokens, behind all that stands in front of it."""
+    """Yield each run of learned tokens with all tokens before it."""
     for _, run in groupby(enumerate(row.learned), key=lambda item: item[1] - item[0]):
         places = [place for _, place in run]
         yield [*row.ids[: places[0]]], [row.ids[place] for place in places]

@@ -1,4 +1,4 @@
-"""How far a training is, on stderr: one line that is written over, or one line now and then."""
+"""Training progress on stderr: one line that is overwritten, or an occasional line."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from typing import TextIO
 
 from core.training import TrainStep
 
-_RECENT = 20  # steps that the rates are of
-_SECONDS = 10.0  # between two lines where nothing can be written over
+_RECENT = 20  # number of steps in the rates
+_SECONDS = 10.0  # between two lines if lines cannot be overwritten
 
 
 class Progress:
-    """Shows steps as they come: loss, tokens a second, time left, memory."""
+    """A progress display: loss, tokens per second, time left, memory."""
 
     def __init__(self, out: TextIO | None = None) -> None:
         self._out = out or sys.stderr
@@ -28,7 +28,7 @@ class Progress:
         return self
 
     def show(self, step: TrainStep) -> None:
-        """Show a step; on a terminal each, elsewhere the first, one now and then, and the last."""
+        """Show a step: every one on a terminal; elsewhere the first, some, and the last."""
         self._recent.append(step)
         now = time.monotonic()
         measured = step.validation_loss is not None
@@ -44,9 +44,9 @@ class Progress:
         self._width = 0 if end else len(line)
 
     def line(self, step: TrainStep) -> str:
-        """What is shown of a step; rates are means over the last ones."""
-        seconds = sum(each.seconds for each in self._recent)
-        tokens = sum(each.tokens for each in self._recent)
+        """Return the line for a step; rates are means over the last steps."""
+        seconds = sum(recent.seconds for recent in self._recent)
+        tokens = sum(recent.tokens for recent in self._recent)
         left = (step.steps - step.step) * seconds / len(self._recent)
         words = [
             f"step {step.step}/{step.steps}",

@@ -1,1 +1,1 @@
-"""The network: one decoder for every family, and the ways to run a prompt through it."""
+"""The network: one decoder for all families, and functions that run prompts through it."""

@@ -1,4 +1,4 @@
-"""Grouped-query attention with rope.
+"""Grouped-query attention with RoPE.
 
 Shapes: B rows, T tokens, H hidden size, D head size, S positions in the cache.
 """
@@ -23,23 +23,23 @@ class Past(Protocol):
     """The keys and values that one layer has seen before."""
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
-        """Take the keys and values of T new tokens, and return all that these may look at."""
+        """Add the keys and values of T new tokens, and return all that these may see."""
         ...
 
 
 class Buffer(Past, Protocol):
-    """A past in buffers of its own, each [B, kv heads, capacity, D], which may be written there."""
+    """A past in its own writable buffers, each [B, kv heads, capacity, D]."""
 
     keys: mx.array
     values: mx.array
 
     def places(self, size: int) -> tuple[slice, slice]:
-        """The columns of the running pass over ``size`` tokens, and all that it sees."""
+        """Return the columns of the running pass over ``size`` tokens, and of all that it sees."""
         ...
 
 
 def buffer_of(past: Past | None) -> Buffer | None:
-    """The past, if it is a `Buffer`."""
+    """Return the past, if it is a `Buffer`."""
     return cast(Buffer, past) if hasattr(past, "places") else None
 
 
@@ -71,16 +71,16 @@ class Attention(nn.Module):
     def __call__(
         self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
     ) -> tuple[mx.array, KeysValues]:
-        """Return the output for all tokens, or for the ``ends`` alone, and all keys and values.
+        """Return the output for all tokens, or only for the ``ends``, and all keys and values.
 
         The output is [B, T, H], or [B, R, H] with ``ends``.
         """
-        # Only the ends ask, and all tokens are looked at.
+        # Queries only for the ends, keys and values for all tokens.
         query_view = ends.view if ends else view
         query_source = ends.of(x) if ends else x
         queries, keys, values = self.qkv_proj(query_source, x, x) if ends else self.qkv_proj(x)
 
-        # Norms of the heads, where the family has them, then rope.
+        # Norms of the heads, if the family has them, then RoPE.
         queries = self._heads_first(queries, self._heads)  # [B, heads, T, D]
         keys = self._heads_first(keys, self._kv_heads)  # [B, kv heads, T, D]
         values = self._heads_first(values, self._kv_heads)

@@ -1,4 +1,4 @@
-"""One decoder for every family: tokens in, hidden states out, and a head to read them with.
+"""One decoder for all families: tokens in, hidden states out, and an LM head for logits.
 
 Shapes: B rows, T tokens, H hidden size.
 """
@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import mlx.core as mx
 from mlx import nn
 
-from core.clock import Check, never_stop
+from core.kit.clock import Check, never_stop
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
@@ -23,7 +23,7 @@ Look = Callable[[int, mx.array], None]
 
 
 def _ignored(index: int, x: mx.array) -> None:
-    """Look at nothing."""
+    """Ignore the input."""
 
 
 class MLP(nn.Module):
@@ -42,7 +42,7 @@ class MLP(nn.Module):
 
 
 class Layer(nn.Module):
-    """Attention and MLP, each behind a norm; Gemma puts a second norm behind each as well."""
+    """Attention and MLP, each after a norm; Gemma has a second norm after each as well."""
 
     def __init__(
         self, config: ModelConfig, index: int, rotation: Rotation, weights: Weights, ops: Ops
@@ -58,14 +58,14 @@ class Layer(nn.Module):
         self.shorten()
 
     def shorten(self, *, short: bool = True) -> None:
-        """Make what short passes run by, of the layer as it is now; or have none, without."""
-        made = self._ops.short_layer(self, self._config, self._kind) if short else None
-        self._short: ShortLayer | None = made
+        """Build the layer's fast version for short passes, or remove it."""
+        short_layer = self._ops.short_layer(self, self._config, self._kind) if short else None
+        self._short: ShortLayer | None = short_layer
 
     def __call__(
         self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
     ) -> tuple[mx.array, KeysValues]:
-        """Return the hidden states of the tokens, or of the ``ends``, and all keys and values."""
+        """Return the hidden states of all tokens, or of the ``ends``, and all keys and values."""
         if self._short is not None and ends is None and self._ops.is_short(x):
             return self._short(x, view, past)
 
@@ -73,7 +73,7 @@ class Layer(nn.Module):
         if ends is not None:
             x = ends.of(x)
 
-        # A second norm behind each part, for Gemma.
+        # A second norm after each part, for Gemma.
         if self._sandwich:
             x = x + self.post_attention_layernorm(attended, x.dtype)
             fed = self.mlp(self.pre_feedforward_layernorm(x))
@@ -86,7 +86,7 @@ class Layer(nn.Module):
 class Decoder(nn.Module):
     """A causal language model, which takes every tensor that `tensors` lists from ``weights``.
 
-    ``ops`` are the operations of the device that it runs on.
+    ``ops`` are the operations of its device.
     """
 
     def __init__(self, config: ModelConfig, weights: Weights, ops: Ops) -> None:
@@ -94,12 +94,14 @@ class Decoder(nn.Module):
         self.config, self.ops = config, ops
         self.embed_tokens: Matrix = matrix(weights, "model.embed_tokens")  # [vocabulary, H]
         self._embedding_scale = config.embedding_scale
-        if "lm_head.weight" in weights.names:  # before the layers: to lay it out takes its memory
+        if (
+            "lm_head.weight" in weights.names
+        ):  # before the layers: laying it out needs its memory again
             self.lm_head = Linear(weights, "lm_head", ops)
         else:
             self.embed_tokens = ops.tied_head(self.embed_tokens)
 
-        # Layers with the same rope share its angles.
+        # Layers with the same RoPE share its angles.
         ropes = {kind.rope for kind in config.layers}
         rotations = {rope: Rotation(rope, ops.has_rope_kernel) for rope in ropes}
         self.layers = [
@@ -119,12 +121,12 @@ class Decoder(nn.Module):
         look: Look = _ignored,
         depth: int | None = None,
     ) -> tuple[mx.array, list[KeysValues]]:
-        """Hidden states [B, T, H] behind the last layer, and each layer's keys and values.
+        """Return hidden states [B, T, H] after the last layer, and each layer's keys and values.
 
-        With ``ends``, [B, R, H]: the last layer runs for them alone. ``between`` two layers may
-        raise: on a CPU one has run by then, if the pass is large; on a GPU they are only queued.
-        ``look`` is shown what goes into each layer, by its index; ``depth``: the first so many
-        layers run, and no more.
+        With ``ends``, [B, R, H]: the last layer runs only for them. ``between`` is called between
+        layers and may raise: on a CPU the previous layer has run by then, if the pass is large; on
+        a GPU layers are only queued. ``look`` receives each layer's index and input; ``depth``:
+        only this many first layers run.
         """
         x = self.embedded(tokens)
         cache: list[KeysValues] = []
@@ -138,19 +140,21 @@ class Decoder(nn.Module):
         return x, cache
 
     def embedded(self, tokens: mx.array) -> mx.array:
-        """What goes into the first layer: [B, T, H]."""
+        """Return the input of the first layer: [B, T, H]."""
         x = self.embed_tokens.rows(tokens) * self._embedding_scale
         if self.config.family.overflows_float16 and x.dtype == mx.float16:
-            x = x.astype(mx.float32)  # the sums of all layers pass 65504, each one's share does not
+            x = x.astype(
+                mx.float32
+            )  # the sums of all layers exceed 65504, each one's share does not
         return x
 
     def logits(self, hidden: mx.array) -> mx.array:
-        """Next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
+        """Return next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
         head = self.lm_head if "lm_head" in self else self.embed_tokens.product
         return self._capped(head(self.norm(hidden)))
 
     def logits_of(self, hidden: mx.array, tokens: mx.array) -> mx.array:
-        """The logits of ``tokens`` [K] alone, from K rows of the head: [..., K]."""
+        """Return only the logits of ``tokens`` [K], from K rows of the LM head: [..., K]."""
         head = self.lm_head.matrix if "lm_head" in self else self.embed_tokens
         logits = self.norm(hidden) @ head.rows(tokens).T
         if "lm_head" in self and "bias" in self.lm_head:
@@ -163,10 +167,10 @@ class Decoder(nn.Module):
 
     @property
     def head_rows(self) -> int:
-        """The greatest number of hidden states that go through the head at once."""
+        """The maximum number of hidden states per LM head product."""
         return max(1, self.ops.head_floats // self.config.vocab_size)
 
     @property
     def dtype(self) -> mx.Dtype:
-        """The dtype that the decoder computes in."""
+        """The dtype of the computation."""
         return self.norm.weight.dtype

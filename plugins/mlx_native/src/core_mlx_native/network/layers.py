@@ -1,4 +1,4 @@
-"""The small parts of a decoder, built straight from checkpoint tensors."""
+"""The small parts of a decoder, built directly from checkpoint tensors."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ class Matrix(Protocol):
     """A weight (rows, columns), dense or quantised."""
 
     def product(self, x: mx.array) -> mx.array:
-        """``x @ weight.T``: [..., rows], from [..., columns]."""
+        """Return ``x @ weight.T``: [..., rows], from [..., columns]."""
         ...
 
     def rows(self, index: mx.array) -> mx.array:
-        """The rows with these numbers: [..., columns], from whole numbers [...]."""
+        """Return the rows with these indices [...]: [..., columns]."""
         ...
 
     def back(self, y: mx.array) -> mx.array:
-        """``y @ weight``: [..., columns], from [..., rows]. The gradient of `product`."""
+        """Return ``y @ weight``: [..., columns], from [..., rows]. The gradient of `product`."""
         ...
 
     @property
@@ -35,16 +35,18 @@ class Matrix(Protocol):
 
 
 class Dense(nn.Module):
-    """A plain matrix, held as ``transposed`` [columns, rows]; ``weight`` is a view of that."""
+    """A dense matrix, stored as ``transposed`` [columns, rows]; ``weight`` is a view of it."""
 
     def __init__(self, transposed: mx.array) -> None:
         super().__init__()
         self.hold(transposed)
 
     def hold(self, transposed: mx.array) -> None:
-        """Hold this weight from now on."""
+        """Set the weight."""
         self.weight = transposed.T
-        self.transposed = transposed  # kept: a step has hundreds of products, each an operation
+        self.transposed = (
+            transposed  # stored: a step has hundreds of products, and each would transpose
+        )
         mx.eval(self.weight, self.transposed)
 
     def product(self, x: mx.array) -> mx.array:
@@ -60,7 +62,7 @@ class Dense(nn.Module):
         return y @ self.weight
 
     def dense(self) -> mx.array:
-        """The weight itself: [rows, columns]."""
+        """Return the weight itself: [rows, columns]."""
         return self.weight
 
     @property
@@ -109,7 +111,7 @@ class Packed(nn.Module):
         )
 
     def dense(self) -> mx.array:
-        """The weight that it stands for: [rows, columns]."""
+        """Return the dequantised weight: [rows, columns]."""
         return mx.dequantize(self.weight, self.scales, self.biases, self._group_size, self._bits)
 
     @property
@@ -120,7 +122,7 @@ class Packed(nn.Module):
 
 
 def matrix(weights: Weights, name: str) -> Dense | Packed:
-    """The matrix ``name.weight``, as the weights hold it."""
+    """Return the matrix ``name.weight``, dense or quantised as in the weights."""
     if name in weights.packings:
         return Packed(weights, name)
     return Dense(weights.take(f"{name}.weight").T)
@@ -144,10 +146,10 @@ class Linear(nn.Module):
 
 
 class Linears(nn.Module):
-    """Several linear maps, of one input or of one each, as a tuple.
+    """Several linear maps, of a common input or one input each, as a tuple.
 
-    ``together``: where wide weights are laid out, one product computes all, and these are views of
-    its result; they are in one piece otherwise.
+    ``together``: if wide weights are laid out, one product computes all maps, and the results are
+    views of it; otherwise the results are contiguous.
     """
 
     def __init__(self, weights: Weights, names: Sequence[str], ops: Ops, *, together: bool) -> None:
@@ -174,7 +176,7 @@ class Linears(nn.Module):
         )
 
     def _stack(self, matrices: Sequence[Dense]) -> None:
-        """Move the matrices into one buffer, of which each becomes a view."""
+        """Move the matrices into one buffer; each becomes a view of it."""
         ends = list(accumulate(len(matrix.weight) for matrix in matrices))
         whole = self._ops.laid_out(mx.concatenate([matrix.weight for matrix in matrices]))
         mx.eval(whole)
@@ -192,7 +194,7 @@ class RMSNorm(nn.Module):
         self._ops = ops
 
     def __call__(self, x: mx.array, dtype: mx.Dtype | None = None) -> mx.array:
-        """Norm ``x``; the result is in ``dtype``, or in that of the weights."""
+        """Return the norm of ``x``, in ``dtype`` or in that of the weights."""
         wide = x if dtype is None else x.astype(dtype)
         normed = mx.fast.rms_norm(wide, self.weight, self.eps)
         return self._ops.settled(normed.astype(dtype or self.weight.dtype))

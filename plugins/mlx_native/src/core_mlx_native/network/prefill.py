@@ -1,10 +1,10 @@
-"""Running whole prompts at once: one padded, masked forward pass, and no cache object.
+"""Running complete prompts: one padded, masked forward pass without a cache object.
 
-`prefill` does it by the defining mask (`masks`), for `inspect_attention` and the tests. `read` is
-the fast way, of `classify` and `score`, which look at a few positions only: rows are padded on the
-right, so that a causal mask alone hides the padding.
+`prefill` uses the defining mask (`masks`), for `inspect_attention` and the tests. `read` is the
+fast version for `classify` and `score`, which read only a few positions: rows are padded on the
+right, so a causal mask is enough to hide the padding.
 
-Shapes: B rows, T tokens of the longest row behind the prefix, R positions that are read, H hidden
+Shapes: B rows, T tokens of the longest row after the prefix, R positions that are read, H hidden
 size.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from core.clock import Check, never_stop
+from core.kit.clock import Check, never_stop
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
@@ -27,12 +27,12 @@ from core_runtime.batches import rounded_up
 
 @dataclass(frozen=True, slots=True)
 class Prefill:
-    """The result of one pass over a ragged batch, padded on the right; padding holds no meaning.
+    """The result of one pass over a ragged batch, padded on the right; ignore padding.
 
-    ``hidden`` [B, T, H] is behind the last layer, of the tokens from ``start`` on, or of each
-    row's ``positions`` only; ``cache`` holds each layer's keys and values, [B, kv heads, size,
-    head size]. ``inputs`` is what goes into some of the layers, by index, at ``positions``:
-    [B, R, H].
+    ``hidden`` [B, T, H] is the output of the last layer for the tokens from ``start`` on, or only
+    for each row's ``positions``; ``cache`` contains each layer's keys and values, [B, kv heads,
+    size, head size]. ``inputs`` are the inputs of some layers, by index, at ``positions``: [B, R,
+    H].
     """
 
     size: int
@@ -43,12 +43,12 @@ class Prefill:
     inputs: Mapping[int, mx.array] = field(default_factory=dict)
 
     def hidden_at(self, positions: Sequence[int]) -> mx.array:
-        """The hidden state of one position per row: [B, H]."""
+        """Return the hidden state of one position per row: [B, H]."""
         index = mx.array(self._columns(positions))[:, None, None]  # [B, 1, 1]
         return mx.take_along_axis(self.hidden, index, axis=1)[:, 0]
 
     def hidden_of(self, positions: Sequence[Sequence[int]]) -> mx.array:
-        """The hidden states of any positions, one row's behind another's: [N, H]."""
+        """Return the hidden states of any positions, row after row: [N, H]."""
         flat = self.hidden.reshape(-1, self.hidden.shape[-1])  # [B * T, H]
         width = self.hidden.shape[1]
         index = [
@@ -59,13 +59,13 @@ class Prefill:
         return flat[mx.array(index)]
 
     def select(self, rows: Sequence[int]) -> Prefill:
-        """Return some of the rows, in ascending order. To select all of them costs nothing."""
+        """Return some of the rows, in ascending order. Selecting all of them is free."""
         if len(rows) == len(self.hidden):
             return self
         index = mx.array(list(rows))
         cache = [(keys[index], values[index]) for keys, values in self.cache]
-        kept = self.positions and tuple(self.positions[row] for row in rows)
-        return Prefill(self.size, self.hidden[index], cache, self.start, kept)
+        positions = self.positions and tuple(self.positions[row] for row in rows)
+        return Prefill(self.size, self.hidden[index], cache, self.start, positions)
 
     def _columns(self, positions: Sequence[int]) -> list[int]:
         if self.positions is None:
@@ -81,16 +81,16 @@ class Prefill:
 
 @dataclass(frozen=True, slots=True)
 class Behind:
-    """Tokens that run once behind prefilled prompts, and are not kept (an `attention.Past`).
+    """A past for tokens that run once after prefilled prompts, and are not stored.
 
-    The prompts are one row for each row of tokens, or one row for all of them.
+    The prompts are one row per row of tokens, or one row for all of them.
     """
 
     keys: mx.array
     values: mx.array
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
-        """Return the prompt's keys and values with the new ones behind them."""
+        """Return the prompt's keys and values followed by the new ones."""
         return _behind(self.keys, keys), _behind(self.values, values)
 
 
@@ -122,29 +122,30 @@ def prefill(
 def _padded(ids: Sequence[int], size: int) -> list[int]:
     """Return the tokens, padded on the right.
 
-    With the last of them again: a mask hides no NaN, which another token's weights may have.
+    The padding repeats the last token: a mask does not hide NaN, which another token's weights may
+    have.
     """
     return [*ids, *[ids[-1]] * (size - len(ids))]
 
 
 def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
-    """Next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
+    """Return next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
     ends = [len(prompt) - 1 for prompt in prompts]
     return decoder.logits(prefill(decoder, prompts).hidden_at(ends))
 
 
 def windows(decoder: Decoder) -> set[int]:
-    """The window sizes that occur among the layers; 0 is full attention."""
+    """Return the distinct window sizes of the layers; 0 is full attention."""
     return {kind.window for kind in decoder.config.layers}
 
 
 @dataclass(frozen=True, slots=True)
 class Prefix:
-    """A beginning of ``size`` tokens that prompts share: each layer's keys and values.
+    """A shared prefix of ``size`` tokens: each layer's keys and values.
 
-    They are [1, kv heads, P, D], of the last P tokens: all of them, but for layers with a window
-    whose first columns no later token sees. A pass that runs behind the prefix takes it `whole`;
-    ``zeros`` counts what is then no column of each layer.
+    They are [1, kv heads, P, D], of the last P tokens: all of them, except in layers with a window,
+    where later tokens do not see the first columns. A pass after the prefix uses it `whole`;
+    ``zeros`` counts each layer's columns that are then filled with zeros.
     """
 
     size: int
@@ -152,18 +153,18 @@ class Prefix:
     zeros: Sequence[int] = ()
 
     def arrays(self) -> list[mx.array]:
-        """All keys and values."""
+        """Return all keys and values."""
         return [array for layer in self.cache for array in layer]
 
     def cut(self, size: int) -> Prefix:
-        """The first ``size`` tokens alone."""
+        """Return the prefix cut to its first ``size`` tokens."""
         if size == self.size:
             return self
-        end = size - self.size  # negative: counted from the end, for columns may be missing
+        end = size - self.size  # negative: counted from the end, because columns may be missing
         return Prefix(size, [(keys[:, :, :end], values[:, :, :end]) for keys, values in self.cache])
 
     def whole(self) -> Prefix:
-        """The prefix with zeros in the place of columns that no later token sees."""
+        """Return the prefix with zeros for columns that later tokens do not see."""
         zeros = [self.size - keys.shape[2] for keys, _ in self.cache]
         if not any(zeros):
             return self
@@ -174,7 +175,7 @@ class Prefix:
         return Prefix(self.size, cache, zeros)
 
     def known(self, cache: Sequence[KeysValues]) -> Sequence[KeysValues]:
-        """The columns of a pass that ran behind this prefix, but for the zeros."""
+        """Return the columns of a pass that ran after this prefix, without the zeros."""
         if not any(self.zeros):
             return cache
         return [
@@ -197,7 +198,7 @@ def run_prefix(
     between: Check = never_stop,
     behind: Prefix = NO_PREFIX,
 ) -> Prefix:
-    """Compute the keys and values of a prefix, of which those of ``behind`` are known already."""
+    """Compute the keys and values of a prefix, after its cached part, if any."""
     end = [[len(ids) - 1]]
     cache = read(decoder, [ids], end, behind, fast, 1, between).cache
     decoder.ops.begin([array for layer in cache for array in layer])
@@ -218,15 +219,15 @@ def read(
     inputs: Sequence[int] = (),
     depth: int | None = None,
 ) -> Prefill:
-    """Run whole prompts behind their ``prefix``; hidden states are for ``positions`` [B][R].
+    """Run complete prompts after their ``prefix``; read hidden states at ``positions`` [B][R].
 
-    Every prompt is longer than the prefix, and its positions stand behind it. Rows are padded to
-    a multiple of ``length_step``; ``between`` is called between two layers. ``keep``: with the
-    keys and values. ``batch_size``: so many rows run at least; the missing ones are empty, and left
-    out of what is returned. ``inputs``: the layers of which what goes in is returned, too;
-    ``depth``: how many layers run, all of them by default.
+    Every prompt is longer than the prefix, and its positions come after it. Rows are padded to a
+    multiple of ``length_step``; ``between`` is called between two layers. ``keep``: with the keys
+    and values. ``batch_size``: minimum of rows to run; missing rows are empty, and omitted from the
+    result. ``inputs``: layers whose inputs are returned too; ``depth``: number of layers to run, by
+    default all.
     """
-    # What stands behind the prefix, padded to one length.
+    # The tokens after the prefix, padded to one length.
     rows = [prompt[prefix.size :] for prompt in prompts]
     empty = max(0, batch_size - len(rows))
     length = rounded_up(max(map(len, rows)), length_step)
@@ -234,7 +235,7 @@ def read(
     padded = [_padded(row, length) for row in rows]
     tokens = mx.array(padded + [[0] * length] * empty)  # [B, T]
 
-    # All tokens see what stands before them; the last layer may run for the read ones alone.
+    # Tokens see all earlier ones; the last layer may run only for those that are read.
     every = mx.arange(prefix.size, size)[None]  # [1, T]
     view = View(prefix.size, causal_masks(decoder, every, size, whole=True))
     ends = None
@@ -243,30 +244,30 @@ def read(
     if fast.last_layer:
         ends = Ends(columns - prefix.size, View(columns, causal_masks(decoder, columns, size)))
 
-    # Of what goes into a layer, the positions alone are kept.
-    found: dict[int, mx.array] = {}
+    # Of a layer's input, only the read positions are kept.
+    layer_inputs: dict[int, mx.array] = {}
 
     def look(index: int, x: mx.array) -> None:
         if index in inputs:
             read = mx.take_along_axis(x, (columns - prefix.size)[:, :, None], axis=1)
-            found[index] = read[: len(rows)]
+            layer_inputs[index] = read[: len(rows)]
 
-    # Run them behind the prefix.
+    # Run them after the prefix.
     past = [Behind(*layer) for layer in prefix.cache] or None
     hidden, cache = decoder(tokens, view, past, ends, between, look, depth)
     if empty:
         hidden = hidden[: len(rows)]
         cache = [(keys[: len(rows)], values[: len(rows)]) for keys, values in cache]
-    kept = tuple(map(tuple, positions)) if fast.last_layer else None
-    return Prefill(size, hidden, cache if keep else [], prefix.size, kept, found)
+    read_positions = tuple(map(tuple, positions)) if fast.last_layer else None
+    return Prefill(size, hidden, cache if keep else [], prefix.size, read_positions, layer_inputs)
 
 
 def causal_masks(
     decoder: Decoder, positions: mx.array, size: int, *, whole: bool = False
 ) -> dict[int, Mask]:
-    """The mask of each window, for tokens at ``positions`` [1 or B, T] that see ``size`` columns.
+    """Return each window's mask, for tokens at ``positions`` [1 or B, T] over ``size`` columns.
 
-    ``whole`` for all tokens, whose mask GPUs have kernels for.
+    ``whole``: for all tokens, a mask for which GPUs have kernels.
     """
     return {window: _mask(decoder, positions, size, window, whole) for window in windows(decoder)}
 

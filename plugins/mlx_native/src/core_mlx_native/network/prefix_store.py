@@ -1,7 +1,7 @@
-"""The keys and values of recent prompts' beginnings, kept between calls; on the owner thread.
+"""The prefix cache: keys and values of recent prompts, used on the owner thread.
 
-`classify`, `score` and all that generates share one store. What it holds is a copy, evaluated, and
-nobody writes into it: a view would hold the buffer that it is a part of (see `kv_cache`).
+`classify`, `score` and generation share one store. Entries are evaluated copies and never written
+to: a view would keep its complete buffer alive (see `kv_cache`).
 """
 
 from __future__ import annotations
@@ -12,23 +12,23 @@ from collections.abc import Callable, Sequence
 
 import mlx.core as mx
 
-from core.labels import common_length
+from core.kit.labels import common_length
 from core_mlx_native.failures import is_out_of_memory
 from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import Prefix
 from core_runtime.prefix_cache import Entry, Found, PrefixCache
 
-_RECENT = 16  # prompts whose tokens are remembered
-_SHARE = 2  # at most one part in so many of the memory that would be free without it
-_LOOK_SECONDS = 1.0  # between two looks at the free memory
+_RECENT = 16  # prompts whose tokens are stored for comparison
+_SHARE = 2  # at most this fraction (1/n) of the memory that would be free without it
+_LOOK_SECONDS = 1.0  # between two checks of the free memory
 
 
 class PrefixStore:
-    """Holds at most ``limit`` bytes, and none at all with 0.
+    """A prefix cache of at most ``limit`` bytes; 0 disables it.
 
-    ``windows``: of each layer, how many positions a token sees, 0 for all of them. ``free`` tells
-    how many bytes the device has left, or None where nobody knows.
+    ``windows``: per layer, the number of positions that a token sees, 0 for all. ``free`` returns
+    the device's free bytes, None if unknown.
     """
 
     def __init__(
@@ -40,33 +40,33 @@ class PrefixStore:
         self._limit, self._looked = limit, 0.0
 
     def another(self) -> PrefixStore:
-        """An empty store for a network of the same shape, which may hold as much."""
+        """Return an empty store for a network of the same shape, with the same limit."""
         return PrefixStore(self._ops, self._windows, self._limit, self._free)
 
     @property
     def on(self) -> bool:
-        """False where nothing is ever kept."""
+        """False if the cache is disabled."""
         return self._limit > 0
 
     @property
     def held(self) -> int:
-        """The bytes of what is kept."""
+        """The bytes in the cache."""
         return self._cache.held
 
     def longest(self, ids: Sequence[int], most: int) -> Found[Prefix] | None:
-        """Find what serves for most of the first ``most`` tokens; None without anything."""
+        """Find the entry with the longest prefix of the first ``most`` tokens; None without one."""
         return self._cache.longest(ids, most) if self.on else None
 
     def cut(self, entry: Entry[Prefix], size: int) -> Prefix:
-        """The first ``size`` tokens of an entry, at least its ``least``."""
+        """Return the first ``size`` tokens of an entry, at least its ``least``."""
         prefix = entry.payload.cut(size)
         self._ops.begin(prefix.arrays())
         return prefix
 
     def keep(self, ids: Sequence[int], cache: Sequence[KeysValues]) -> None:
-        """Keep a copy of each layer's last columns [1, kv heads, n, D], which end with ``ids``.
+        """Cache a copy of each layer's last columns [1, kv heads, n, D], which end with ``ids``.
 
-        Where there is no memory for it, there is none for what is kept already.
+        If memory runs out, the cache is cleared.
         """
         size = sum(array.size * array.itemsize for layer in cache for array in layer)
         self._look(size)
@@ -84,25 +84,31 @@ class PrefixStore:
         self._cache.keep(ids, prefix, size, self._least(prefix))
 
     def entry(self, ids: Sequence[int], cache: Sequence[KeysValues]) -> Entry[Prefix]:
-        """What `longest` would find, had it been kept: each layer's last columns behind ``ids``."""
+        """Return the entry that `longest` would find if it were cached.
+
+        ``cache``: each layer's last columns for ``ids``.
+        """
         prefix = Prefix(len(ids), cache)
         return Entry(tuple(ids), prefix, 0, self._least(prefix))
 
     def remember(self, ids: Sequence[int]) -> int:
-        """Remember a prompt; how many tokens it begins with alike with a recent one, at most."""
+        """Store a prompt; return the length of its longest prefix in common with a recent one."""
         common = max((common_length(ids, recent) for recent in self._recent), default=0)
         self._recent.append(ids)
         return common
 
     def clear(self) -> bool:
-        """Drop everything. False if nothing was held."""
-        held = self.held > 0
+        """Clear the cache; return False if it was empty."""
+        had_entries = self.held > 0
         self._cache.clear()
         self._recent.clear()
-        return held
+        return had_entries
 
     def _least(self, prefix: Prefix) -> int:
-        """The fewest tokens it serves for: a later token must not miss what its window shows."""
+        """Return the shortest length to which the prefix may be cut.
+
+        Later tokens must not miss columns inside their window.
+        """
         least = 1
         for (keys, _), window in zip(prefix.cache, self._windows, strict=True):
             lost = prefix.size - keys.shape[2]
@@ -111,7 +117,7 @@ class PrefixStore:
         return least
 
     def _look(self, more: int) -> None:
-        """Hold less where memory has become scarce, now and then."""
+        """Shrink the cache if memory has become scarce; checked occasionally."""
         now = time.monotonic()
         if now - self._looked < _LOOK_SECONDS:
             return
@@ -122,5 +128,5 @@ class PrefixStore:
 
 
 def _copied(columns: mx.array) -> mx.array:
-    """The columns in a buffer of their own, which `mx.contiguous` does not promise."""
+    """Return a copy of the columns in a separate buffer, which `mx.contiguous` does not ensure."""
     return mx.concatenate([columns[:, :, :0], columns], axis=2)

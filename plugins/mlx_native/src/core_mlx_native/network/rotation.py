@@ -16,12 +16,11 @@ from core_mlx_native.network.ops import Mask
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """The positions of the tokens of one forward pass, and the masks of what they may look at.
+    """The token positions and attention masks of one forward pass.
 
-    ``positions`` is where the first token stands: one number, one per row [B], or one per token
-    [B, T] when tokens do not follow one another. ``masks`` maps a layer's window to its mask,
-    additive, broadcastable to [B, heads, T, S + T]; "causal" hides what comes later, and None
-    nothing.
+    ``positions``: the position of the first token, one number or one per row [B], or one per token
+    [B, T] if tokens are not consecutive. ``masks`` maps a layer's window to its additive mask,
+    broadcastable to [B, heads, T, S + T]; "causal" hides later tokens, None hides nothing.
     """
 
     positions: int | mx.array
@@ -29,13 +28,13 @@ class View:
     _tables: dict[Rotation, Tables] = field(default_factory=dict, init=False, repr=False)
 
     def tables(self, rotation: Rotation, size: int) -> Tables:
-        """The angles of this pass, made once for all layers of one rope."""
+        """Return the angles of this pass, computed once for all layers with the same RoPE."""
         if rotation not in self._tables:
             self._tables[rotation] = rotation.tables(self.token_positions(size))
         return self._tables[rotation]
 
     def token_positions(self, size: int) -> mx.array:
-        """The position of each of ``size`` tokens: [1 or B, T]."""
+        """Return the position of each of ``size`` tokens: [1 or B, T]."""
         if isinstance(self.positions, int):
             return mx.arange(self.positions, self.positions + size)[None]
         if self.positions.ndim == 2:
@@ -51,7 +50,7 @@ class Ends:
     view: View
 
     def of(self, x: mx.array) -> mx.array:
-        """Take the columns that are read out of [B, T, H]: [B, R, H]."""
+        """Return the read columns of [B, T, H]: [B, R, H]."""
         return mx.take_along_axis(x, self.columns[:, :, None], axis=1)
 
 
@@ -59,14 +58,14 @@ Tables = tuple[mx.array, mx.array]  # cosine and signed sine, each [1 or B, 1, T
 
 
 class Rotation:
-    """One rope, which all layers that have it share; without a kernel they share its angles too."""
+    """One RoPE, shared by its layers; without a kernel they share its angles too."""
 
     def __init__(self, rope: Rope, has_kernel: bool = False) -> None:
         self.periods = mx.array(rope.periods)  # [D / 2]
         self._has_kernel = has_kernel
 
     def turn(self, x: mx.array, view: View) -> mx.array:
-        """Rotate [B, heads, T, D] by the angles of where its tokens stand."""
+        """Rotate [B, heads, T, D] by the angles of the tokens' positions."""
         if not self._has_kernel:
             return _turn_by(x, view.tables(self, x.shape[2]))
         positions = view.positions
@@ -75,7 +74,7 @@ class Rotation:
         return self._fused(x, positions)
 
     def tables(self, positions: mx.array) -> Tables:
-        """Make the cosines and signed sines of tokens at positions [1 or B, T]."""
+        """Return the cosines and signed sines of tokens at positions [1 or B, T]."""
         angles = positions[:, None, :, None] / self.periods  # [1 or B, 1, T, D / 2]
         cosine, sine = mx.cos(angles), mx.sin(angles)
         return mx.concatenate([cosine, cosine], -1), mx.concatenate([-sine, sine], -1)
@@ -99,7 +98,7 @@ class Rotation:
 
 
 def _turn_by(x: mx.array, tables: Tables) -> mx.array:
-    """``(a, b)`` becomes ``(a cos - b sin, b cos + a sin)`` for the two halves a and b of D."""
+    """Rotate the halves a and b of D: ``(a cos - b sin, b cos + a sin)``."""
     cosine, sine = tables
     turned = x * cosine + mx.roll(x, x.shape[-1] // 2, -1) * sine
     return turned.astype(x.dtype)

@@ -1,1 +1,1 @@
-"""Sampling: the penalty, the filters, and the draw of a token from logits."""
+"""Sampling: the repeat penalty, the filters, and the draw of a token from logits."""

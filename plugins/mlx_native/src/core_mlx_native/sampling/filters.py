@@ -1,11 +1,11 @@
-"""The four filters that say which tokens may be drawn, and the penalty on tokens seen before.
+"""The four filters of tokens to draw from, and the penalty on repeated tokens.
 
-typical_p comes first: the logits of what it drops become -infinity. The three others keep the best
-tokens up to some rank. So with the tokens in order, best first and equal logits by id, each of them
-is a condition along that order. All filters look at the distribution at temperature 1.
+typical_p comes first: it sets the logits of dropped tokens to -infinity. The three others keep the
+best tokens up to some rank, so each is a condition along the order of tokens, best first and equal
+logits by id. All filters use the distribution at temperature 1.
 
-Of the penalty, one number is kept per row and token: the row's penalty where the token was seen, 1
-where not. A new token is one scattered write, which does not wait for the token to be known.
+The penalty is stored as one number per row and token: the row's penalty if the token was seen, else
+1. A new token is one scattered write, which does not wait for the token's value.
 
 Shapes: G rows, V vocabulary, K candidates.
 """
@@ -26,9 +26,9 @@ _WEAKEST, _STRONGEST = 1e-30, 1e30
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """The filters of G rows, each [G, 1]; a filter that is off keeps every token, exactly.
+    """The filters of G rows, each [G, 1]; a disabled filter keeps every token.
 
-    ``uses_top_p`` and its like say whether any row has that filter on.
+    ``uses_top_p`` etc.: whether any row enables that filter.
     """
 
     top_k: mx.array  # int32; off: larger than any vocabulary
@@ -42,7 +42,7 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class Ranked:
-    """Candidates in order: token ids, logits, and, for top_p, their probabilities: [G, K] each."""
+    """Ranked candidates: token ids, logits, and, for top_p, probabilities: [G, K] each."""
 
     ids: mx.array
     logits: mx.array
@@ -50,23 +50,22 @@ class Ranked:
 
 
 def probabilities_of(logits: mx.array) -> mx.array:
-    """Softmax over the last axis, with a total that is exact for large vocabularies."""
+    """Return softmax over the last axis, with an accurate total for large vocabularies."""
     top = logits.max(axis=-1, keepdims=True)
     mass = mx.exp(logits - mx.where(mx.isinf(top), 0, top))
     return mass / in_blocks(mass).sum(axis=-1).sum(axis=-1)[..., None]
 
 
 def typical(logits: mx.array, limits: Limits, by_mass: bool = False) -> mx.array:
-    """Return the logits [G, V], with -infinity for each token that typical_p drops.
+    """Return the logits [G, V], with -infinity for the tokens dropped by typical_p.
 
     Locally typical sampling (arXiv 2202.00666) by llama.cpp's definition: the smallest set of
-    tokens, those whose surprisal is nearest to the entropy first, whose probability exceeds
-    ``typical_p``. Of tokens that are equally near, the lowest ids come first. ``by_mass``: they
-    are not sorted (`mass`).
+    tokens whose probability exceeds ``typical_p``, taken by distance of surprisal from entropy, at
+    equal distance by id. ``by_mass``: without sorting (`mass`).
     """
     probabilities = probabilities_of(logits)
 
-    # How far each token's surprisal is from its mean; an impossible token adds nothing to that.
+    # Distance of each surprisal from its mean; an impossible token adds nothing to the mean.
     surprisals = -mx.log(probabilities)
     shares = mx.where(probabilities > 0, probabilities * surprisals, 0)
     entropy = in_blocks(shares).sum(axis=-1).sum(axis=-1)[..., None]
@@ -75,25 +74,25 @@ def typical(logits: mx.array, limits: Limits, by_mass: bool = False) -> mx.array
         return mx.where(leading(distances, probabilities, limits.typical_p), logits, -mx.inf)
     order = mx.argsort(distances, axis=-1)  # stable
 
-    # The first one always stays, for nothing is in front of it.
+    # The first one is always kept, because nothing precedes it.
     within = _before(mx.take_along_axis(probabilities, order, axis=-1)) <= limits.typical_p
     keep = mx.put_along_axis(mx.zeros(logits.shape, mx.bool_), order, within, axis=-1)
     return mx.where(keep, logits, -mx.inf)
 
 
 def nucleus(logits: mx.array, limits: Limits) -> mx.array:
-    """Return the logits [G, V], with -infinity for each token that top_p drops; nothing is sorted.
+    """Return the logits [G, V], with -infinity for the tokens dropped by top_p, without sorting.
 
-    See `rank` and `kept` for the way that sorts.
+    See `rank` and `kept` for the variant that sorts.
     """
     keep = leading(-logits, probabilities_of(logits), limits.top_p)
     return mx.where(keep, logits, -mx.inf)
 
 
 def rank(logits: mx.array, probabilities: mx.array | None, width: int) -> Ranked:
-    """Rank the ``width`` best tokens; ``width >= V`` puts the whole vocabulary in order.
+    """Rank the ``width`` best tokens; ``width >= V`` sorts the complete vocabulary.
 
-    Among equal logits at the end of a shorter list, which ones are on it is not defined.
+    It is undefined which of equal logits at the end of a shorter list are included.
     """
     if width >= logits.shape[-1]:
         ids = mx.argsort(-logits, axis=-1)  # stable
@@ -111,7 +110,7 @@ def rank(logits: mx.array, probabilities: mx.array | None, width: int) -> Ranked
 
 
 def kept(ranked: Ranked, limits: Limits) -> mx.array:
-    """Tell for each candidate whether it passes all filters: [G, K]. The first one always does."""
+    """Return whether each candidate passes all filters: [G, K]. The first one always does."""
     keep = mx.arange(ranked.ids.shape[-1]) < limits.top_k
     if ranked.probabilities is not None:
         keep &= ~_beyond_top_p(ranked.probabilities, limits)
@@ -121,30 +120,30 @@ def kept(ranked: Ranked, limits: Limits) -> mx.array:
 
 
 def nucleus_is_inside(ranked: Ranked, limits: Limits) -> mx.array:
-    """Tell for each row whether top_p ends within the candidates: [G, 1].
+    """Return whether each row's top_p set ends within the candidates: [G, 1].
 
-    Then no token beyond them passes.
+    If so, tokens beyond them do not pass.
     """
     if ranked.probabilities is None:
         return mx.zeros((ranked.ids.shape[0], 1), mx.bool_)
-    better = ranked.logits > ranked.logits[:, -1:]  # else tokens off the list may come first
+    better = ranked.logits > ranked.logits[:, -1:]  # else tokens outside the list may come first
     return (better & _beyond_top_p(ranked.probabilities, limits)).any(axis=-1, keepdims=True)
 
 
 def below_min_p(logits: mx.array, limits: Limits) -> mx.array:
-    """Tell which tokens are less than ``min_p`` times as likely as the best one: like logits.
+    """Return which tokens are less than ``min_p`` times as likely as the best one, like logits.
 
     See arXiv 2407.01082.
     """
-    # The difference of near logits is exact, a sum with a large one is rounded.
+    # The difference of close logits is exact; a sum with a large one is rounded.
     return logits - logits.max(axis=-1, keepdims=True) < limits.log_min_p
 
 
 def in_blocks(values: mx.array, filler: float = 0.0) -> mx.array:
-    """Split [..., n] into about sqrt(n) blocks: [..., blocks, size], the last one filled up.
+    """Split [..., n] into about sqrt(n) blocks, the last one padded: [..., blocks, size].
 
-    On CPU, MLX adds one float32 after another, and over 262,144 numbers that is wrong by up to
-    1e-3; over a block and then over the blocks it is right.
+    On a CPU, MLX adds float32 sequentially, which over 262,144 numbers is off by up to 1e-3;
+    summing blocks and then their sums is accurate.
     """
     size = values.shape[-1]
     blocks = math.isqrt(size)
@@ -156,24 +155,24 @@ def in_blocks(values: mx.array, filler: float = 0.0) -> mx.array:
 
 
 def _beyond_top_p(probabilities: mx.array, limits: Limits) -> mx.array:
-    """Tell which tokens stand behind the smallest set whose probability reaches ``top_p``."""
+    """Return which tokens come after the smallest set whose probability reaches ``top_p``."""
     return _before(probabilities) >= limits.top_p
 
 
 def _before(probabilities: mx.array) -> mx.array:
-    """The sum of the probabilities in front of each one, along the last axis: [G, K]."""
+    """Return the sum of the probabilities before each one, along the last axis: [G, K]."""
     blocks = in_blocks(probabilities)
     within = mx.cumsum(blocks, axis=-1)
     totals = within[..., -1]
-    before = mx.cumsum(totals, axis=-1) - totals  # the blocks in front
+    before = mx.cumsum(totals, axis=-1) - totals  # the preceding blocks
     running = (within + before[..., None]).reshape(probabilities.shape[0], -1)
     return running[:, : probabilities.shape[1]] - probabilities
 
 
 def _shortlist(logits: mx.array, width: int) -> mx.array:
-    """The ids of the ``width`` best tokens, in no order: [G, width].
+    """Return the ids of the ``width`` best tokens, unordered: [G, width].
 
-    They lie in the ``width`` spans with the largest maxima, or in what is left of the spans.
+    They are in the ``width`` spans with the largest maxima, or in the remainder after the spans.
     """
     count = logits.shape[-1]
     span = math.isqrt(count // width)
@@ -183,7 +182,7 @@ def _shortlist(logits: mx.array, width: int) -> mx.array:
     maxima = logits[:, :whole].reshape(logits.shape[0], -1, span).max(axis=-1)
     spans = mx.argpartition(-maxima, kth=width - 1, axis=-1)[:, :width]
 
-    # All tokens of these spans, and of what is left behind the last whole span.
+    # All tokens of these spans, and of the remainder after the last complete span.
     ids = (spans[..., None] * span + mx.arange(span, dtype=mx.uint32)).reshape(len(logits), -1)
     rest = mx.arange(whole, count, dtype=mx.uint32)
     ids = mx.concatenate([ids, mx.broadcast_to(rest, (len(logits), count - whole))], axis=-1)
@@ -196,10 +195,10 @@ def _shortlist(logits: mx.array, width: int) -> mx.array:
 
 @dataclass(frozen=True, slots=True)
 class Repeats:
-    """The tokens that B rows have seen, in a batch whose rows come and go.
+    """The tokens seen by the B rows of a batch whose rows change.
 
-    It is never changed: every method returns a new one.
-    ``divisors`` is [B, vocabulary] float32, and None (no memory) while no row has a penalty.
+    Immutable: every method returns a new one. ``divisors`` is [B, vocabulary] float32, or None (to
+    save memory) while no row has a penalty.
     """
 
     penalties: tuple[float, ...]
@@ -210,7 +209,7 @@ class Repeats:
     def of(
         cls, prompts: Sequence[Sequence[int]], penalties: Sequence[float], vocab_size: int
     ) -> Repeats:
-        """Make rows that have seen their prompts. Token ids are below ``vocab_size``."""
+        """Make rows whose prompts count as seen. Token ids are below ``vocab_size``."""
         clamped = tuple(min(max(penalty, _WEAKEST), _STRONGEST) for penalty in penalties)
         if all(penalty == 1.0 for penalty in clamped):
             return cls(clamped, vocab_size, None)
@@ -226,7 +225,7 @@ class Repeats:
         """Divide positive logits [B, vocabulary] of seen tokens by the penalty, multiply others."""
         if self.divisors is None:
             return logits
-        # Several times faster on CPU than mx.where, and exact where the divisor is 1.
+        # Several times faster on a CPU than mx.where, and exact if the divisor is 1.
         return mx.maximum(logits, 0) / self.divisors + mx.minimum(logits, 0) * self.divisors
 
     def after(self, tokens: mx.array) -> Repeats:
@@ -254,7 +253,7 @@ class Repeats:
         return Repeats(self.penalties, self.vocab_size, divisors)
 
     def _table(self) -> mx.array:
-        """Return a copy of the divisors, which may be written to."""
+        """Return a writable copy of the divisors."""
         if self.divisors is None:
             return mx.ones((len(self.penalties), self.vocab_size))
         return mx.array(self.divisors)

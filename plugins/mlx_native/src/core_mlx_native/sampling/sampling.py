@@ -1,13 +1,13 @@
-"""The draw of a token from logits, for many rows at once, each with its own options.
+"""Drawing tokens from logits, for many rows at once, each with its own options.
 
-Order: repeat penalty, typical_p, top_p, min_p, top_k, temperature, draw. The filters look at the
-distribution at temperature 1, as mlx-lm's and the contract's do. Nothing here waits for a result,
-so a step can be queued before the tokens of the one before are known.
+Order: repeat penalty, typical_p, top_p, min_p, top_k, temperature, draw. The filters use the
+distribution at temperature 1, as in mlx-lm and the contract. Nothing here waits for a result, so a
+step can be queued before the previous tokens are known.
 
-Rows that need the same work are drawn together. Which work a row needs depends on its own options
-alone, so its token does not depend on its neighbours. A draw's randomness is a function of the
-request's seed and its step, and of nothing else: a row's noise is the same to the bit whatever else
-is in the batch. The global random state is never touched.
+Rows that need the same work are drawn together. A row's work depends only on its own options, so
+its token does not depend on its neighbours. The randomness of a draw is a function of the request's
+seed and step only: a row's noise is bit-identical whatever else is in the batch. The global random
+state is never used.
 
 Shapes: B rows, G rows of a group, V vocabulary, K candidates.
 """
@@ -33,29 +33,29 @@ _COLDEST, _HOTTEST = 1e-6, 1e30
 _SMALLEST_P = 1e-30
 _NO_TOP_K = 2**31 - 1
 _NARROWEST = 64  # candidates of a small top_k
-_NUCLEUS = 2048  # candidates among which top_p nearly always ends
+_NUCLEUS = 2048  # candidates that nearly always contain the top_p set
 
 
 def uniforms(seeds: Sequence[int], steps: Sequence[int], size: int) -> mx.array:
-    """Numbers in [0, 1), one row per seed and step, float32: [rows, size].
+    """Return numbers in [0, 1), one row per seed and step, float32: [rows, size].
 
-    ``seeds`` are whole numbers below 2**64. Rows with equal seed and step hold equal numbers, and
-    are made once.
+    ``seeds`` are integers below 2**64. Rows with equal seed and step are equal, and are computed
+    once.
     """
     keys = [(seed + step * _STRIDE) % 2**64 for seed, step in zip(seeds, steps, strict=True)]
     places = {key: place for place, key in enumerate(dict.fromkeys(keys))}
 
     words = mx.array([(key >> 32, key & 0xFFFFFFFF) for key in places], mx.uint32)  # mx.random.key
-    made = mx.vmap(partial(_uniform, size))(words)  # [distinct, size]
+    distinct = mx.vmap(partial(_uniform, size))(words)  # [distinct, size]
     if len(places) == len(keys):
-        return made
+        return distinct
     if len(places) == 1:
-        return mx.broadcast_to(made, (len(keys), size))
-    return made[mx.array([places[key] for key in keys])]
+        return mx.broadcast_to(distinct, (len(keys), size))
+    return distinct[mx.array([places[key] for key in keys])]
 
 
 def gumbel(uniform: mx.array) -> mx.array:
-    """Gumbel noise from uniform numbers, as ``mx.random.gumbel`` makes it.
+    """Return Gumbel noise from uniform numbers, like ``mx.random.gumbel``.
 
     The index of the largest ``logit + noise`` is a draw from softmax(logits): Gumbel-max trick.
     """
@@ -70,9 +70,9 @@ class Work(Enum):
     """The kind of work that a row needs for its draw."""
 
     GREEDY = auto()  # the best token
-    WHOLE = auto()  # noise on the whole vocabulary
-    BEST = auto()  # the best tokens in order, as many as top_k asks for
-    NUCLEUS = auto()  # the best tokens in order, as many as top_p turns out to need
+    WHOLE = auto()  # noise on the complete vocabulary
+    BEST = auto()  # the best tokens in order, as many as top_k requires
+    NUCLEUS = auto()  # the best tokens in order, as many as top_p needs
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,8 +80,8 @@ class SamplingGroup:
     """Rows of a batch that need the same work, with their options."""
 
     work: Work
-    width: int  # candidates to put in order: K
-    rows: tuple[int, ...]  # where they stand in the batch
+    width: int  # number of candidates to sort: K
+    rows: tuple[int, ...]  # their indices in the batch
     seeds: tuple[int, ...]
     temperature: mx.array  # [G, 1]
     limits: Limits
@@ -109,22 +109,22 @@ class SamplingGroup:
         if self.limits.uses_typical_p:
             logits = filters.typical(logits, self.limits, self.by_mass)
 
-        # The noise is that of seed and step, whatever the filters leave.
+        # The noise depends on seed and step, whatever the filters keep.
         uniform = uniforms(self.seeds, steps, logits.shape[-1])  # [G, V]
         if self.work is Work.WHOLE:
             return self._from_all(logits, uniform)
         if self.work is Work.NUCLEUS and self.by_mass:
             return self._from_all(filters.nucleus(logits, self.limits), uniform)
 
-        # The best tokens alone are put in order, which is nearly always enough.
+        # Sorting only the best tokens is nearly always enough.
         probabilities = filters.probabilities_of(logits) if self.limits.uses_top_p else None
         ranked = filters.rank(logits, probabilities, self.width)
         tokens = self._from_ranked(ranked, uniform)
         if self.work is Work.BEST or self.width >= logits.shape[-1]:
             return tokens
 
-        # The whole order is computed in any case. Rows that do not need it are made constant:
-        # MLX's sort on CPU is then seven times faster.
+        # The complete order is always computed. Rows that do not need it are made constant:
+        # MLX's sort on a CPU is then seven times faster.
         enough = filters.nucleus_is_inside(ranked, self.limits)  # [G, 1]
         rest = mx.maximum(logits, mx.where(enough, mx.inf, -mx.inf))
         everything = filters.rank(rest, probabilities, logits.shape[-1])
@@ -145,7 +145,7 @@ class SamplingGroup:
 
 
 def by_work(configs: Sequence[GenerateConfig], by_mass: bool = False) -> tuple[SamplingGroup, ...]:
-    """Group rows with these options by the work that each row's own options ask for."""
+    """Group rows with these options by the work that each row needs."""
     members: dict[tuple[Work, int], list[int]] = {}
     for row, config in enumerate(configs):
         members.setdefault(_work(config), []).append(row)
@@ -153,7 +153,7 @@ def by_work(configs: Sequence[GenerateConfig], by_mass: bool = False) -> tuple[S
 
 
 def is_greedy(config: GenerateConfig) -> bool:
-    """True if the best token is taken, without a draw."""
+    """Return True if the best token is taken, without a draw."""
     return config.temperature < _COLDEST
 
 
@@ -187,25 +187,27 @@ def _limits(configs: Sequence[GenerateConfig]) -> Limits:
 
 
 def _or_off(limit: float) -> float:
-    """Turn a limit of cumulated probability into one that no sum reaches where it is off, at 1."""
+    """Return a limit of cumulative probability, unreachable if disabled (1)."""
     return max(limit, _SMALLEST_P) if limit < 1.0 else math.inf
 
 
 @dataclass(frozen=True, slots=True)
 class RowSampling:
-    """The sampling of a decode batch's B rows. Make a new one when rows come or go."""
+    """The sampling of a decode batch's B rows. Make a new one when rows change."""
 
     groups: tuple[SamplingGroup, ...]
     order: mx.array | None  # from the groups' order to the batch's; None: they are the same
 
     @classmethod
     def of(cls, configs: Sequence[GenerateConfig], by_mass: bool = False) -> RowSampling:
-        """Make one row per config; ``by_mass`` where to sort the vocabulary takes long (`mass`).
+        """Make one row per config; ``by_mass`` if sorting the vocabulary is slow (`mass`).
 
         Raises ValueError for a config without a seed (see `seeded`).
         """
         if any(config.seed is None for config in configs):
-            raise ValueError("A row has no seed. Pass each request's config through seeded() once.")
+            raise ValueError(
+                "A row has no seed: pass each request's config through seeded() first."
+            )
         groups = by_work(configs, by_mass)
         rows = [row for group in groups for row in group.rows]
         if len(groups) == 1:
@@ -216,9 +218,9 @@ class RowSampling:
 def draw(logits: mx.array, rows: RowSampling, steps: Sequence[int]) -> mx.array:
     """Draw one token id per row, uint32 and not evaluated: [B], from penalised logits [B, V].
 
-    ``steps[b]`` is how many tokens row b has drawn before; seed and step decide its noise.
-    Temperature 0 takes the best token, and the lowest id among equals. A row whose logits are all
-    -infinity, or hold a NaN, gets some id below V.
+    ``steps[b]`` is the number of tokens that row b has drawn; seed and step determine its noise.
+    Temperature 0 takes the best token, the lowest id among equals. A row whose logits are all
+    -infinity, or contain NaN, gets some id below V.
     """
     logits = logits.astype(mx.float32)
     if rows.order is None:
@@ -235,22 +237,22 @@ def sample(
 ) -> mx.array:
     """Draw one token id per row: [B], from raw logits [B, V], all rows with the same options.
 
-    With a seed, every row draws with the same noise, so that a row gets what it would get alone.
+    With a seed, every row draws with the same noise, so a row gets the same token as alone.
     """
     count, vocab_size = logits.shape
     repeats = Repeats.of(prompts, [config.repeat_penalty] * count, vocab_size)
 
-    if is_greedy(config):  # no seed for each row, which takes longer than the rest
+    if is_greedy(config):  # no seed per row, which takes longer than the rest
         return mx.argmax(repeats.penalise(logits).astype(mx.float32), axis=-1)
     rows = RowSampling.of([seeded(config) for _ in range(count)])
     return draw(repeats.penalise(logits), rows, [step] * count)
 
 
 def logprobs(logits: mx.array, tokens: mx.array, total: mx.array | None = None) -> mx.array:
-    """Log-probabilities of tokens [B] over the whole vocabulary: [B], from raw logits [B, V].
+    """Return log-probabilities of tokens [B] over the full vocabulary: [B], from logits [B, V].
 
-    They are the model's own: no penalty, filter or temperature counts. ``total`` is the `log_total`
-    of the logits, where it is known.
+    The logits are raw: without penalty, filters or temperature. ``total`` is their `log_total`, if
+    known.
     """
     chosen = mx.take_along_axis(logits, tokens[:, None], axis=-1)[:, 0]
     return chosen.astype(mx.float32) - (log_total(logits) if total is None else total)
@@ -259,7 +261,7 @@ def logprobs(logits: mx.array, tokens: mx.array, total: mx.array | None = None) 
 def log_total(logits: mx.array) -> mx.array:
     """Return the logarithm of the sum of exponentials over the last axis: [...], from [..., V].
 
-    NaN for logits that are no distribution (`network.ops.Ops.broken`).
+    NaN for invalid logits (`network.ops.Ops.broken`).
     """
     parts = mx.logsumexp(in_blocks(logits.astype(mx.float32), -mx.inf), axis=-1)
     total = mx.logsumexp(parts, axis=-1)

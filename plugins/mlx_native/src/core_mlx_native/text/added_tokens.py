@@ -1,9 +1,9 @@
-"""The tokens that tokenizer.json lacks, or has with other flags than the files beside it.
+"""Tokens that tokenizer.json lacks, or has with other flags than the tokenizer's other files.
 
-They are added as transformers 5.24 does it, and get the ids that the library gives them. One thing
-is other: a special token whose normalised form is another text (``</s>`` after Llama 2's normalizer
-is ``▁</s>``) is not found after a letter, and decoded as text, by the library; it is found and left
-out here, as SentencePiece does it.
+They are added as in transformers 5.24, with the ids that the library assigns. There is one
+difference: if the normalised form of a special token is another text (``</s>`` after Llama 2's
+normalizer is ``▁</s>``), the library does not find it after a letter and decodes it as text; here
+it is found and omitted, as in SentencePiece.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from core_mlx_native.text.named_tokens import OLDER, Entry, NamedTokens, listing
 
 
 def known_names(library: Library, named: NamedTokens) -> dict[str, Entry]:
-    """Return the named tokens, and those of the class that the vocabulary has.
+    """Return the named tokens, and the tokenizer class's tokens that the vocabulary has.
 
-    transformers does not take Llama's class for a tokenizer of bytes.
+    transformers does not use Llama's class for a byte-level tokenizer.
     """
     flags = {"lstrip": False, "rstrip": False, "single_word": False, "normalized": False}
     return {
@@ -35,10 +35,10 @@ def known_names(library: Library, named: NamedTokens) -> dict[str, Entry]:
 def add_named_tokens(
     library: Library, named: NamedTokens, where: str
 ) -> tuple[Library, tuple[str, ...]]:
-    """Add these tokens to a tokenizer; return it, or another, and what to report.
+    """Add these tokens to a tokenizer; return it, or a copy, and the notes to report.
 
     ``where`` is the path of the file that lists them. Raises `InvalidModelError` for a new token
-    that would get another id than the file says, `UnsupportedModelError` for a special token with
+    whose id would differ from the file's, `UnsupportedModelError` for a special token with
     ``single_word``.
     """
     ids = {index: library.token_to_id(token["content"]) for index, token in named.listed.items()}
@@ -71,7 +71,7 @@ def _present(library: Library) -> dict[str, Entry]:
 def _wanted(
     present: Mapping[str, Entry], named: NamedTokens, names: Mapping[str, Entry]
 ) -> dict[str, Entry]:
-    """Return all added tokens as they have to be; new ones come in transformers' order."""
+    """Return all added tokens with their final flags, new ones in transformers' order."""
     wanted = dict(present)
     for _, token in sorted(named.listed.items()):
         old = present.get(token["content"], {})
@@ -86,7 +86,7 @@ def _wanted(
 
 
 def _normalised_otherwise(library: Library, tokens: Mapping[str, Entry]) -> list[str]:
-    """Return the special tokens that the library would look for in another form, or beside one."""
+    """Return the special tokens whose normalised form, for the library, is another text."""
     normalizer = library.normalizer
     if normalizer is None:
         return []
@@ -102,14 +102,15 @@ def _check_words(tokens: Mapping[str, Entry]) -> None:
     words = [text for text, token in tokens.items() if token["special"] and token["single_word"]]
     if words:
         raise UnsupportedModelError(
-            f"single_word of the special token {words[0]!r:.60} is not supported: it would be "
-            "plain text beside a letter. Set it to false in the tokenizer's files."
+            f"single_word of the special token {words[0]!r:.60} is not supported, because the "
+            "token would be literal text next to a letter. Set it to false in the tokenizer's "
+            "files."
         )
 
 
 def _added(library: Library, tokens: list[Entry]) -> Library:
     library.add_tokens([AddedToken(**token) for token in tokens])
-    for token in tokens:  # of one that was normalised, the library keeps the other form
+    for token in tokens:  # of a normalised token, the library keeps the other form
         index = library.token_to_id(token["content"])
         if index is not None and library.id_to_token(index) != token["content"]:
             return Library.from_str(library.to_str())
@@ -119,17 +120,17 @@ def _added(library: Library, tokens: list[Entry]) -> Library:
 def _other_ids(
     library: Library, named: NamedTokens, before: Mapping[int, int | None], where: str
 ) -> tuple[str, ...]:
-    """Return a note for tokens of tokenizer.json that the other file has with other ids."""
+    """Return a note on tokens whose ids differ between tokenizer.json and the other file."""
     other = []
     for index, token in sorted(named.listed.items()):
         text = token["content"]
         given = library.token_to_id(text)
-        if given in (index, None):  # None: the library passes over an empty text
+        if given in (index, None):  # None: the library ignores an empty text
             continue
         if before[index] is None:
             raise InvalidModelError(
-                f"{where}: {text!r:.60} has the id {index}, and tokenizer.json lacks it: its next "
-                f"id is {given}. Fetch tokenizer.json again, or remove the token here."
+                f"{where}: {text!r:.60} has id {index} but is missing from tokenizer.json, whose "
+                f"next id is {given}. Download tokenizer.json again, or remove the token here."
             )
         other.append(f"{text}={index}")
     return (f"the ids of {listing(other)}",) if other else ()

@@ -1,6 +1,6 @@
-"""The white space beside special tokens with ``lstrip`` or ``rstrip``, which belongs to the token.
+"""The white space next to special tokens with ``lstrip`` or ``rstrip``, which they absorb.
 
-Phi-3's ``<|assistant|>`` takes the line break after it, RoBERTa's ``<mask>`` the space before it.
+Phi-3's ``<|assistant|>`` absorbs the line break after it, RoBERTa's ``<mask>`` the space before it.
 """
 
 from __future__ import annotations
@@ -9,15 +9,15 @@ import re
 
 from tokenizers import Tokenizer as Library
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 
-# Unicode's White_Space, which the library goes by; Python's own has four more.
+# Unicode's White_Space, as used by the library; Python's definition has four more.
 _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 _SPACE += "".join(map(chr, range(0x2000, 0x200B)))
 
 
 class SpaceBeside:
-    """The special tokens of a tokenizer that take white space, none in most of them."""
+    """The special tokens of a tokenizer that absorb white space; usually none."""
 
     def __init__(self, library: Library) -> None:
         special = [token for token in library.get_added_tokens_decoder().values() if token.special]
@@ -30,7 +30,7 @@ class SpaceBeside:
         return bool(self._left or self._right)
 
     def without(self, prompt: RenderedPrompt) -> RenderedPrompt:
-        """Return a prompt without the white space that its special tokens take."""
+        """Return a prompt without the white space that its special tokens absorb."""
         spaces = _SPACE + prompt.marker
         parts = self._tokens.split(prompt.marked)  # texts, with a token after each but the last
         for place in range(1, len(parts), 2):

@@ -1,7 +1,7 @@
-"""The bytes of each token, from which a stream's text is made as its characters become whole.
+"""The bytes of each token, from which a stream emits text once characters are complete.
 
-`tokenizers.decoders.DecodeStream` does not serve here (seen in 0.23.3): it raises when a stray
-byte token follows a whole character, holds text that really ends in U+FFFD, and cannot be ended.
+`tokenizers.decoders.DecodeStream` is unsuitable (seen in 0.23.3): it raises if a stray byte token
+follows a complete character, withholds text that really ends in U+FFFD, and cannot be finished.
 """
 
 from __future__ import annotations
@@ -13,16 +13,16 @@ from collections.abc import Sequence
 from tokenizers import Tokenizer as Library
 from tokenizers.pre_tokenizers import ByteLevel
 
-from core.text_stream import StreamDetokenizer
+from core.kit.text_stream import StreamDetokenizer
 
 _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
 _BYTE_TOKEN = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 
 
 class TokenBytes:
-    """`core.text_stream.TokenBytes` of a vocabulary; special and unknown tokens have no text.
+    """`core.kit.text_stream.TokenBytes` of a vocabulary; special and unknown tokens have no text.
 
-    Made once for a model; safe to use from several threads.
+    Created once per model; safe to use from several threads.
     """
 
     def __init__(self, library: Library) -> None:
@@ -36,20 +36,20 @@ class TokenBytes:
         self._fallback = "ByteFallback" in kinds
 
     def stream(self, prompt: Sequence[int] = ()) -> StreamDetokenizer:
-        """The text of tokens that continue a prompt, as they come.
+        """Return a stream of the text of tokens that continue a prompt.
 
         Its texts, joined, are what ``decode(prompt + generated)`` adds to ``decode(prompt)``,
-        special tokens left out. One exception: in a run of byte tokens (Gemma's ``<0xF0>``) that is
-        not valid UTF-8, the library gives up the valid characters too, which here have been given
-        out.
+        without special tokens. One exception: in a run of byte tokens (Gemma's ``<0xF0>``) that is
+        not valid UTF-8, the library drops the valid characters too, which have already been emitted
+        here.
         """
-        # As the library's decoders do: byte tokens give a U+FFFD for each byte that is no UTF-8.
+        # Like the library's decoders: each byte token that is not valid UTF-8 gives a U+FFFD.
         return StreamDetokenizer(self, prompt, per_byte=self._fallback)
 
     def __call__(self, token_id: int, first: bool) -> bytes | None:
-        """The bytes of one token, or None if it has no text.
+        """Return the bytes of one token, or None if it has no text.
 
-        ``first``: no text stands before it, where some decoders strip a space.
+        ``first``: the token starts the text, where some decoders strip a space.
         """
         token = self._text(token_id)
         if token is None:
@@ -61,7 +61,7 @@ class TokenBytes:
         if byte:
             return bytes.fromhex(byte[1])
 
-        # Behind another token the decoder strips no space.
+        # After another token the decoder does not strip a space.
         text = self._decode([token]) if first else self._decode(["a", token])[1:]
         return text.encode()
 
@@ -72,17 +72,20 @@ class TokenBytes:
     def _level_bytes(self, token: str) -> bytes:
         try:
             return bytes(self._letters[letter] for letter in token)
-        except KeyError:  # an added token, spelled as it is
+        except KeyError:  # an added token, spelled literally
             return token.encode()
 
 
 def reads_bytes(library: Library) -> bool:
-    """Return True for a tokenizer whose tokens are spelled in letters that stand for bytes."""
+    """Return True for a byte-level tokenizer, whose tokens are spelled in the byte alphabet."""
     return "ByteLevel" in _decoder_kinds(library)
 
 
 def _decoder_kinds(library: Library) -> frozenset[str]:
-    """The types of the decoder's steps: it has no attributes for them, only its JSON form."""
+    """Return the types of the decoder's steps.
+
+    The library exposes them only in JSON.
+    """
     if library.decoder is None:
         return frozenset()
     state = json.loads(library.decoder.__getstate__())
@@ -90,8 +93,10 @@ def _decoder_kinds(library: Library) -> frozenset[str]:
 
 
 def byte_letters() -> dict[str, int]:
-    """The byte of each letter of the byte-level alphabet, which GPT-2's ``bytes_to_unicode`` made:
-    printable bytes stand for themselves, the others for the letters from U+0100 on, in order.
+    """Return the byte of each letter in the byte-level alphabet.
+
+    It is that of GPT-2's ``bytes_to_unicode``: printable bytes are their own letters, the others
+    have the letters from U+0100 on, in order.
     """
     letters = sorted(ByteLevel.alphabet())
     own = {letter: ord(letter) for letter in letters if ord(letter) < 0x100}

@@ -1,6 +1,6 @@
 """The tokenizer of a model directory, gathered from its files.
 
-Which tokens end a generation is read from them and from the vocabulary.
+The tokens that end a generation are read from them and from the vocabulary.
 """
 
 from __future__ import annotations
@@ -26,30 +26,29 @@ from core_runtime.text.special_texts import END_MARKS
 def stop_tokens(
     directory: Path, library: Library, vocab_size: int, files: JsonFiles | None = None
 ) -> frozenset[int]:
-    """The ids that end a generation; ``vocab_size`` is the model's: every id is below it.
+    """Return the ids that end a generation, all below the model's ``vocab_size``.
 
     Read from ``eos_token_id`` in generation_config.json and config.json (there also in its
     text_config), from the ``eos_token`` of the tokenizer's files, and from the end marks that are
-    special tokens of ``library``. Missing files and null are fine. Raises `InvalidModelError`
-    for broken files, wrong types and ids out of range, `ModelAccessError` for files that may
-    not be read.
+    special tokens of ``library``. Missing files and null are allowed. Raises `InvalidModelError`
+    for broken files, wrong types and ids out of range, `ModelAccessError` for unreadable files.
     """
     files = files or JsonFiles(directory)
     config = _fields(files, "config.json")
 
-    # By id, in the files of the model.
-    found = {
+    # By id, from the model's files.
+    by_id = {
         *_eos_ids(_fields(files, "generation_config.json"), library, vocab_size),
         *_eos_ids(_holding_eos(config), library, vocab_size),
     }
 
-    # By text, in those of the tokenizer.
+    # By text, from the tokenizer's files.
     eos = known_names(library, read_named_tokens(files)).get("eos_token")
     end = None if eos is None else library.token_to_id(eos["content"])
     named = _special_ids(library, END_MARKS) | ({end} if end is not None else set())
 
-    # The vocabulary of the tokenizer may go beyond that of the model, which never writes these.
-    return frozenset(id for id in found | named if id < vocab_size)
+    # The tokenizer may have tokens beyond the model's vocabulary, which are never generated.
+    return frozenset(id for id in by_id | named if id < vocab_size)
 
 
 def _fields(files: JsonFiles, name: str) -> Fields:
@@ -57,7 +56,7 @@ def _fields(files: JsonFiles, name: str) -> Fields:
 
 
 def _holding_eos(config: Fields) -> Fields:
-    """The text model's section, unless the whole model's config has the key."""
+    """Return the text model's section, unless the top level has the key."""
     text = config.section("text_config")
     return config if text is None or config.values.get("eos_token_id") is not None else text
 
@@ -69,7 +68,9 @@ def _eos_ids(fields: Fields, library: Library, vocab_size: int) -> frozenset[int
     for id in ids:
         number = isinstance(id, int) and not isinstance(id, bool)
         if not number or not (0 <= id < vocab_size or id in added):
-            raise fields.error(f"eos_token_id has {id!r:.60}, not a token id below {vocab_size}")
+            raise fields.error(
+                f"eos_token_id contains {id!r:.60}, not a token id below {vocab_size}"
+            )
     return frozenset(ids)
 
 
@@ -82,8 +83,8 @@ def _special_ids(library: Library, texts: tuple[str, ...]) -> frozenset[int]:
 class TokenizerFiles:
     """The contents of a directory's tokenizer files.
 
-    ``templates``: those for chats, by name. ``special_texts`` are their variables ``bos_token``,
-    ``eos_token`` and so on.
+    ``templates``: chat templates by name. ``special_texts`` are their variables ``bos_token``,
+    ``eos_token`` etc.
     """
 
     library: Library
@@ -93,9 +94,9 @@ class TokenizerFiles:
 
 
 def read_tokenizer_files(directory: Path, files: JsonFiles | None = None) -> TokenizerFiles:
-    """Read the tokenizer's files, and log what is not used of them.
+    """Read the tokenizer's files, and log their unused keys.
 
-    Raises `TokenizerError`, `ModelAccessError`, or `UnsupportedModelError` for what is refused.
+    Raises `TokenizerError`, `ModelAccessError`, or `UnsupportedModelError` for refused keys.
     """
     files = files or JsonFiles(directory)
     library, notes = read_library(directory / tokenizer_json.FILE)

@@ -1,4 +1,4 @@
-"""The library's tokenizer of a model, set to read prompts: plain text that is to be continued."""
+"""The library's tokenizer, configured to read prompts: literal text to be continued."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from tokenizers.processors import TemplateProcessing
 from core_mlx_native.text.text_bound import steps
 
 SPACE = "\u2581"
-"""SentencePiece's letter for a space."""
+"""SentencePiece's character for a space."""
 
 _FIRST, _NEVER = b'"prepend_scheme":"first"', b'"prepend_scheme":"never"'
 
 
 def prompt_reader(library: Library) -> Library:
-    """Set a tokenizer to read prompts, and return it.
+    """Configure a tokenizer to read prompts, and return it.
 
-    Special tokens in a text are plain text, and none is added after it. Lengths that its publisher
-    wanted are not applied.
+    Special tokens in a text are literal text, and none is added after it. The publisher's length
+    limits are disabled.
     """
     library.no_truncation()
     library.no_padding()
@@ -34,16 +34,16 @@ def prompt_reader(library: Library) -> Library:
 
 
 def continuing_reader(reader: Library) -> Library:
-    """Return the reader of texts that do not begin their prompt: a special token precedes them.
+    """Return the reader for texts inside a prompt, which follow a special token.
 
-    It is the same one, unless that puts a space before the beginning of a prompt alone.
+    It is the same reader, unless that one prepends a space only at the start of a prompt.
     """
     part = reader.pre_tokenizer
     state = b"" if part is None else part.__getstate__()
     if _FIRST not in state:
         return reader
     other = copy.deepcopy(reader)
-    other.encode_special_tokens = True  # a copy has it off
+    other.encode_special_tokens = True  # a copy has it disabled
     part = copy.copy(part)
     part.__setstate__(state.replace(_FIRST, _NEVER))
     other.pre_tokenizer = part
@@ -51,17 +51,17 @@ def continuing_reader(reader: Library) -> Library:
 
 
 def appended(library: Library) -> list[str]:
-    """Return the special tokens that the post-processor puts after a text."""
+    """Return the special tokens that the post-processor appends to a text."""
     return [name for step in steps(library.post_processor, "processors") for name in _ends(step)]
 
 
 def leading(library: Library) -> list[str]:
-    """Return the special tokens that the post-processor puts before a text."""
+    """Return the special tokens that the post-processor prepends to a text."""
     return [lead["id"] for lead in _all_leads(library)]
 
 
 def prepends(library: Library) -> bool:
-    """Return True if a space is put before any text, even before one that begins with a space."""
+    """Return True if a space is prepended to every text, even one that starts with a space."""
     return any(step["type"] == "Prepend" for step in steps(library.normalizer, "normalizers"))
 
 
@@ -71,9 +71,9 @@ def replaces_spaces(step: Mapping[str, Any]) -> bool:
 
 
 def _cuts_nothing(library: Library) -> bool:
-    """Return True for Gemma's way: texts are split at spaces, of which the normalizer leaves none.
+    """Return True for Gemma's pre-tokenizer: it splits at spaces, but the normalizer leaves none.
 
-    To look for them takes as long as a fifth of all else.
+    Looking for them takes as long as a fifth of everything else.
     """
     normalizers = steps(library.normalizer, "normalizers")
     splitters = steps(library.pre_tokenizer, "pretokenizers")
@@ -83,9 +83,9 @@ def _cuts_nothing(library: Library) -> bool:
 
 
 def _append_nothing(library: Library) -> None:
-    """Leave out the special tokens that the post-processor puts after a text, an EOS say.
+    """Remove the special tokens that the post-processor appends to a text, e.g. an EOS.
 
-    A prompt is to be continued. Tokens that it puts before a text stay.
+    A prompt is to be continued. Prepended tokens are kept.
     """
     if not appended(library):
         return
@@ -94,7 +94,7 @@ def _append_nothing(library: Library) -> None:
 
 
 def _ends(step: Mapping[str, Any]) -> list[str]:
-    """Return the special tokens that a step puts after the text."""
+    """Return the special tokens that a step appends to the text."""
     match step:
         case {"type": "TemplateProcessing", "single": pieces}:
             places = (place for place, piece in enumerate(pieces) if "Sequence" in piece)
@@ -111,7 +111,7 @@ def _all_leads(library: Library) -> list[Mapping[str, Any]]:
 
 
 def _leads(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
-    """Yield the special tokens that a step puts before the text, as a template describes them."""
+    """Yield the special tokens that a step prepends to the text, in template form."""
     match step:
         case {"type": "TemplateProcessing", "single": pieces, "special_tokens": known}:
             for piece in pieces:
@@ -123,7 +123,7 @@ def _leads(step: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _leading(leads: list[Mapping[str, Any]]) -> TemplateProcessing:
-    """Make the post-processor that puts these special tokens before a text."""
+    """Return a post-processor that prepends these special tokens to a text."""
     single = [{"SpecialToken": {"id": lead["id"], "type_id": 0}} for lead in leads]
     first, second = ({"Sequence": {"id": name, "type_id": 0}} for name in "AB")
     state = {

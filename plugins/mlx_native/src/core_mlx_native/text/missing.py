@@ -1,12 +1,12 @@
-"""A directory without tokenizer.json: what is there instead, and how to make one of it."""
+"""The error for a directory without tokenizer.json, with how to create one."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
 
-# The other layouts of a tokenizer, by a file of each, and the packages that transformers reads them
-# with. A tekken.json has to be converted, which AutoTokenizer does not do by itself.
+# Other tokenizer layouts, each by one of its files, with the packages that transformers needs.
+# AutoTokenizer does not convert a tekken.json by itself.
 _LAYOUTS = (
     ("tekken.json", "transformers mistral-common", ", mistral_format=False"),
     ("tokenizer.model", "transformers sentencepiece protobuf tiktoken", ""),
@@ -15,20 +15,20 @@ _LAYOUTS = (
 
 
 def missing_tokenizer(directory: Path) -> str | None:
-    """Return the message for a directory without tokenizer.json; None where it is there."""
+    """Return the message for a directory without tokenizer.json; None if it exists."""
     if os.path.lexists(directory / "tokenizer.json"):
         return None
     beside = [layout for layout in _LAYOUTS if (directory / layout[0]).exists()]
     if not beside:
         return (
-            f"The model has no tokenizer: there is no file {directory / 'tokenizer.json'}. Fetch "
+            f"The model has no tokenizer: {directory / 'tokenizer.json'} does not exist. Download "
             "or convert the model again with its tokenizer.json."
         )
     name, packages, option = beside[0]
     path = str(directory)
     return (
-        f"{path} has no tokenizer.json, only {name}, which is not read. transformers makes one of "
-        f"it (pip install {packages}): from transformers import AutoTokenizer; "
+        f"{path} has no tokenizer.json, only {name}, which is not supported. transformers can "
+        f"convert it (pip install {packages}): from transformers import AutoTokenizer; "
         f"AutoTokenizer.from_pretrained({path!r}{option}).save_pretrained({path!r}). "
-        "docs/model_files.md says what to check then."
+        "docs/model_files.md lists what to check afterwards."
     )

@@ -1,7 +1,7 @@
-"""The tokens that tokenizer_config.json, special_tokens_map.json and added_tokens.json name.
+"""The tokens in tokenizer_config.json, special_tokens_map.json and added_tokens.json.
 
 As transformers 5.24 reads them (``_from_pretrained`` in tokenization_utils_base.py): the two older
-files count only where tokenizer_config.json has no ``added_tokens_decoder``.
+files are used only if tokenizer_config.json has no ``added_tokens_decoder``.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.support import unicode_error
+from core.kit.support import unicode_error
 from core_mlx_native.checkpoint.fields import Fields, JsonFiles
 
 CONFIG, MAP, OLDER = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
@@ -20,9 +20,9 @@ _SHOWN = 3  # texts that a note quotes
 _FLAGS = ("lstrip", "rstrip", "single_word", "normalized", "special")
 
 Entry = Mapping[str, Any]
-"""A token as tokenizer.json has it: ``content`` and all flags, without an id."""
+"""A token as in tokenizer.json: ``content`` and all flags, without an id."""
 
-# The texts that a class of transformers has for names that no file gives.
+# The texts of transformers' tokenizer classes, for names that no file defines.
 _GPT2 = dict.fromkeys(("bos_token", "eos_token", "unk_token"), "<|endoftext|>")
 _QWEN = dict.fromkeys(("eos_token", "unk_token", "pad_token"), "<|endoftext|>")
 _GEMMA = {"bos_token": "<bos>", "eos_token": "<eos>", "unk_token": "<unk>", "pad_token": "<pad>"}
@@ -37,12 +37,11 @@ _OF_MODEL = {"gemma": "GemmaTokenizer", "qwen": "Qwen2Tokenizer"}
 
 @dataclass(frozen=True, slots=True)
 class NamedTokens:
-    """The tokens that the files name.
+    """The tokens defined in the files.
 
-    ``named``: special tokens by their names, ``eos_token`` and so on. ``extra``: those without one.
-    ``listed``: tokens by the ids that they have in the file ``source``. ``by_class``: the texts
-    that a class of transformers, ``tokenizer_class``, has for names that no file has. ``unread``:
-    what does not count, by file.
+    ``named``: special tokens by name, such as ``eos_token``. ``extra``: those without a name.
+    ``listed``: tokens by their ids in the file ``source``. ``by_class``: the texts of transformers'
+    class ``tokenizer_class``, for names that no file defines. ``unread``: unused keys by file.
     """
 
     source: str
@@ -69,7 +68,7 @@ def read_named_tokens(files: JsonFiles) -> NamedTokens:
     named, extra, name = _named(own), list(_extra(own)), _class(own.values, config)
     by_class = _by_class(name, own.values)
 
-    # Anything else in the other two files is passed over.
+    # Other keys in the other two files are ignored.
     texts = {**by_class, **_texts(named)}
     other = {name: text for name, text in _texts(_named(names)).items() if text != texts.get(name)}
     known = set(_contents([*listed.values(), *named.values(), *extra]))
@@ -110,19 +109,19 @@ def _older(own: Fields, names: Fields, older: Fields, config: Mapping[str, Any])
 
 
 def names_token(name: str, value: object) -> bool:
-    """Return True for a key that names a special token, ``image_token`` say."""
+    """Return True for a key that names a special token, e.g. ``image_token``."""
     return name.endswith("_token") and isinstance(value, str | Mapping)
 
 
 def _named(fields: Fields) -> dict[str, Entry]:
     """Return the tokens with a name: those of `NAMES`, then a model's own, each special."""
     values = fields.values
-    found = {name: values[name] for name in NAMES if values.get(name) is not None}
-    found |= {name: value for name, value in values.items() if names_token(name, value)}
+    named = {name: values[name] for name in NAMES if values.get(name) is not None}
+    named |= {name: value for name, value in values.items() if names_token(name, value)}
     for name in ("model_specific_special_tokens", "extra_special_tokens"):
         if isinstance(more := values.get(name), Mapping):
-            found.update(more)
-    return {name: _entry(fields, name, value, special=True) for name, value in found.items()}
+            named.update(more)
+    return {name: _entry(fields, name, value, special=True) for name, value in named.items()}
 
 
 def _extra(fields: Fields) -> Iterator[Entry]:
@@ -143,7 +142,7 @@ def _entry(fields: Fields, name: str, value: object, *, special: bool = False) -
         raise fields.error(f"{name} is {value!r:.60}, neither a text nor an added token")
     if unicode_error(content):
         raise fields.error(
-            f"{name} is {content!r:.60}, neither a text nor an added token: it has a lone surrogate"
+            f"{name} is {content!r:.60}, not a valid text: it contains a lone surrogate"
         )
 
     flags = {flag: values.get(flag, False) for flag in _FLAGS}
@@ -162,9 +161,9 @@ def _id(section: Fields, index: str) -> int:
 
 
 def _class(own: Mapping[str, Any], config: Mapping[str, Any]) -> str:
-    """Return the class that transformers' AutoTokenizer takes, without "Fast" at its end.
+    """Return the class that transformers' AutoTokenizer uses, without the suffix "Fast".
 
-    It takes that of Qwen 2 whatever the files say, and a general one for Mistral.
+    For Qwen 2 it always uses that family's class, and for Mistral a generic one.
     """
     family = str(config.get("model_type", ""))
     if family == "mistral":
@@ -175,7 +174,7 @@ def _class(own: Mapping[str, Any], config: Mapping[str, Any]) -> str:
 
 
 def _by_class(name: str, keys: Container[str]) -> dict[str, str]:
-    """Return the texts of a class for the names that have no key, not even with null."""
+    """Return the texts of a class for names without a key (a null key counts as one)."""
     return {name: text for name, text in _OF_CLASS.get(name, {}).items() if name not in keys}
 
 
@@ -192,6 +191,6 @@ def _note(texts: list[str]) -> tuple[str, ...]:
 
 
 def listing(texts: Sequence[str]) -> str:
-    """Return the first of some texts, quoted, and how many more there are."""
+    """Return the first few texts, quoted, and the number of others."""
     more = f" and {len(texts) - _SHOWN} more" if len(texts) > _SHOWN else ""
     return ", ".join(f"{text!r:.60}" for text in texts[:_SHOWN]) + more

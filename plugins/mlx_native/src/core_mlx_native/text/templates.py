@@ -1,9 +1,9 @@
-"""The chat templates of a model directory; publishers keep them in five places.
+"""The chat templates of a model directory; publishers store them in five places.
 
-Files of their own come first, as in transformers: chat_template.jinja, which is called "default",
-and additional_chat_templates/NAME.jinja. Without any, ``chat_template`` of tokenizer_config.json
-counts, one text or a list of named ones, and without that chat_template.json and
-processor_config.json, in which multimodal models have it.
+Separate files take precedence, as in transformers: chat_template.jinja, named "default", and
+additional_chat_templates/NAME.jinja. Otherwise ``chat_template`` of tokenizer_config.json is used,
+one text or a list of named ones, and then chat_template.json and processor_config.json, used by
+multimodal models.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from core.models.files import read_model_file
 from core_mlx_native.checkpoint.fields import JsonFiles
 
 MAX_TEMPLATE_BYTES = 2**20
-"""The most bytes of a template's file; the longest in use are below 20 KB."""
+"""The largest size of a template file in bytes; the longest in use are below 20 KB."""
 
 TEMPLATES = "additional_chat_templates"
 """The folder of a directory's templates with other names than "default"."""
@@ -36,7 +36,7 @@ _FILES = ("tokenizer_config.json", "chat_template.json", "processor_config.json"
 def read_templates(
     directory: Path, files: JsonFiles
 ) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """Return a directory's templates by their names, and by file what is not used for them.
+    """Return a directory's templates by name, and the unused keys by file.
 
     Raises `TokenizerError` for a broken file.
     """
@@ -48,7 +48,7 @@ def read_templates(
     for file in _FILES:
         more = _named(files, file)
         if texts and any(texts.get(name) != text for name, text in more.items()):
-            unread[file] = ("chat_template, of which another file has another text",)
+            unread[file] = ("chat_template, which differs from that in another file",)
         texts = texts or more
     return texts, unread
 
@@ -56,17 +56,17 @@ def read_templates(
 def chosen_template(templates: Mapping[str, str], name: str | None) -> str | None:
     """Return the template of this name, by default "default", or the only one; None for none.
 
-    Raises `InvalidOptionError` for a name that is not there, and `ChatTemplateError` where several
-    are and nothing says which.
+    Raises `InvalidOptionError` for an unknown name, and `ChatTemplateError` if several exist and
+    none is selected.
     """
     names = ", ".join(map(repr, sorted(templates)))
     if name is not None and name not in templates:
-        known = f"one of the model's: {names}" if names else "nothing: the model has no template"
+        known = f"one of the model's: {names}" if names else "no value: the model has no templates"
         raise InvalidOptionError("chat_template", name, known)
     if name is None and len(templates) > 1 and _DEFAULT not in templates:
         raise ChatTemplateError(
-            f"The model has several chat templates, and none is called 'default': {names}. Load it "
-            "with the option chat_template and one of these names."
+            f"The model has several chat templates, but none named 'default': {names}. Load it "
+            "with the option chat_template set to one of these names."
         )
     only = next(iter(templates.values()), None)
     return templates.get(_DEFAULT if name is None else name, only)
@@ -84,7 +84,7 @@ def _text(path: Path) -> str | None:
 
 
 def _named(files: JsonFiles, file: str) -> dict[str, str]:
-    """Read the templates in a file of JSON: one text, a list of pairs, or an object."""
+    """Read the templates in a JSON file: one text, a list of pairs, or an object."""
     try:
         value: Any = files.read_if_there(file).get("chat_template")
     except InvalidModelError as error:
@@ -99,6 +99,6 @@ def _named(files: JsonFiles, file: str) -> dict[str, str]:
     ):
         raise TokenizerError(
             f"{files.directory / file}: chat_template is {json.dumps(value)[:60]}, neither a text "
-            "nor texts with names. Fetch the model again."
+            "nor a list of named texts. Download the model again."
         )
     return pairs

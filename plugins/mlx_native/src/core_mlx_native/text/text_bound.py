@@ -1,7 +1,7 @@
-"""The fewest tokens that a text may have, where the parts of a tokenizer tell.
+"""A lower bound of a text's tokens, from the parts of the tokenizer.
 
-A prompt with more bytes than the context's tokens can stand for is refused before it is read. That
-is sound for a byte-pair encoding of bytes, behind parts that drop nothing.
+A prompt with more bytes than the context's tokens can represent is refused before tokenisation.
+This is sound for a byte-level BPE after steps that drop nothing.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tokenizers.models import BPE
 from core_mlx_native.text.detokenizer import byte_letters
 
 COMPOSING = 4
-"""NFC makes one byte of fewer bytes than this, in all of Unicode: a test counts it."""
+"""NFC makes one byte from fewer bytes than this, in all of Unicode, as a test checks."""
 
 _KEEPING = frozenset({"ByteLevel", "Digits", "Metaspace", "Punctuation", "Split"})
 _IN_UTF8 = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 0x100)}  # RFC 3629, section 1
@@ -27,26 +27,26 @@ _IN_UTF8 = frozenset(range(256)) - {0xC0, 0xC1, *range(0xF5, 0x100)}  # RFC 3629
 
 @dataclass(frozen=True, slots=True)
 class TextBound:
-    """The most bytes of a text that one token stands for, ``dropped`` bytes not counted.
+    """The maximum of text bytes per token, not counting ``dropped`` bytes.
 
-    ``most`` is 0 where nothing tells.
+    ``most`` is 0 if unknown.
     """
 
     most: int = 0
     dropped: bytes = b""
 
     def fewest_tokens(self, text: str) -> int:
-        """The number of tokens that a text has at least; 0 where nothing tells."""
+        """Return the minimum number of a text's tokens; 0 if unknown."""
         return -(-len(text.encode().translate(None, self.dropped)) // self.most) if self.most else 0
 
 
 def text_bound(library: Library) -> TextBound:
-    """The bound of a tokenizer, to which special tokens that a text spells are plain text."""
+    """Return the bound of a tokenizer that reads special tokens in a text as literal text."""
     normalizers = steps(library.normalizer, "normalizers")
     splitters = steps(library.pre_tokenizer, "pretokenizers")
     added = list(library.get_added_tokens_decoder().values())
 
-    # Parts that are not known, or drop text, give no bound.
+    # Unknown steps, or steps that drop text, give no bound.
     if not (all(map(_shortening, normalizers)) and all(map(_keeps, splitters))):
         return TextBound()
 
@@ -54,18 +54,21 @@ def text_bound(library: Library) -> TextBound:
     vocabulary = library.get_vocab(with_added_tokens=False)
     dropped = _dropped(library, vocabulary, letters)
 
-    # A normalizer makes other bytes of a text's: which of them are dropped, that does not tell.
+    # A normalizer changes a text's bytes, so the dropped ones are not known.
     if dropped is None or (dropped and normalizers) or any(map(_eats, added)):
         return TextBound()
 
-    # Of the rest, no token stands for more bytes than the longest.
+    # For the rest, no token represents more bytes than the longest one.
     sizes = [len(token) if letters else len(token.encode()) for token in vocabulary]
     sizes += [_size(library, token.content) for token in added]
     return TextBound(max(sizes) * prod(map(_shortening, normalizers)), dropped)
 
 
 def steps(part: Any, several: str) -> list[dict[str, Any]]:
-    """The steps that a part is made of; the library has no attributes for them, only JSON."""
+    """Return the steps of a part.
+
+    The library exposes them only in JSON.
+    """
     if part is None:
         return []
     state = json.loads(part.__getstate__())
@@ -78,7 +81,7 @@ def _flat(step: dict[str, Any], several: str) -> list[dict[str, Any]]:
 
 
 def _shortening(step: dict[str, Any]) -> int:
-    """The most bytes that a normalizer makes one byte of; 0 where that is not known."""
+    """Return the maximum of bytes that a normalizer turns into one; 0 if unknown."""
     match step:
         case {"type": "NFC"}:
             return COMPOSING
@@ -90,12 +93,12 @@ def _shortening(step: dict[str, Any]) -> int:
 
 
 def _keeps(step: dict[str, Any]) -> bool:
-    """True if a pre-tokenizer splits a text and drops nothing of it."""
+    """Return True if a pre-tokenizer splits a text without dropping any of it."""
     return step["type"] in _KEEPING and step.get("behavior") != "Removed"
 
 
 def _dropped(library: Library, vocabulary: Collection[str], letters: bool) -> bytes | None:
-    """The bytes that the model does not know; None where it may join many into one token."""
+    """Return the bytes unknown to the model; None if it may join many into one token."""
     model = library.model
     if not isinstance(model, BPE) or model.continuing_subword_prefix or model.end_of_word_suffix:
         return None
@@ -106,12 +109,12 @@ def _dropped(library: Library, vocabulary: Collection[str], letters: bool) -> by
 
 
 def _eats(token: AddedToken) -> bool:
-    """True if an added token takes the white space beside it, however much there is."""
+    """Return True if an added token absorbs any amount of white space next to it."""
     return not token.special and (token.lstrip or token.rstrip)
 
 
 def _size(library: Library, content: str) -> int:
-    """The most bytes of an added token, which a text may hold as spelled or normalised."""
+    """Return the maximum size of an added token in a text, literal or normalised, in bytes."""
     normalizer = library.normalizer
     normalised = normalizer.normalize_str(content) if normalizer else content
     return max(len(content.encode()), len(normalised.encode()))

@@ -15,12 +15,12 @@ from typing import Self
 from tokenizers import Tokenizer as Library
 
 from core import validate
-from core.chat import RenderedPrompt, continued, family_template
-from core.clock import Check, never_stop
 from core.errors import ChatTemplateError, TokenizerError
+from core.kit.chat import RenderedPrompt, continued, family_template
+from core.kit.clock import Check, never_stop
+from core.kit.support import unicode_error
+from core.kit.text_stream import StreamDetokenizer
 from core.options import GenerateConfig
-from core.support import unicode_error
-from core.text_stream import StreamDetokenizer
 from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
 from core_mlx_native.text.beside import SpaceBeside
@@ -33,7 +33,7 @@ from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.chat.prompts import ChatPrompts
 from core_runtime.text.special_texts import SpecialTexts
 
-_SEVERAL = 3  # texts of which the common ends are looked for
+_SEVERAL = 3  # minimum of texts to search for common ends
 _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
 
 
@@ -45,20 +45,22 @@ class Tokenizer:
 
     def __init__(self, files: TokenizerFiles, template: str | None = None) -> None:
         self.library = prompt_reader(files.library)
-        self._skipped = int(prepends(files.library))  # characters before texts from a cut on
+        self._skipped = int(
+            prepends(files.library)
+        )  # characters to skip in texts that start at a cut
         self._ids = _special_ids(files.library)
 
         self._no_chat, source = "", None
         try:
             source = chosen_template(files.templates, template)
-        except ChatTemplateError as error:  # all but a chat is possible
+        except ChatTemplateError as error:  # everything but chat still works
             self._no_chat = str(error)
         source = source or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(source, files.special_texts, self._ids)
         self._beside = SpaceBeside(files.library)
 
         self._token_bytes = TokenBytes(files.library)
-        self._texts: dict[int, str] = {}  # of tokens that were asked for
+        self._texts: dict[int, str] = {}  # of requested tokens
 
         self.end_id = self._ids.get(files.special_texts.get("eos_token", ""))  # None: unknown
         self.special: tuple[str, ...] = tuple(self._ids)
@@ -69,16 +71,16 @@ class Tokenizer:
     def from_directory(
         cls, directory: Path, files: JsonFiles | None = None, template: str | None = None
     ) -> Tokenizer:
-        """Read a model directory; ``files``: its JSON files, which others of the load read too.
+        """Read a model directory; ``files``: its JSON files, shared with the rest of the load.
 
-        ``template``: the name of the chat template to use. Raises `TokenizerError` when
-        tokenizer.json is missing or any of its files is broken, `ModelAccessError` when one may
-        not be read, `InvalidOptionError` for a template that is not there.
+        ``template``: the name of the chat template to use. Raises `TokenizerError` if
+        tokenizer.json is missing or a file is broken, `ModelAccessError` if one is unreadable,
+        `InvalidOptionError` for an unknown template.
         """
         return cls(read_tokenizer_files(directory, files), template)
 
     def fewest_tokens(self, text: str) -> int:
-        """The number of tokens that a text has at least, from its bytes; 0 where nothing tells."""
+        """Return the minimum number of a text's tokens, from its bytes; 0 if unknown."""
         return self._bound.fewest_tokens(text)
 
     @cached_property
@@ -86,10 +88,10 @@ class Tokenizer:
         return text_bound(self.library)  # a large vocabulary takes 0.3 s
 
     def encode(self, text: str) -> list[int]:
-        """Token ids, with the BOS that the model's post-processor adds.
+        """Return token ids, with the BOS that the model's post-processor adds.
 
-        In a `core.RenderedPrompt`, what its template wrote as special tokens is read as such, and
-        no BOS is added to the template's own. Raises `RequestError` for lone surrogates.
+        In a `core.RenderedPrompt`, special tokens written by its template are read as such, and no
+        BOS is added to the template's own. Raises `RequestError` for lone surrogates.
         """
         if isinstance(text, RenderedPrompt):
             text = self._beside.without(text) if self._beside else text
@@ -97,9 +99,9 @@ class Tokenizer:
         return self._batch([text], add_special=True)[0]
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Do `encode` for many texts; plain ones on all cores, without the GIL.
+        """Encode many texts; plain ones on all cores, without the GIL.
 
-        What all of these begin and end with alike is tokenised once, where that is exact.
+        A prefix and suffix shared by all of them is tokenised once, if that is exact.
         """
         plain = [text for text in texts if not isinstance(text, RenderedPrompt)]
         encoded = iter(self._plain(plain))
@@ -109,28 +111,31 @@ class Tokenizer:
         ]
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """``encode(prompt + continuation)`` for each continuation."""
+        """Return ``encode(prompt + continuation)`` for each continuation."""
         return self.encode_batch(continued(prompt, continuations, self.special))
 
     def last_cut(self, text: str) -> int:
-        """Return the last place near a text's end from which on its tokens are the rest's own.
+        """Return the last index near a text's end from which the rest has its own tokens.
 
-        They are so whatever follows; 0 where there is none. Where the library puts a space before
-        every text, the place is after the space that it stands for.
+        This holds whatever text follows; 0 without such an index. If the library prepends a space
+        to every text, the index is after the space that it replaces.
         """
         place = last_cut(text) if type(text) is str and self._cuts else 0
         return place and place + self._skipped
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of these ids, special tokens left out, unknown ids too.
+        """Return the text of these ids, without special tokens and unknown ids.
 
-        Raises `InvalidOptionError` for what is no id at all.
+        Raises `InvalidOptionError` for values that are not ids.
         """
         known = [index for index in validate.integers("ids", ids, 0) if index < _ID_LIMIT]
         return str(self.library.decode(known, skip_special_tokens=True))
 
     def token_text(self, id: int) -> str:
-        """The text of one token by itself; U+FFFD stands for bytes that are no whole character."""
+        """Return the text of one token by itself.
+
+        Bytes that are not a complete character become U+FFFD.
+        """
         if id not in self._texts:
             self._texts[id] = self._token_text(id)
         return self._texts[id]
@@ -139,12 +144,12 @@ class Tokenizer:
         token = self.library.id_to_token(id) if id < _ID_LIMIT else None
         if token is None or token in self._ids:
             return token or ""
-        # Behind another token: some decoders strip the space that a first one begins with.
+        # After another token: some decoders strip a leading space of the first token.
         decoder = self.library.decoder
         return str(decoder.decode(["a", token])[1:]) if decoder else token
 
     def detokenizer(self, prompt: Sequence[int]) -> StreamDetokenizer:
-        """The text of tokens that continue a prompt, as they come."""
+        """Return a stream of the text of tokens that continue a prompt."""
         return self._token_bytes.stream(prompt)
 
     def render_chat(
@@ -155,13 +160,13 @@ class Tokenizer:
     ) -> RenderedPrompt:
         """Return the prompt of a chat; ``config`` has the template's options, ``check`` may raise.
 
-        Raises `ChatTemplateError` when the model has no template, or its template fails or asks
-        for too much time or memory, `core.InvalidOptionError` for a variable that it never reads.
+        Raises `ChatTemplateError` if the model has no template, or its template fails or needs too
+        much time or memory, `core.InvalidOptionError` for a variable that it never reads.
         """
         return self._rendered(messages, check, config)
 
     def render_said(self, messages: Conversation) -> RenderedPrompt:
-        """A conversation to its last message's end; nothing asks for another turn."""
+        """Return a conversation up to its last message's end, without a prompt for another turn."""
         return self._rendered(messages, asks=False)
 
     def _rendered(
@@ -177,13 +182,13 @@ class Tokenizer:
         return self._chat.render(messages, check, config, asks=asks)
 
     def share(self) -> Self:
-        """The same tokenizer for another model; each closes its own."""
+        """Return the same tokenizer for another model; each closes its own."""
         other = copy.copy(self)
         other._chat = copy.copy(self._chat)
         return other
 
     def close(self) -> None:
-        """Let go of what renders chats; everything else still works."""
+        """Release the chat renderer; everything else still works."""
         self._chat.close()
 
     @cached_property
@@ -192,10 +197,10 @@ class Tokenizer:
 
     @cached_property
     def _continuing(self) -> Library:
-        return continuing_reader(self.library)  # where it is another one, a second and more
+        return continuing_reader(self.library)  # if it differs, a second or more
 
     def trained_beyond(self, rows: int) -> bool:
-        """Return True if there are tokens beyond so many rows which nobody has added later."""
+        """Return True if original tokens have ids beyond this number of rows; added ones may."""
         library = self.library
         if library.get_vocab_size(with_added_tokens=False) <= rows:
             return False
@@ -203,7 +208,7 @@ class Tokenizer:
         return any(id >= rows for id in ids - library.get_added_tokens_decoder().keys())
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
-        """The ids of plain texts; what is common to them is added to what is their own."""
+        """Return the ids of plain texts; common parts are encoded once and joined to the others."""
         begin, end = common_ends(texts) if len(texts) >= _SEVERAL and self._cuts else (0, 0)
         if not begin and not end:
             return self._batch(texts, add_special=True)
@@ -216,7 +221,7 @@ class Tokenizer:
         return [head + ids + tail for ids in own]
 
     def _from_cuts(self, texts: list[str]) -> list[list[int]]:
-        """Return the ids of texts that begin at a cut, which is a space, or are empty."""
+        """Return the ids of texts that are empty or start at a cut, which is a space."""
         if self._skipped:
             texts = [text[self._skipped :] for text in texts]
         return self._batch(texts, add_special=False)
@@ -233,20 +238,20 @@ class Tokenizer:
     ) -> list[list[int]]:
         reader = reader or self.library
         try:
-            found = reader.encode_batch_fast(list(texts), add_special_tokens=add_special)
-        except TypeError:  # what the library says of anything that has no UTF-8 form
+            encodings = reader.encode_batch_fast(list(texts), add_special_tokens=add_special)
+        except TypeError:  # the library's error for text that cannot be encoded as UTF-8
             for wrong in filter(None, map(unicode_error, texts)):
                 raise wrong from None
             raise
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # Rust's, which is no Exception
+            if type(error).__name__ != "PanicException":  # Rust's, which is not an Exception
                 raise
             raise TokenizerError(
-                f"The tokenizer's library failed ({error!s:.200}): its tokenizer.json is broken, "
-                "or the process has no memory or threads left. Try it with less beside it."
+                f"The tokenizer library failed ({error!s:.200}): tokenizer.json is broken, or the "
+                "process has run out of memory or threads. Close other models and retry."
             ) from None
 
-        return [encoding.ids for encoding in found]
+        return [encoding.ids for encoding in encodings]
 
 
 def _special_ids(library: Library) -> dict[str, int]:

@@ -1,10 +1,10 @@
-"""Reading tokenizer.json: what is checked before the library reads it, and after.
+"""Reading tokenizer.json, with checks before and after the library parses it.
 
-Before: a ``Precompiled`` normalizer holds SentencePiece's map of characters in base64 (the size of
-a trie in four bytes, the trie, and texts), and the library allocates twice that size, whatever the
-string's own is, up to 8 GiB; a process that cannot have so much is aborted, not refused.
+Before: a ``Precompiled`` normalizer contains SentencePiece's character map in base64 (the size of a
+trie in four bytes, the trie, and texts). The library allocates twice that size, whatever the length
+of the string, up to 8 GiB, and aborts the process if it cannot.
 
-After: the library passes over keys that it does not know, which a newer version may have written.
+After: the library ignores unknown keys, which a newer version may have written.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from core_mlx_native.text.tokenizer_keys import LIBRARY_KEYS
 
 FILE = "tokenizer.json"
 MAX_TOKENIZER_BYTES = 512 * 2**20
-"""The most bytes of a tokenizer.json; Gemma's, with 262,144 tokens, has 33 MB."""
+"""The largest size of a tokenizer.json in bytes; Gemma's, with 262,144 tokens, has 33 MB."""
 
 _PARTS = ("normalizer", "pre_tokenizer", "post_processor", "decoder")
 _OLDER_KEYS = ("add_prefix_space", "str_rep")  # of Metaspace, which has other names for them
@@ -43,9 +43,9 @@ _MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter
 
 
 def read_library(path: Path) -> tuple[Library, tuple[str, ...]]:
-    """Return the library's tokenizer, and what to report of its file.
+    """Return the library's tokenizer, and the notes to report on its file.
 
-    Raises `TokenizerError` for a file that is missing or broken, `ModelAccessError`.
+    Raises `TokenizerError` for a missing or broken file, `ModelAccessError`.
     """
     try:
         data = read_model_file(path, MAX_TOKENIZER_BYTES).removeprefix(BOM_UTF8)
@@ -58,15 +58,15 @@ def read_library(path: Path) -> tuple[Library, tuple[str, ...]]:
         return library, (*_switched_off(library), *_unread(data, library))
     except (KeyboardInterrupt, SystemExit):
         raise
-    except BaseException as error:  # a Rust panic is no Exception
+    except BaseException as error:  # a Rust panic is not an Exception
         raise TokenizerError(
-            f"{path} is broken: {error!s:.200}. Fetch or convert the model again; if a newer "
-            "version of tokenizers wrote the file, update the package."
+            f"{path} is not a valid tokenizer: {error!s:.200}. Download or convert the model "
+            "again; if a newer version of tokenizers wrote the file, upgrade that package."
         ) from error
 
 
 def _switched_off(library: Library) -> Iterator[str]:
-    """Yield what is not done: to drop merges at random, and to add tokens after a text."""
+    """Yield the disabled features: dropping merges at random, and appending tokens to a text."""
     model = library.model
     if dropout := getattr(model, "dropout", None):
         model.dropout = None
@@ -79,7 +79,7 @@ def _switched_off(library: Library) -> Iterator[str]:
 
 
 def _unread(data: bytes, library: Library) -> Iterator[str]:
-    """Yield the keys that the library has passed over."""
+    """Yield the keys that the library has ignored."""
     content = _without_vocabulary(data, library)
     for name in _PARTS:
         part = getattr(library, name)
@@ -98,8 +98,9 @@ def _unread(data: bytes, library: Library) -> Iterator[str]:
 
 
 def _without_vocabulary(data: bytes, library: Library) -> Mapping[str, Any]:
-    """Return the contents; without tokens and merges, which take half a second in a large one,
-    where they stand at the end, as the library writes them.
+    """Return the contents without tokens and merges, if they are at the end.
+
+    That is where the library writes them; parsing them takes half a second in a large file.
     """
     start = _VOCABULARY.search(data)
     if start and isinstance(library.model, BPE) and _ENDS_WITH_MERGES.search(data[-_TAIL:]):
@@ -115,7 +116,7 @@ def _without_vocabulary(data: bytes, library: Library) -> Mapping[str, Any]:
 
 
 def _unknown(written: Any, known: Any, name: str) -> Iterator[str]:
-    """Yield the keys of a part of the file that the library's own form of it lacks."""
+    """Yield the keys of a part of the file that the library does not write back."""
     if isinstance(written, list) and isinstance(known, list):
         for index, (one, other) in enumerate(zip(written, known, strict=False)):
             yield from _unknown(one, other, f"{name}[{index}]")
@@ -131,11 +132,11 @@ def _unknown(written: Any, known: Any, name: str) -> Iterator[str]:
 
 
 def check_charsmaps(data: bytes) -> None:
-    """Raise ValueError for a map that claims to be larger than it is.
+    """Raise ValueError for a map that claims a larger size than it has.
 
-    Any other fault of ``data``, the bytes of a tokenizer.json, is reported by the library.
+    The library reports any other fault of ``data``, the bytes of a tokenizer.json.
     """
-    if _MAY_HOLD_KEY.search(data) is None:  # to parse it takes a second for a large vocabulary
+    if _MAY_HOLD_KEY.search(data) is None:  # parsing takes a second for a large vocabulary
         return
     try:
         json.loads(data, object_pairs_hook=_check)
@@ -150,7 +151,7 @@ class _CharsmapError(ValueError):
 
 
 def _check(pairs: list[tuple[str, Any]]) -> None:
-    """Check the pairs of one JSON object, of which nothing is kept; the library reads all pairs."""
+    """Check all pairs of one JSON object, repeated keys included, and keep nothing."""
     for key, value in pairs:
         if key == _KEY and isinstance(value, str):
             try:
@@ -161,5 +162,6 @@ def _check(pairs: list[tuple[str, Any]]) -> None:
             claimed = int.from_bytes(charsmap[:4], "little")
             if claimed > len(charsmap) - 4:
                 raise _CharsmapError(
-                    f"its {_KEY} claims a trie of {claimed} bytes, and has {len(charsmap)} in all"
+                    f"its {_KEY} claims a trie of {claimed} bytes, but has only {len(charsmap)} "
+                    "bytes"
                 )

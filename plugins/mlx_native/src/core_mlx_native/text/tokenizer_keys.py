@@ -1,9 +1,8 @@
 """The keys of tokenizer_config.json and tokenizer.json, and the treatment of each.
 
 Read from transformers 5.24 (tokenization_utils_base.py, tokenization_utils_tokenizers.py, and the
-tokenizers of the families here) and tokenizers 0.23, and tried with them: of two directories that
-differ in one key, what are the ids, the decoded text and the chat prompt
-(``tests/tokenizer_files`` of this plugin).
+tokenizers of the families here) and tokenizers 0.23, and tested with them: ids, decoded text and
+chat prompt of two directories that differ in one key (``tests/tokenizer_files`` of this plugin).
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from core_mlx_native.text.word_cuts import TEKKEN
 _CLEAN = "clean_up_tokenization_spaces"
 _CLEAN_BPE = f"{_CLEAN}_for_bpe_even_though_it_will_corrupt_output"
 _OTHERWISE = "where tokenizer.json says otherwise, which decides"
-_LARGE = 100_000  # tokens: fewer have no pattern of Mistral's to mend
+_LARGE = 100_000  # tokens: smaller vocabularies need no fix of Mistral's pattern
 _FOLLOWS = ("LlamaTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer")
 
 TOKENIZER_KEYS: Mapping[str, Key] = {
@@ -76,7 +75,7 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
         "transformers; reported for other classes",
         (None,),
     ),
-    # Somebody may expect these to count.
+    # A user may expect these to have an effect.
     "add_bos_token": Key("reported", _OTHERWISE, (None,)),
     "add_eos_token": reported("nothing is added after a text, which is to be continued"),
     **same(
@@ -157,7 +156,7 @@ _REMEDY = "Remove the key to do without it."
 def check_tokenizer_config(
     fields: Fields, names: Mapping[str, Entry], library: Library, config: Mapping[str, Any]
 ) -> tuple[str, ...]:
-    """Return what to report of tokenizer_config.json.
+    """Return the keys of tokenizer_config.json to report.
 
     ``names``: the named tokens; ``config``: config.json's keys. Raises `UnsupportedModelError` for
     a key that is refused.
@@ -180,7 +179,7 @@ def _idle(
     library: Library,
     config: Mapping[str, Any],
 ) -> Iterator[str]:
-    """Yield the keys that tokenizer.json agrees with, or that transformers does not use with it."""
+    """Yield the keys that agree with tokenizer.json, or that transformers ignores with it."""
     bos = names.get("bos_token", {}).get("content", "")
     if values.get("add_bos_token") is (bos in leading(library)):
         yield "add_bos_token"
@@ -202,7 +201,7 @@ def _idle(
 
 
 def _puts_space(library: Library) -> bool:
-    """Return True if a space is put before a text that begins with none."""
+    """Return True if a space is prepended to a text without a leading one."""
     splitters = steps(library.pre_tokenizer, "pretokenizers")
     return prepends(library) or any(
         step.get("add_prefix_space") or step.get("prepend_scheme", "never") != "never"

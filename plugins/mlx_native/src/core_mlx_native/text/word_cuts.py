@@ -1,8 +1,8 @@
-"""Where a text may be cut in two, so that the tokens of both parts are those of the whole.
+"""Places where a text can be cut so that the parts' tokens are the complete text's tokens.
 
-That is so between a letter, digit or mark of ASCII and a space with a letter of ASCII behind it:
-what splits texts into words always splits there, and no token of a byte-pair encoding lies across.
-It holds for the parts of a tokenizer that are known here; others cut nowhere.
+Such a place is between an ASCII letter, digit or mark and a space followed by an ASCII letter:
+splitting into words always splits there, and BPE tokens do not cross it. This holds for the
+tokenizer parts known here; with others no place is a cut.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from core_mlx_native.text.text_bound import steps
 _BEFORE = frozenset(ascii_letters + digits + ".,:;!?")
 _AFTER = frozenset(ascii_letters)
 _ACROSS = re.compile(r"[A-Za-z0-9.,:;!?][ \u2581][A-Za-z]?")
-_LOOK = 8  # words back from the end: a text without a cut there is cut nowhere
-_WORTH = 24  # characters of a beginning or an end that texts have in common
+_LOOK = 8  # words to search from the end; beyond them, a text is not cut
+_WORTH = 24  # minimum of characters in a shared prefix
 
-# The patterns of Llama 3, of Qwen, and of Mistral's tekken: none lets a match go on over a space,
-# or look at one.
+# The patterns of Llama 3, of Qwen, and of Mistral's tekken: in none does a match
+# continue over a space, or look at one.
 _PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}%s"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -40,13 +40,13 @@ _PATTERNS = frozenset({_PATTERN % "", _PATTERN % "{1,3}", TEKKEN})
 
 
 def can_cut(library: Library) -> bool:
-    """Whether texts may be cut for this tokenizer, to which special tokens are plain text."""
+    """Return whether texts may be cut for this tokenizer, which reads special tokens literally."""
     model = library.model
     normalizers = steps(library.normalizer, "normalizers")
     splitters = steps(library.pre_tokenizer, "pretokenizers")
-    added = [each for each in library.get_added_tokens_decoder().values() if not each.special]
+    added = [token for token in library.get_added_tokens_decoder().values() if not token.special]
 
-    # No part may look at what stands on the other side.
+    # No part may look across the cut.
     whole = isinstance(model, BPE) and not (
         model.dropout or model.continuing_subword_prefix or model.end_of_word_suffix
     )
@@ -55,7 +55,7 @@ def can_cut(library: Library) -> bool:
     if not whole or not local or apart:
         return False
 
-    # Nor may an added token lie across, nor one of the model, where nothing splits words before.
+    # No added token may cross it, nor a token of the model unless words are split before.
     if any(_ACROSS.search(token.content) for token in added):
         return False
     if not any(map(_splits_words, splitters)):
@@ -69,7 +69,7 @@ def can_cut(library: Library) -> bool:
 
 
 def last_cut(text: str) -> int:
-    """The last place at which a text may be cut, near its end; 0 where there is none."""
+    """Return the last place near its end where a text may be cut; 0 without one."""
     place = len(text)
     for _ in range(_LOOK):
         place = text.rfind(" ", 0, place)
@@ -81,7 +81,7 @@ def last_cut(text: str) -> int:
 
 
 def common_ends(texts: Sequence[str]) -> tuple[int, int]:
-    """How many characters texts begin and end with alike, as far as they may be cut there."""
+    """Return the lengths of the prefix and suffix shared by texts, shortened to cuts."""
     head = _beginning(min(texts), max(texts))
     begin = last_cut(head) if len(head) >= _WORTH else 0
 
@@ -93,12 +93,12 @@ def common_ends(texts: Sequence[str]) -> tuple[int, int]:
 
 
 def _beginning(one: str, other: str) -> str:
-    """What two texts begin with alike."""
+    """Return the common prefix of two texts."""
     return commonprefix([one, other])  # noqa: RUF071 - of texts, not of paths
 
 
 def _first_cut(text: str) -> int:
-    """The first place at which a text may be cut; its length where there is none."""
+    """Return the first place where a text may be cut; its length without one."""
     place = text.find(" ", 1)
     while place > 0:
         if text[place - 1] in _BEFORE and text[place + 1 : place + 2] in _AFTER:
@@ -108,10 +108,10 @@ def _first_cut(text: str) -> int:
 
 
 def _normalize_locally(normalizers: Sequence[dict[str, Any]]) -> bool:
-    """Return True for normalizers that do to both parts what they do to the whole.
+    """Return True for normalizers that treat the parts like the complete text.
 
-    NFC joins nothing to ASCII. A space that is put before every text stands for the one that the
-    second part begins with, which is then left out.
+    NFC joins nothing to ASCII. A space prepended to every text replaces the leading space of the
+    second part, which is then omitted.
     """
     match normalizers:
         case [{"type": "Prepend", "prepend": letter}, step]:
@@ -120,9 +120,9 @@ def _normalize_locally(normalizers: Sequence[dict[str, Any]]) -> bool:
 
 
 def _split_locally(splitters: Sequence[dict[str, Any]]) -> bool:
-    """Return True for pre-tokenizers that are known, and look at nothing across.
+    """Return True for known pre-tokenizers that do not look across a cut.
 
-    Metaspace puts a space before a text that begins with none, which the second part does.
+    Metaspace prepends a space to a text without one; the second part starts with one.
     """
     match splitters:
         case [{"type": "Metaspace", "replacement": letter}]:
@@ -140,7 +140,7 @@ def _splits(step: dict[str, Any]) -> bool:
 
 
 def _splits_words(step: dict[str, Any]) -> bool:
-    """Return True for a pre-tokenizer that begins a new piece with the space before a word."""
+    """Return True for a pre-tokenizer that starts a new piece at the space before a word."""
     match step:
         case {"type": "Metaspace", "split": split}:
             return bool(split)
@@ -150,7 +150,7 @@ def _splits_words(step: dict[str, Any]) -> bool:
 
 
 def _only_leads(library: Library) -> bool:
-    """Whether special tokens are added in front alone."""
+    """Return whether special tokens are only prepended."""
     lead = library.encode("").ids
     text = "a b"
     return bool(

@@ -1,1 +1,1 @@
-"""Training a LoRA adapter: what is learned, in what order, and the steps that learn it."""
+"""LoRA training: examples, their order, and the training steps."""

@@ -1,7 +1,7 @@
-"""Which examples run together at which step: a function of the seed and the step alone.
+"""The batches of each step, as a function of only the seed and the step.
 
-In each epoch every row runs once. Rows of like length run together, those of one length in another
-company each time, and the order of the batches is drawn.
+In each epoch every row runs once. Rows of similar length run together, rows of equal length are
+shuffled, and the order of the batches is random.
 """
 
 from __future__ import annotations
@@ -15,17 +15,16 @@ import numpy as np
 from core_mlx_native.train.rows import TokenRow
 
 IGNORED = -1
-"""The target of a place that is not learned."""
+"""The target of a position that is not learned."""
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
     """Rows that run together, padded on the right.
 
-    ``tokens`` [B, T] are what goes in, so that each row's last token is left out; ``targets``
-    [B, T] what comes next, `IGNORED` where that is not learned; ``places`` [N] are those where it
-    is, in all rows one behind another. ``rows`` are the rows' numbers, and ``size`` their tokens
-    without padding.
+    ``tokens`` [B, T] are the inputs, without each row's last token; ``targets`` [B, T] the next
+    tokens, `IGNORED` where not learned; ``places`` [N] the learned positions, of all rows in order.
+    ``rows`` are the rows' numbers, and ``size`` their number of tokens without padding.
     """
 
     tokens: mx.array
@@ -36,12 +35,12 @@ class Batch:
 
     @property
     def learned(self) -> int:
-        """How many targets count."""
+        """The number of learned targets."""
         return len(self.places)
 
 
 def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
-    """Put the rows with these numbers together."""
+    """Return the batch of the rows with these numbers."""
     chosen = [rows[number] for number in numbers]
     length = max(len(row.ids) for row in chosen) - 1
     tokens = np.zeros((len(chosen), length), np.int32)
@@ -56,7 +55,7 @@ def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
 
 
 class Batches:
-    """The batches of a training, by number from 0 without end."""
+    """The endless batches of a training, by number from 0."""
 
     def __init__(self, rows: Sequence[TokenRow], batch_size: int, seed: int) -> None:
         self._lengths = np.array([len(row.ids) for row in rows])
@@ -65,7 +64,7 @@ class Batches:
         self.of_epoch = -(-len(rows) // batch_size)
 
     def __getitem__(self, number: int) -> list[int]:
-        """The rows of a batch, by their numbers."""
+        """Return the rows of a batch, by their numbers."""
         epoch, place = divmod(number, self.of_epoch)
         if epoch != self._epoch:
             self._epoch, self._order = epoch, self._drawn(epoch)
@@ -80,7 +79,7 @@ class Batches:
 
 
 def in_order(rows: Sequence[TokenRow], batch_size: int) -> list[list[int]]:
-    """All rows once, by their length: for what is measured and not learned."""
+    """Return all rows once, by length, for evaluation."""
     by_length = sorted(range(len(rows)), key=lambda row: (len(rows[row].ids), row))
     step = batch_size
     return [by_length[start : start + step] for start in range(0, len(rows), step)]

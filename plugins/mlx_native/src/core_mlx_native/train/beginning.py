@@ -1,4 +1,4 @@
-"""What `MlxModel.train` and `save_adapter` do: examples and options become a `Training`."""
+"""The implementation of `MlxModel.train` and `save_adapter`."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def begin(
     examples: Sequence[TrainingExample],
     config: TrainConfig,
 ) -> Training:
-    """Check options and examples, tokenise them, and give the model an adapter if it has none.
+    """Check options and examples, tokenise them, and attach an adapter if necessary.
 
     Raises `core.OptionError`, `core.TrainingError` and `core.TaskError`.
     """
     if not examples:
-        raise TrainingError("There is no example to learn from. Give at least one.")
+        raise TrainingError("No training examples given. Pass at least one.")
     config = replace(config, labels=labels_of([*examples, *config.validation], config))
     rows = training_rows(model, examples, config, "Example")
     validation = training_rows(model, config.validation, config, "Validation example")
@@ -49,7 +49,9 @@ def begin(
 def training_rows(
     model: LoadedModel, examples: Sequence[TrainingExample], config: TrainConfig, name: str
 ) -> list[TokenRow]:
-    """The tokens of examples, and which of them are learned; they are called ``name`` in errors.
+    """Return the tokens of examples, and which of them are learned.
+
+    ``name`` is their name in errors.
 
     Raises like `begin`.
     """
@@ -58,9 +60,9 @@ def training_rows(
 
 
 def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainConfig | None) -> None:
-    """Write the model's adapter, with notes on what it was trained for; on the owner thread.
+    """Write the model's adapter with its training notes; runs on the owner thread.
 
-    Raises `TrainingError` for none, OSError.
+    Raises `TrainingError` without an adapter, and OSError.
     """
     adapter = adapter_in(model.decoder)
     if adapter is None:
@@ -74,7 +76,7 @@ def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainCon
 
 
 def _training_ops(model: LoadedModel) -> Ops:
-    """The operations that have a gradient on the model's device."""
+    """Return the differentiable operations of the model's device."""
     ops = model.decoder.ops
     if not isinstance(ops, CpuOps):
         return ops

@@ -1,11 +1,11 @@
-"""Checkpoints of a training: all that a killed run goes on from, in one file each.
+"""Training checkpoints, each a single file from which a killed run resumes.
 
-``checkpoint-0000100.safetensors`` is written beside its final name and then renamed, so that it is
-there whole or not at all, whatever the disk and the power do; the last two are kept. Its arrays are
-``parameters/NAME``, ``optimiser/NAME/m`` and ``.../v``, and, where validation found one, the best
-adapter as ``best/NAME``; its metadata are a JSON table with a format number. Data order, dropout
-and the rate are functions of the seed and the step, so that no random state is left to be kept.
-All that a checkpoint holds is checked before a run goes on from it: the file may have been changed.
+``checkpoint-0000100.safetensors`` is written to a temporary name and then renamed, so it is atomic
+even on a crash; the last two are kept. Its arrays are ``parameters/NAME``, ``optimiser/NAME/m`` and
+``.../v``, and, if validation found one, the best adapter as ``best/NAME``; its metadata is a JSON
+table with a format number. Data order, dropout and learning rate are functions of seed and step, so
+random state need not be saved. The complete contents are checked before a run resumes: the file may
+have been changed.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _KIND = kind_of("a checkpoint", _KEY)
 
 @dataclass(slots=True)
 class Progress:
-    """What a run has come to: the last step, its losses, and the best measurement so far.
+    """The state of a run: the last step, the losses, and the best measurement so far.
 
     ``losses`` are (step, loss), ``measured`` (step, loss on validation); ``waited``: measurements
     since the best one.
@@ -59,7 +59,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """One file: its arrays by the kind and the name, and the rest."""
+    """One checkpoint file: its arrays by kind and name, and its progress."""
 
     path: Path
     progress: Progress
@@ -67,38 +67,38 @@ class Checkpoint:
 
 
 class Checkpoints:
-    """The checkpoints in a directory. ``run``: what a resumed run must have been begun with."""
+    """The checkpoints in a directory. ``run``: the values that a resumed run must match."""
 
     def __init__(self, directory: str | os.PathLike[str], run: Mapping[str, Any]) -> None:
         self.directory, self._run = Path(directory), dict(run)
 
     def paths(self) -> list[Path]:
-        """The checkpoints, the last one last."""
+        """Return the paths of the checkpoints, in order of steps."""
         if not self.directory.is_dir():
             return []
-        found = [(_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
-        return [path for _, path in sorted((int(name[1]), path) for name, path in found if name)]
+        matches = [(_NAME.fullmatch(path.name), path) for path in self.directory.iterdir()]
+        return [path for _, path in sorted((int(name[1]), path) for name, path in matches if name)]
 
     def last(self) -> str | None:
-        """The path of the last one; None where there is none."""
+        """Return the path of the last one; None without checkpoints."""
         paths = self.paths()
         return str(paths[-1]) if paths else None
 
     def check_new(self) -> None:
-        """Raise `TrainingError` where another run has left checkpoints."""
+        """Raise `TrainingError` if another run has left checkpoints."""
         last = self.last()
         if last is not None:
             raise TrainingError(
-                f"{self.directory} has a training in it already, with the checkpoint {last}. Go on "
-                "with it (resume=True), or give another directory.",
+                f"{self.directory} already contains a training, with checkpoint {last}. Resume it "
+                "(resume=True), or choose another directory.",
                 checkpoint=last,
             )
 
     @contextmanager
     def held(self) -> Iterator[None]:
-        """Keep other trainings out of the directory; it is made where it is not there.
+        """Lock the directory against other trainings, creating it if necessary.
 
-        Raises `TrainingError` where one runs in it, OSError where it cannot be written.
+        Raises `TrainingError` if one is running in it, OSError if it is not writable.
         """
         self.directory.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.directory, os.O_RDONLY | os.O_DIRECTORY)
@@ -113,28 +113,28 @@ class Checkpoints:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise TrainingError(
-                f"Another training writes to {self.directory} at this moment. Wait for its end, or "
-                "give another directory."
+                f"Another running training is writing to {self.directory}. Wait for it to finish, "
+                "or choose another directory."
             ) from None
-        except OSError:  # a file system without locks, as some are that a network shares
+        except OSError:  # a file system without locks, as some network file systems
             return
 
     def save(self, progress: Progress, arrays: Mapping[str, Mapping[str, mx.array]]) -> Path:
-        """Write a checkpoint, then drop the oldest. Raises OSError; those before it stay then."""
+        """Write a checkpoint, then drop the oldest. Raises OSError and keeps the earlier ones."""
         path = self._path(progress.step)
         tensors = {
             f"{kind}/{name}": array
             for kind, named in arrays.items()
             for name, array in named.items()
         }
-        said = {"format": FORMAT, "run": self._run, "progress": asdict(progress)}
-        save_tensors(path, tensors, _KIND, {_KEY: json.dumps(said)})
+        facts = {"format": FORMAT, "run": self._run, "progress": asdict(progress)}
+        save_tensors(path, tensors, _KIND, {_KEY: json.dumps(facts)})
         for old in self.paths()[:-KEPT]:
             outputs.remove(old, _KIND)
         return path
 
     def drop(self, step: int) -> None:
-        """Take the checkpoint of a step away, if there is one: it was seen to be of no use."""
+        """Remove a step's checkpoint, if there is one, because it turned out to be unusable."""
         outputs.remove(self._path(step), _KIND)
 
     def _path(self, step: int) -> Path:
@@ -143,48 +143,51 @@ class Checkpoints:
     def load(self, expected: Mapping[str, Mapping[str, mx.array]]) -> Checkpoint:
         """Read the last checkpoint, with arrays like the ``expected`` ones by kind and name.
 
-        Raises `TrainingError` for none, for one of another run or model, and for a broken one.
+        Raises `TrainingError` without a checkpoint, for one of another run or model, and for a
+        broken one.
         """
         last = self.last()
         if last is None:
             raise TrainingError(
-                f"{self.directory} has no checkpoint to go on from. Train without resume first."
+                f"{self.directory} has no checkpoint to resume from. Train without resume first."
             )
         path = Path(last)
         with READING.errors(str(path)):
-            said = _facts(path, _size(expected) + READING.most_bytes)
-            progress = _progress(said.table("progress"))
+            facts = _facts(path, _size(expected) + READING.most_bytes)
+            progress = _progress(facts.table("progress"))
             if path != self._path(progress.step):
-                raise Refused(f"it is of step {progress.step}, and its name is of another")
-            self._check_run(path, said.table("run").values)
+                raise Refused(f"it is from step {progress.step}, but its name has another step")
+            self._check_run(path, facts.table("run").values)
             arrays = _arrays(path, expected)
             if number(arrays["optimiser"]["step"]) != progress.step:
-                raise Refused(f"it is of step {progress.step}, and its optimiser of another")
+                raise Refused(
+                    f"it is from step {progress.step}, but its optimiser state is from another"
+                )
             return Checkpoint(path, progress, arrays)
 
     def _check_run(self, path: Path, begun: Mapping[object, object]) -> None:
         changed = [
-            f"{name} is {_short(self._run.get(name))} and was {_short(begun.get(name))}"
+            f"{name} changed from {_short(begun.get(name))} to {_short(self._run.get(name))}"
             for name in self._run
             if begun.get(name) != json.loads(json.dumps(self._run[name]))
         ]
         if changed:
             raise TrainingError(
-                f"{path} is of a training that was begun otherwise: {'; '.join(changed)}. Give "
-                "what it was begun with, or another directory.",
+                f"Cannot resume {path}: {'; '.join(changed)}. Restore the original values, or "
+                "choose another directory.",
                 checkpoint=str(path),
             )
 
 
 def _size(arrays: Mapping[str, Mapping[str, mx.array]]) -> int:
-    """Return the bytes that arrays take in a file."""
+    """Return the size of arrays in a file, in bytes."""
     return sum(array.nbytes for named in arrays.values() for array in named.values())
 
 
 def _facts(path: Path, most_bytes: int) -> Fields:
-    """The metadata. Raises `Refused` for another file, `TrainingError` for a newer format."""
+    """Return the metadata. Raises `Refused` for a bad file, `TrainingError` for a newer format."""
     try:
-        with open_regular(path) as opened:  # the library waits for a pipe, and maps any size
+        with open_regular(path) as opened:  # the library would wait on a pipe, and maps any size
             if os.fstat(opened.fileno()).st_size > most_bytes:
                 raise Refused(f"it is larger than {most_bytes} bytes")
         with safe_open(path, framework="np") as file:
@@ -212,44 +215,44 @@ def _progress(data: Fields) -> Progress:
 
 
 def _losses(data: Fields, name: str, last: int) -> list[tuple[int, float]]:
-    """Pairs of a step and its loss."""
-    found = []
+    """Return pairs of a step and its loss."""
+    losses = []
     for value, place in data.items(name):
         pair = [*items_in(value, place)]
         if len(pair) != 2:
             raise Refused(f"{place} is not a pair of a step and a loss")
         step = integer_in(*pair[0], 1, last)
-        found.append((step, number_in(*pair[1], -_LARGEST, _LARGEST)))
-    return found
+        losses.append((step, number_in(*pair[1], -_LARGEST, _LARGEST)))
+    return losses
 
 
 def _arrays(
     path: Path, expected: Mapping[str, Mapping[str, mx.array]]
 ) -> dict[str, dict[str, mx.array]]:
-    """The arrays by kind and name, like the expected ones; a kind ``best`` may be absent."""
+    """Return the arrays by kind and name, like the expected ones; a kind ``best`` may be absent."""
     wanted = {
         f"{kind}/{name}": _kind(it)
         for kind, named in expected.items()
         for name, it in named.items()
     }
     try:
-        tensors = mx.load(str(path))  # no number yet
+        tensors = mx.load(str(path))  # reads no values yet
     except RuntimeError as error:
         raise Refused(f"it cannot be read ({error})") from error
     assert isinstance(tensors, dict)
     if not any(name.startswith("best/") for name in tensors):
         wanted = {name: kind for name, kind in wanted.items() if not name.startswith("best/")}
-    held = {name: _kind(array) for name, array in tensors.items()}
-    if odd := sorted(held.items() ^ wanted.items())[:4]:
+    kinds = {name: _kind(array) for name, array in tensors.items()}
+    if odd := sorted(kinds.items() ^ wanted.items())[:4]:
         raise TrainingError(
-            f"{path} holds other parameters than this training has: "
-            f"{', '.join(f'{name} {kind}' for name, kind in odd)}. It belongs to another model or "
-            "adapter: give that, or another directory."
+            f"{path} does not fit this training: its parameters differ "
+            f"({', '.join(f'{name} {kind}' for name, kind in odd)}). Use the model and adapter "
+            "settings that it was made with, or choose another directory."
         )
     arrays: dict[str, dict[str, mx.array]] = {}
     for name, array in tensors.items():
         if not bool(mx.isfinite(array).all()):
-            raise Refused(f"{name} holds NaN or infinity")
+            raise Refused(f"{name} contains NaN or infinity")
         kind, _, rest = name.partition("/")
         arrays.setdefault(kind, {})[rest] = array
     return arrays

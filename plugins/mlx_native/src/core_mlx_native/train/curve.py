@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from itertools import chain
 
-from core.system.svg import document, frame, text
+from core_tasks.svg import document, frame, text
 
 _WIDTH, _HEIGHT = 640, 360
 _LEFT, _TOP, _RIGHT, _BOTTOM = 60, 50, 620, 310  # pixels
@@ -16,14 +16,14 @@ Losses = Sequence[tuple[int, float]]
 
 
 def svg(losses: Losses, measured: Losses = (), title: str = "") -> str:
-    """The loss of each step, (step, loss), and that of validation where it was measured.
+    """Draw the loss of each step, (step, loss), and the measured validation losses.
 
-    Many steps are drawn as means of neighbours.
+    Many steps are drawn as means of neighbouring steps.
     """
     points = _thinned(losses)
     every = [*points, *measured]
     if not every:
-        return document(_WIDTH, _HEIGHT, [text(_LEFT, 24, title or "No step was trained", 15)])
+        return document(_WIDTH, _HEIGHT, [text(_LEFT, 24, title or "No training steps", 15)])
     last, top = max(step for step, _ in every), max(loss for _, loss in every) or 1.0
     drawn = chain(
         [text(_LEFT, 24, title or "Loss per learned token, in nats", 15, weight="bold")],
@@ -65,8 +65,8 @@ def _line(
     for (x, y), (step, loss) in (
         zip(places, points, strict=True) if dots or len(places) == 1 else ()
     ):
-        told = f"<title>step {step}: {loss:.4f}</title>"
-        yield f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{colour}'>{told}</circle>"
+        tooltip = f"<title>step {step}: {loss:.4f}</title>"
+        yield f"<circle cx='{x:.1f}' cy='{y:.1f}' r='3' fill='{colour}'>{tooltip}</circle>"
 
 
 def _legend(measured: bool) -> Iterator[str]:

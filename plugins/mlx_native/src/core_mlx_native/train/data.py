@@ -1,7 +1,7 @@
-"""Examples from a file of JSON lines; what is wrong with one is said with its line's number.
+"""Examples from a file of JSON lines; errors include the line number.
 
 A line is an object in one of four forms: ``messages`` (role and content), ``prompt`` and
-``completion``, ``text``, or ``text`` and ``label``. Other keys are passed over. Blank lines too.
+``completion``, ``text``, or ``text`` and ``label``. Other keys and blank lines are ignored.
 """
 
 from __future__ import annotations
@@ -14,18 +14,18 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import CoreError, TrainingError
+from core.kit.support import text_error
 from core.messages import checked_conversation
-from core.support import text_error
-from core.tasks.folds import main_labels, text_key
 from core.training import TrainingExample
 from core_mlx_native.train.rows import form_of
+from core_tasks.folds import main_labels, text_key
 
 _SHOWN = 60  # characters of a line in an error
 
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """The names of the keys that hold a text and its label."""
+    """The names of the keys with a text and its label."""
 
     text: str = "text"
     label: str = "label"
@@ -34,10 +34,9 @@ class Fields:
 def read_examples(
     path: str | os.PathLike[str], fields: Fields | None = None
 ) -> list[TrainingExample]:
-    """The examples of a file, in order.
+    """Return the examples of a file, in order.
 
-    Raises `TrainingError` for a file that is empty, or has a line that is no example; OSError for
-    one that cannot be read.
+    Raises `TrainingError` for an empty file or an invalid line, OSError for an unreadable file.
     """
     keys = fields or Fields()
     data = Path(path).read_bytes()
@@ -47,48 +46,48 @@ def read_examples(
         if line.strip()
     ]
     if not examples:
-        raise TrainingError(f"{os.fspath(path)} has no line with an example. Give one a line.")
+        raise TrainingError(f"{os.fspath(path)} has no examples. Write one JSON object per line.")
     return examples
 
 
 def split_by_label(
     examples: Sequence[TrainingExample], share: float, seed: int
 ) -> tuple[list[TrainingExample], list[TrainingExample]]:
-    """Examples to learn, and a share of them to hold out; of each label alike, drawn by the seed.
+    """Return the examples to learn, and a share per label to hold out, drawn with the seed.
 
-    Texts are drawn, with all examples of each: a text that occurs twice is not both learned
-    and judged. Raises `TrainingError` where a label, or all examples, would have none left to
-    learn from.
+    Texts are drawn, with all their examples: a duplicate text is never both learned and held out.
+    Raises `TrainingError` if a label, or all examples, would have none left to learn from.
     """
     import numpy as np
 
     draw = np.random.default_rng(seed)
-    names = sorted({each.label or "" for each in examples})
+    names = sorted({example.label or "" for example in examples})
     labels = main_labels(
-        [_asked(each) for each in examples], [names.index(each.label or "") for each in examples]
+        [_asked(example) for example in examples],
+        [names.index(example.label or "") for example in examples],
     )
-    held = set[str]()
+    held_out = set[str]()
     for number, name in enumerate(names):
         texts = [text for text, label in labels.items() if label == number]
         count = max(1, round(share * len(texts)))
         if count >= len(texts):
             raise TrainingError(
-                f"The label {name!r} has {len(texts)} different texts, of which {count} would be "
-                "held out: none is left to learn from. Give more, or hold out a smaller share."
+                f"The label {name!r} has {len(texts)} different texts, and holding out {count} "
+                "leaves none to train on. Add texts, or hold out a smaller share."
             )
-        held.update(texts[place] for place in draw.permutation(len(texts))[:count])
-    kept = [each for each in examples if text_key(_asked(each)) not in held]
-    return kept, [each for each in examples if text_key(_asked(each)) in held]
+        held_out.update(texts[place] for place in draw.permutation(len(texts))[:count])
+    learned = [example for example in examples if text_key(_asked(example)) not in held_out]
+    return learned, [example for example in examples if text_key(_asked(example)) in held_out]
 
 
 def shared_texts(some: Sequence[TrainingExample], others: Sequence[TrainingExample]) -> int:
-    """Return how many of some examples have a text that others have as well."""
-    known = {text_key(_asked(each)) for each in others}
-    return sum(text_key(_asked(each)) in known for each in some)
+    """Return the number of examples in ``some`` whose text also occurs in ``others``."""
+    known = {text_key(_asked(example)) for example in others}
+    return sum(text_key(_asked(example)) in known for example in some)
 
 
 def _asked(example: TrainingExample) -> str:
-    """Return the part of an example that the model reads, without what it is to learn to answer."""
+    """Return the input part of an example, without the answer to learn."""
     messages = example.messages
     if messages and messages[-1].role == "assistant":
         messages = messages[:-1]
@@ -100,9 +99,9 @@ def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
         shown = line[:_SHOWN].decode("utf-8", "replace")
-        raise TrainingError(f"{where}: this is no JSON ({error}): {shown!r}") from None
+        raise TrainingError(f"{where}: not valid JSON ({error}): {shown!r}") from None
     if not isinstance(row, dict):
-        raise TrainingError(f"{where}: this is no object, but {_kind(row)}.")
+        raise TrainingError(f"{where}: expected an object, got {_kind(row)}.")
     try:
         example = _of_row(row, keys)
         form_of(example)
@@ -118,19 +117,19 @@ def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
         prompt, completion = (_text(row, key) for key in ("prompt", "completion"))
         return TrainingExample(prompt=prompt, completion=completion)
     if keys.text not in row:
-        known = f"messages, prompt and completion, or {keys.text} (with or without {keys.label})"
-        raise ValueError(f"it has {_names(row)}, and an example has {known}.")
+        known = f"messages, prompt and completion, or {keys.text} (optionally with {keys.label})"
+        raise ValueError(f"it has {_names(row)}, but an example needs {known}.")
     label = _text(row, keys.label) if row.get(keys.label) is not None else None
     text = _text(row, keys.text)
     if not text:
-        raise ValueError(f"its {keys.text} is empty.")
+        raise ValueError(f"{keys.text} is empty.")
     return TrainingExample(text=text, label=label)
 
 
 def _text(row: Mapping[str, Any], key: str) -> str:
     value = row.get(key)
     if not isinstance(value, str):
-        raise ValueError(f"its {key} is {_kind(value)}, not a text.")
+        raise ValueError(f"{key} is {_kind(value)}, not a text.")
     if value and (error := text_error(value, key)):
         raise error
     return value

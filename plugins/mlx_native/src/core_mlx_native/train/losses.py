@@ -1,4 +1,4 @@
-"""Losses as plain functions of MLX arrays, which `mx.grad`, `mx.vjp` and `mx.jvp` go through.
+"""Losses as functions of MLX arrays, with support for `mx.grad`, `mx.vjp` and `mx.jvp`.
 
 Shapes: N places, V vocabulary.
 """
@@ -12,9 +12,9 @@ from core_mlx_native.train.batches import IGNORED
 
 
 def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
-    """``-log softmax(logits)[target]`` in nats: [...], from logits [..., V] and targets [...].
+    """Return ``-log softmax(logits)[target]`` in nats: [...], from [..., V] and targets [...].
 
-    Computed in float32, and in float64 where the logits are.
+    Computed in float32, or in float64 for logits in float64.
     """
     wide = widened(logits)
     chosen = mx.take_along_axis(wide, targets[..., None], axis=-1)[..., 0]
@@ -22,9 +22,9 @@ def cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def masked_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
-    """The mean of `cross_entropy` over the places whose target is not -1: a number.
+    """Return the mean of `cross_entropy` over the positions whose target is not -1.
 
-    NaN where no place has one: a mean of nothing.
+    NaN without such a position.
     """
     counts = targets != IGNORED
     losses = cross_entropy(logits, mx.where(counts, targets, 0))
@@ -32,10 +32,10 @@ def masked_cross_entropy(logits: mx.array, targets: mx.array) -> mx.array:
 
 
 def mean_squared_error(predictions: mx.array, targets: mx.array) -> mx.array:
-    """The mean of ``(prediction - target)^2`` over all numbers of two arrays of one shape."""
+    """Return the mean of ``(prediction - target)^2`` over two arrays of equal shape."""
     if predictions.shape != targets.shape:
         raise ValueError(
-            f"The predictions have the shape {predictions.shape} and the targets {targets.shape}: "
-            "give both one shape."
+            f"predictions have shape {predictions.shape} and targets {targets.shape}, but the "
+            "shapes must be equal."
         )
     return (predictions - targets).square().mean()

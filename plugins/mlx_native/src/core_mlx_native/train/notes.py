@@ -1,6 +1,6 @@
-"""What an adapter was trained for, in its ``adapter_config.json``; other readers pass over it.
+"""Notes on an adapter's training in its ``adapter_config.json``; other readers ignore them.
 
-So that `infer-cli lora eval` asks the labels as they were learned.
+With them, `infer-cli lora eval` uses the labels as they were learned.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ _FIELDS = (*_ASKED, "seed", "iterations", "learning_rate")
 
 
 def notes_of(config: TrainConfig) -> dict[str, Any]:
-    """The keys to write."""
+    """Return the keys to write."""
     return {_KEY: {name: getattr(config, name) for name in _FIELDS}}
 
 
 def read_notes(adapter: str | os.PathLike[str]) -> Mapping[str, Any]:
-    """How labels are asked, as an adapter's directory says it; nothing where it does not."""
+    """Return the label options in an adapter's directory; empty if it has none."""
     try:
-        said = read_json_object(Path(adapter) / "adapter_config.json").get(_KEY)
-        table = said if isinstance(said, dict) else {}
+        stored = read_json_object(Path(adapter) / "adapter_config.json").get(_KEY)
+        table = stored if isinstance(stored, dict) else {}
         noted = {name: table[name] for name in _ASKED if name in table}
-        TrainConfig(**noted)  # what is written there may be anything
+        TrainConfig(**noted)  # the file may contain anything
         return noted
     except CoreError:
-        return {}  # the load tells what is wrong with it
+        return {}  # the load reports the problem

@@ -1,14 +1,14 @@
 """The loss of a batch as a pure function of an adapter's parameters, and its gradient.
 
-`Objective.loss` is what MLX's transformations take::
+`Objective.loss` can be passed to MLX's transformations::
 
     objective = Objective(decoder, adapter)
     loss, slopes = mx.value_and_grad(objective.loss)(parameters, batch)
 
 With the operations of `cpu.training_ops.DifferentiableOps`, and on a GPU, `mx.vjp` and `mx.jvp`
-take it as well.
+work as well.
 
-Shapes: B rows, T tokens, N places that are learned, H hidden size.
+Shapes: B rows, T tokens, N learned positions, H hidden size.
 """
 
 from __future__ import annotations
@@ -37,10 +37,10 @@ class Slope:
 
 
 class Objective:
-    """One network with one adapter, which nobody else uses: it holds what is tried out.
+    """An exclusive network with one adapter, which contains the evaluated parameters.
 
-    ``dtype``: what A and B are computed in, whatever the parameters are. ``checkpointing``: what a
-    block computes is computed again for its gradient, and not kept.
+    ``dtype``: that of A and B in computation, whatever the parameters' dtype. ``checkpointing``: a
+    block's activations are recomputed for its gradient instead of kept.
     """
 
     def __init__(
@@ -55,10 +55,13 @@ class Objective:
         self._checkpointing = checkpointing
         indices = [int(name.split(".")[2]) for name in adapter.layers]
         self.first = min(indices, default=0)
-        """The first layer with an adapter: what stands below has no gradient."""
+        """The first layer with an adapter: layers below have no gradient."""
 
     def value_and_gradient(self, parameters: Parameters, batch: Batch) -> Slope:
-        """The loss of a batch and its gradient; with checkpointing they are computed by then."""
+        """Return the loss of a batch and its gradient.
+
+        With checkpointing they are already computed.
+        """
         below = mx.stop_gradient(self.below(batch))
         try:
             if self._checkpointing:
@@ -66,14 +69,14 @@ class Objective:
             loss, gradient = mx.value_and_grad(self._above)(dict(parameters), below, batch)
             return Slope(loss, gradient)
         finally:
-            self._adapter.update(parameters)  # what MLX traced by is not kept
+            self._adapter.update(parameters)  # do not keep MLX's tracers
 
     def loss(self, parameters: Parameters, batch: Batch) -> mx.array:
-        """The loss of a batch, in nats, summed over what is learned."""
+        """Return the loss of a batch in nats, summed over learned tokens."""
         return self._above(parameters, self.below(batch), batch)
 
     def below(self, batch: Batch) -> mx.array:
-        """What goes into the first layer with an adapter: [B, T, H]."""
+        """Return the input of the first layer with an adapter: [B, T, H]."""
         x, view = self._decoder.embedded(batch.tokens), self._view(batch)
         for layer in self._decoder.layers[: self.first]:
             x, _ = layer(x, view, None)
@@ -87,10 +90,10 @@ class Objective:
         return self._summed(x, batch)
 
     def _block_by_block(self, parameters: Parameters, x: mx.array, batch: Batch) -> Slope:
-        """The same, of which what goes into each block is kept alone (arXiv 1604.06174).
+        """Return loss and gradient, keeping only the blocks' inputs (arXiv 1604.06174).
 
-        Not by `mx.checkpoint`: what is computed while MLX traces a whole network, as numpy's part
-        of it is, stays until the end of it, inside of blocks as well.
+        `mx.checkpoint` does not help: values computed while MLX traces a complete network, such as
+        numpy's, stay until its end, inside blocks as well.
         """
         # Forwards, without a gradient.
         self._put(parameters)
@@ -102,7 +105,7 @@ class Objective:
         loss, slope = mx.value_and_grad(self._summed)(inputs.pop(), batch)
         mx.eval(loss, slope)
 
-        # Backwards: each block is run again, and what it was made of goes when it is done.
+        # Backwards: run each block again, and free its inputs afterwards.
         gradient: dict[str, mx.array] = {}
         for index, layer in reversed([*enumerate(layers, self.first)]):
             own = self._of_layer(parameters, index)
@@ -114,7 +117,7 @@ class Objective:
         return Slope(loss, {name: gradient[name] for name in parameters})
 
     def _block(self, layer: Layer, view: View, names: Sequence[str], *values: mx.array) -> mx.array:
-        """A block as a function of its parameters and, as the last, of what goes in."""
+        """Return a block as a function of its parameters and, last, its input."""
         *own, x = values
         self._put(dict(zip(names, own, strict=True)))
         return layer(x, view, None)[0]
@@ -124,7 +127,7 @@ class Objective:
         return {name: value for name, value in parameters.items() if name.startswith(start)}
 
     def _summed(self, x: mx.array, batch: Batch) -> mx.array:
-        """The loss over the places that are learned, which alone go through the head."""
+        """Return the loss over the learned positions; only these go through the LM head."""
         places = batch.places
         hidden = x.reshape(-1, x.shape[-1])[places]  # [N, H]
         wanted = batch.targets.reshape(-1)[places]

@@ -1,7 +1,7 @@
-"""AdamW of MLX over an adapter's parameters, with a state that can be written and read.
+"""MLX's AdamW over an adapter's parameters, with a state that can be saved.
 
-The parameters that it moves are float32 whatever the adapter's dtype: a step of 1e-5 would be lost
-in bfloat16, whose numbers near 1 stand 8e-3 apart (mixed precision, arXiv 1710.03740).
+Its parameters are float32 whatever the adapter's dtype: a step of 1e-5 would be lost in bfloat16,
+whose spacing near 1 is 8e-3 (mixed precision, arXiv 1710.03740).
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOMENTS = ("m", "v")
 
 
 class Optimiser:
-    """Decoupled weight decay (arXiv 1711.05101), clipping by norm, and the rate of each step."""
+    """AdamW with decoupled weight decay (arXiv 1711.05101), norm clipping and a rate schedule."""
 
     def __init__(self, config: TrainConfig, parameters: Mapping[str, mx.array]) -> None:
         self._config = config
@@ -34,7 +34,9 @@ class Optimiser:
     def moved(
         self, parameters: Mapping[str, mx.array], gradient: Mapping[str, mx.array], step: int
     ) -> tuple[dict[str, mx.array], mx.array]:
-        """The parameters behind a step, counted from 1, and the gradient's norm before clipping."""
+        """Return the parameters after a step, counted from 1, and the gradient norm before
+        clipping.
+        """
         slopes, norm = dict(gradient), _norm(gradient)
         if self._config.clip_norm:
             slopes, norm = _clipped(slopes, self._config.clip_norm)
@@ -42,7 +44,7 @@ class Optimiser:
         return self._adam.apply_gradients(slopes, dict(parameters)), norm
 
     def arrays(self) -> dict[str, mx.array]:
-        """The moments of each parameter, ``NAME/m`` and ``NAME/v``, and the count of steps."""
+        """Return each parameter's moments, ``NAME/m`` and ``NAME/v``, and the step count."""
         state = self._adam.state
         moments = {
             f"{name}/{moment}": value[moment]
@@ -53,7 +55,7 @@ class Optimiser:
         return {**moments, "step": state["step"]}
 
     def restore(self, arrays: Mapping[str, mx.array]) -> None:
-        """Go on from what `arrays` has given."""
+        """Restore the state from the result of `arrays`."""
         state = self._adam.state
         for name, value in state.items():
             if isinstance(value, dict):

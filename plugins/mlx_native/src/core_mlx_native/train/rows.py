@@ -1,6 +1,6 @@
-"""Examples as rows of tokens, and which of their tokens are learned.
+"""Examples as rows of tokens, with the learned tokens marked.
 
-A row's first token is never learned: nothing stands in front of it.
+A row's first token is never learned, because nothing precedes it.
 """
 
 from __future__ import annotations
@@ -8,34 +8,33 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from core.clock import never_stop
 from core.errors import ChatTemplateError, CoreError, LabelError, TrainingError
-from core.labels import common_length
+from core.kit.clock import never_stop
+from core.kit.labels import common_length
 from core.options import GenerateConfig
-from core.tasks.template import check_template, filled
 from core.training import TrainConfig, TrainingExample
 from core.types import Message, ModelInfo
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.rows import token_error
 from core_runtime.text.label_tokens import LabelTokens
+from core_tasks.template import check_template, filled
 
 _SHOWN = 40  # characters of a text in an error
 
 
 @dataclass(frozen=True, slots=True)
 class TokenRow:
-    """One example: its tokens, and the places of those that are learned, in order."""
+    """One example: its tokens, and the positions of the learned ones, in order."""
 
     ids: tuple[int, ...]
     learned: tuple[int, ...]
 
 
 class Rows:
-    """Makes rows of examples, with the options of one training.
+    """The conversion of examples to rows, with the options of one training.
 
-    ``labels``: those that `classify` will be asked with; ``info``: the model's. Raises
-    `core.LabelError` where they cannot be told apart, `core.TaskError` for a template without
-    ``{text}``.
+    ``labels``: those for `classify`; ``info``: the model's. Raises `core.LabelError` for
+    indistinguishable labels, `core.TaskError` for a template without ``{text}``.
     """
 
     def __init__(
@@ -47,14 +46,16 @@ class Rows:
         if not labels:
             return
         check_template(config.template, {"text"})
-        asked = GenerateConfig(labels=tuple(labels), label_prefix=config.label_prefix)
-        self._places: Mapping[str, int] = {label: i for i, label in enumerate(asked.labels)}
-        self._labels = LabelTokens(tokenizer, asked.labels, asked.label_prefix)
+        labelling = GenerateConfig(labels=tuple(labels), label_prefix=config.label_prefix)
+        self._places: Mapping[str, int] = {label: i for i, label in enumerate(labelling.labels)}
+        self._labels = LabelTokens(tokenizer, labelling.labels, labelling.label_prefix)
 
     def of(self, examples: Sequence[TrainingExample], name: str) -> list[TokenRow]:
-        """The row of each example. Raises `core.TrainingError` for what nothing is learned from.
+        """Return the row of each example.
 
-        ``name`` is what the examples are called in errors, where they are numbered from 1.
+        Raises `core.TrainingError` for examples without anything to learn.
+
+        ``name`` is the examples' name in errors, where they are numbered from 1.
         """
         rows = []
         for number, example in enumerate(examples, 1):
@@ -62,7 +63,7 @@ class Rows:
                 row = self._row(example)
                 self._check(row)
             except LabelError:
-                raise  # it names the labels
+                raise  # its message already names the labels
             except (CoreError, ValueError) as error:
                 raise TrainingError(f"{name} {number} ({_short(example)}): {error}") from error
             rows.append(row)
@@ -83,7 +84,7 @@ class Rows:
         return self._learned(ids, range(start, len(ids)))
 
     def _labelled(self, example: TrainingExample) -> TokenRow:
-        """A text in its template, and the tokens that `classify` would score its label by."""
+        """Return a text in its template, and the tokens by which `classify` scores its label."""
         prompt = filled(self._config.template, text=example.text)
         ids = self._tokenizer.encode(prompt)
         [question] = self._labels.behind([prompt], [ids])
@@ -92,9 +93,11 @@ class Rows:
         return self._learned(whole, range(question.anchor, len(whole)))
 
     def _conversation(self, messages: Sequence[Message]) -> TokenRow:
-        """All messages, and of each assistant's turn what stands behind where it is asked for."""
+        """Return all messages; the assistant's turns are learned after their generation prompt."""
         if not any(message.role == "assistant" for message in messages):
-            raise ChatTemplateError("no message is the assistant's, so that nothing is learned.")
+            raise ChatTemplateError(
+                "no message is from the assistant, so there is nothing to learn."
+            )
         whole = self._tokenizer.encode(self._tokenizer.render_said(messages))
         learned: list[int] = []
         for index, message in enumerate(messages):
@@ -116,7 +119,7 @@ class Rows:
         return TokenRow(tuple(ids), tuple(range(1, len(ids))))
 
     def _ended(self, ids: Sequence[int]) -> list[int]:
-        """Add the token that ends a text, if the model has one, and an embedding for it."""
+        """Append the end token, if the model has one with an embedding."""
         end = self._tokenizer.end_id
         if end is None or end >= self._size or (ids and ids[-1] == end):
             return [*ids]
@@ -125,57 +128,56 @@ class Rows:
     def _check(self, row: TokenRow) -> None:
         if len(row.ids) > self._most:
             raise ValueError(
-                f"it has {len(row.ids)} tokens, and may have {self._most}: the least of max_tokens "
-                "and the model's context. Shorten it, or allow more."
+                f"it has {len(row.ids)} tokens, more than {self._most} (the smaller of max_tokens "
+                "and the model's context length). Shorten it, or raise max_tokens."
             )
         if error := token_error(self._tokenizer, self._size, row.ids, "it"):
             raise error
         if not row.learned:
-            raise ValueError("it has no token that could be learned. Leave it out.")
+            raise ValueError("it has no token to learn. Remove it.")
 
 
 def form_of(example: TrainingExample) -> str:
-    """Which of the four forms an example has; raises ValueError for none, or for several."""
+    """Return which of the four forms an example has; raise ValueError for none or several."""
     forms = {
         "messages": bool(example.messages),
         "completion": bool(example.completion),
         "label": example.label is not None,
         "text": bool(example.text) and example.label is None,
     }
-    found = [form for form, given in forms.items() if given]
-    if len(found) != 1:
-        told = " and ".join(found) or "nothing"
+    forms_given = [form for form, given in forms.items() if given]
+    if len(forms_given) != 1:
+        given_forms = " and ".join(forms_given) or "nothing"
         raise ValueError(
-            f"it has {told}, and an example has one of: a completion behind a prompt, messages, a "
-            "text, or a text and its label."
+            f"it has {given_forms}; an example needs exactly one of: a prompt and its completion, "
+            "messages, a text, or a text and its label."
         )
-    return found[0]
+    return forms_given[0]
 
 
 def labels_of(examples: Sequence[TrainingExample], config: TrainConfig) -> tuple[str, ...]:
-    """The labels of a training: those that the options name, or those that occur, in order.
+    """Return the labels of a training: those in the options, or the occurring ones, sorted.
 
-    Raises `core.TrainingError` for an example whose label is none of them, `core.LabelError` for a
-    single one.
+    Raises `core.TrainingError` for an example with another label, `core.LabelError` for a single
+    label.
     """
-    occurring = [*dict.fromkeys(each.label for each in examples if each.label is not None)]
+    occurring = [*dict.fromkeys(example.label for example in examples if example.label is not None)]
     labels = config.labels or tuple(sorted(occurring))
     for label in occurring:
         if label not in labels:
             raise TrainingError(
-                f"The label {label!r} occurs among the examples and is none of the labels "
-                f"{', '.join(map(repr, labels))}. Add it to them, or leave its examples out."
+                f"Unknown label {label!r} in the examples; labels are "
+                f"{', '.join(map(repr, labels))}. Add it to the labels, or remove its examples."
             )
     if occurring and len(labels) < 2:
         raise LabelError(
-            f"All examples have the label {labels[0]!r}: there is nothing to tell it apart from. "
-            "Add examples of another."
+            f"All examples have the label {labels[0]!r}. Add examples of another label."
         )
     return labels if occurring else ()
 
 
 def token_numbers(rows: Sequence[TokenRow]) -> Iterator[int]:
-    """All that the rows hold, as one stream of numbers: what their fingerprint is made of."""
+    """Yield the contents of the rows as one stream of numbers, for their fingerprint."""
     for row in rows:
         yield len(row.ids)
         yield from row.ids

@@ -1,4 +1,4 @@
-"""The steps of a training on the owner thread: what one computes, and what it leaves."""
+"""The training steps, on the owner thread."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from core_mlx_native.train.schedule import learning_rate
 
 @dataclass(frozen=True, slots=True)
 class Stepped:
-    """What a step came to: mean loss per learned token, and what ran."""
+    """The result of a step: mean loss per learned token, and counts."""
 
     loss: float
     norm: float
@@ -32,12 +32,12 @@ class Stepped:
 
     @property
     def is_sound(self) -> bool:
-        """False for a step whose numbers are none: it has changed nothing."""
+        """False if the step's numbers are not finite; it has then changed nothing."""
         return math.isfinite(self.loss) and math.isfinite(self.norm)
 
 
 class Steps:
-    """Trains the adapter of a network of its own; on the owner thread alone.
+    """The steps of training the adapter of a separate network, on the owner thread only.
 
     ``parameters`` are float32, in the adapter's order.
     """
@@ -51,11 +51,11 @@ class Steps:
         values = adapter.parameters().items()
         self.parameters = {name: value.astype(mx.float32) for name, value in values}
         self.sound = self.parameters
-        """The last parameters whose loss was seen to be a number: those before the last step."""
+        """The last parameters with a finite loss: those before the last step."""
         self.optimiser = Optimiser(config, self.parameters)
 
     def run(self, step: int) -> Stepped:
-        """Run a step, counted from 1: the mean over all that its batches learn."""
+        """Run a step, counted from 1, on the mean over all learned tokens of its batches."""
         begun = time.perf_counter()
         first = (step - 1) * self._config.accumulate
         batches = [
@@ -64,7 +64,7 @@ class Steps:
         ]
         learned = sum(batch.learned for batch in batches)
 
-        # Sums over batches, so that each learned token counts alike.
+        # Sums over batches, so that each learned token has the same weight.
         total, gradient = 0.0, dict[str, mx.array]()
         for part, batch in enumerate(batches):
             self._drop(first + part)
@@ -86,7 +86,7 @@ class Steps:
         return stepped
 
     def measured(self, rows: Sequence[TokenRow]) -> float:
-        """The mean loss per learned token of rows that are not learned."""
+        """Return the mean loss per learned token of validation rows."""
         total, learned = 0.0, 0
         for numbers in in_order(rows, self._config.batch_size):
             batch = batch_of(rows, numbers)
@@ -95,7 +95,7 @@ class Steps:
         return total / learned
 
     def _drop(self, number: int | None) -> None:
-        """Leave out the numbers that belong to a batch; none of them with None."""
+        """Set the dropout masks of a batch; none with None."""
         if self._dropout is not None:
             self._dropout.at(number)
 

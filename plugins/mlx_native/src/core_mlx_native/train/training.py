@@ -1,8 +1,8 @@
-"""One training from its first step to its last, as the caller's thread sees it.
+"""A training from its first step to its last, on the caller's thread.
 
-Every step is a job of the owner thread; between two of them the model answers whoever asks it, with
-the adapter as it is. The network that is trained is another one over the same weights, so that the
-model's own keeps its fast ways.
+Every step is a job of the owner thread; between steps the model serves calls with the current
+adapter. The trained network is another one over the same weights, so the model's own keeps its fast
+paths.
 """
 
 from __future__ import annotations
@@ -19,7 +19,6 @@ import mlx.core as mx
 
 from core.errors import TrainingError
 from core.system import outputs
-from core.system.svg import KIND as DRAWING
 from core.training import TrainConfig, TrainStep
 from core_mlx_native import memory
 from core_mlx_native.adapters.apply import (
@@ -42,10 +41,11 @@ from core_mlx_native.train.rows import TokenRow, token_numbers
 from core_mlx_native.train.steps import Stepped, Steps
 from core_runtime.owner import OwnerThread
 from core_runtime.request import forget_frames
+from core_tasks.svg import KIND as DRAWING
 
 LOSSES = "losses.svg"
 
-# What decides the numbers of a run, and so must be the same where it goes on.
+# The options that determine a run's numbers, and so must be the same when it is resumed.
 _DECIDES = (
     *("rank", "adapter_scale", "dropout", "num_layers", "targets", "dora", "adapter_dtype"),
     *("learning_rate", "batch_size", "accumulate", "seed", "betas", "eps", "weight_decay"),
@@ -56,10 +56,10 @@ _DECIDES = (
 
 @dataclass(frozen=True, slots=True)
 class Served:
-    """The network that a model answers with, and its adapter, which a training moves.
+    """The network that serves a model's calls, and its adapter, which a training changes.
 
-    ``ops`` are the operations to train with. ``changed`` is called on the owner thread whenever the
-    adapter was: what the model keeps of earlier passes is then another model's.
+    ``ops`` are the operations to train with. ``changed`` is called on the owner thread after each
+    change of the adapter, because the model's caches are then invalid.
     """
 
     decoder: Decoder
@@ -68,7 +68,7 @@ class Served:
     changed: Callable[[], object]
 
     def take(self, parameters: Mapping[str, mx.array], dtype: mx.Dtype) -> None:
-        """Answer with these from now on."""
+        """Serve calls with these parameters from now on."""
         values = {name: value.astype(dtype) for name, value in parameters.items()}
         mx.eval(values)
         self.adapter.update(values)
@@ -76,16 +76,16 @@ class Served:
         self.changed()
 
     def to_train(self, dropout: Dropout) -> tuple[Decoder, Adapter]:
-        """Another network over the same weights, with an adapter of the same numbers."""
+        """Return another network over the same weights, with an adapter of the same values."""
         network = without_adapter(twin(self.decoder, self.ops))
         added = {name: layer.low_rank for name, layer in self.adapter.layers.items()}
         return network, attach(network, added, dropout)
 
 
 class Training:
-    """Rows, a network to train, and where checkpoints go; `steps` trains.
+    """A training: its rows, network and checkpoints. `steps` runs it.
 
-    Make it on the owner thread.
+    Create it on the owner thread.
     """
 
     def __init__(
@@ -112,9 +112,9 @@ class Training:
             self._checkpoints = Checkpoints(config.directory, self._run(rows))
 
     def check(self) -> None:
-        """Raise `TrainingError` where the directory is not one that this training may use.
+        """Raise `TrainingError` if this training may not use the directory.
 
-        Raises `core.OutputError` where there is a file that it would replace and did not write.
+        Raises `core.OutputError` for a file that it would replace and did not write.
         """
         if self._checkpoints is None:
             return
@@ -126,19 +126,19 @@ class Training:
             self._checkpoints.check_new()
 
     def steps(self) -> Generator[TrainStep, None, None]:
-        """Train; what is raised, or an iterator that is closed, leaves the adapter as it was."""
+        """Train, yielding each step; an error or early close keeps the adapter of the last one."""
         try:
             yield from self._all_steps()
         except BaseException as error:
-            forget_frames(error)  # else whoever keeps the error keeps the network
+            forget_frames(error)  # else a reference to the error keeps the network alive
             raise
         finally:
             self.forget()
 
     def forget(self) -> None:
-        """Let go of the networks and of what AdamW keeps; twice is fine, and nothing runs then."""
-        for held in ("_steps", "_served", "_best"):
-            self.__dict__.pop(held, None)
+        """Release the networks and AdamW's state; may be called twice, but not during a step."""
+        for name in ("_steps", "_served", "_best"):
+            self.__dict__.pop(name, None)
 
     def _all_steps(self) -> Iterator[TrainStep]:
         with self._checkpoints.held() if self._checkpoints else nullcontext():
@@ -156,7 +156,7 @@ class Training:
     # ----------------------------------------------------------------------- one step
 
     def _reported(self, step: int) -> TrainStep:
-        """Run a step, with what is due behind it."""
+        """Run a step and the work due after it."""
         stepped = self._owner.run(lambda: self._step(step))
         last = step == self._config.iterations
         measured = None
@@ -180,7 +180,7 @@ class Training:
     def _step(self, step: int) -> Stepped:
         stepped = self._steps.run(step)
         if not stepped.is_sound:
-            values = f"the loss is {stepped.loss:g} and the gradient's length {stepped.norm:g}"
+            values = f"the loss is {stepped.loss:g} and the gradient norm {stepped.norm:g}"
             raise self._not_sound(step, values, good=step - 2)
         self._progress.step = step
         self._progress.losses.append((step, stepped.loss))
@@ -188,24 +188,25 @@ class Training:
         return stepped
 
     def _not_sound(self, step: int, values: str, good: int) -> TrainingError:
-        """Return to the parameters of step ``good``; the error of values that are not finite."""
+        """Restore the parameters of step ``good``; return the error of non-finite values."""
         self._served.take(self._steps.sound, self._dtype)
         last = None
         if self._checkpoints:
-            self._checkpoints.drop(good + 1)  # its loss is what this step has found
+            self._checkpoints.drop(good + 1)  # this step has shown its loss not to be finite
             last = self._checkpoints.last()
-        kept = f"The last good checkpoint is {last}." if last else "There is no good checkpoint."
+        fallback = (
+            f"The last good checkpoint is {last}." if last else "No good checkpoint was written."
+        )
         return TrainingError(
-            f"At step {step} {values}: training cannot continue from NaN or infinity. The model "
-            f"has the adapter of step {max(0, good)}, the last one whose loss was finite. {kept} "
-            f"Lower the learning rate ({self._config.learning_rate:g}), or shorten gradients "
-            "(clip_norm).",
+            f"At step {step} {values}: training cannot continue. The model has the adapter of "
+            f"step {max(0, good)}, the last one with a finite loss. {fallback} Lower the learning "
+            f"rate ({self._config.learning_rate:g}), or clip gradients (clip_norm).",
             step,
             last,
         )
 
     def _measure(self, step: int) -> float:
-        """Measure the validation's loss, and keep the adapter if none was better."""
+        """Measure the validation loss, and keep the adapter if it is the best one."""
         progress = self._progress
         loss = self._steps.measured(self._validation)
         if not math.isfinite(loss):
@@ -223,7 +224,7 @@ class Training:
         return 0 < self._config.patience <= self._progress.waited
 
     def _take_best(self) -> None:
-        """Answer with the best adapter, where an early stop was asked for."""
+        """Serve calls with the best adapter, if early stopping is enabled."""
         if self._config.patience and self._best:
             self._served.take(self._best, self._dtype)
 
@@ -244,46 +245,48 @@ class Training:
     def _not_written(self, error: OSError) -> TrainingError:
         assert self._checkpoints is not None
         last, step = self._checkpoints.last(), self._progress.step
-        kept = f"The last good one is {last}" if last else "There is none before it"
+        fallback = (
+            f"The last good checkpoint is {last}" if last else "There are no earlier checkpoints"
+        )
         return TrainingError(
-            f"The checkpoint of step {step} could not be written: {error}. {kept}; the model has "
-            "the adapter of this step. Make room, and go on with resume.",
+            f"Cannot write the checkpoint of step {step}: {error}. {fallback}; the model has "
+            "the adapter of this step. Free disk space, and resume (resume=True).",
             step,
             last,
         )
 
     def _resume(self) -> None:
-        """Go on from the last checkpoint: the same parameters, by name and shape."""
+        """Resume from the last checkpoint, with the same parameters by name and shape."""
         assert self._checkpoints is not None
-        found = self._checkpoints.load(self._expected())
+        checkpoint = self._checkpoints.load(self._expected())
         self._steps.parameters = {
-            name: found.arrays["parameters"][name] for name in self._steps.parameters
+            name: checkpoint.arrays["parameters"][name] for name in self._steps.parameters
         }
-        self._steps.optimiser.restore(found.arrays["optimiser"])
-        self._best = dict(found.arrays.get("best", {}))
-        self._progress = found.progress
+        self._steps.optimiser.restore(checkpoint.arrays["optimiser"])
+        self._best = dict(checkpoint.arrays.get("best", {}))
+        self._progress = checkpoint.progress
         self._served.take(self._steps.parameters, self._dtype)
 
     def _expected(self) -> dict[str, Mapping[str, mx.array]]:
-        """Return the arrays that a checkpoint of this training holds, by kind."""
+        """Return the arrays in a checkpoint of this training, by kind."""
         own = self._steps.parameters
         return {"parameters": own, "optimiser": self._steps.optimiser.arrays(), "best": own}
 
     def _run(self, rows: Sequence[TokenRow]) -> dict[str, Any]:
-        """What a run that goes on must have been begun with."""
-        said = {name: getattr(self._config, name) for name in _DECIDES}
+        """Return the values that a resumed run must match."""
+        values = {name: getattr(self._config, name) for name in _DECIDES}
         if self._config.schedule != "constant":
-            said["iterations"] = self._config.iterations
-        said["data"] = _fingerprint(rows)
-        said["validation"] = _fingerprint(self._validation)
-        return said
+            values["iterations"] = self._config.iterations
+        values["data"] = _fingerprint(rows)
+        values["validation"] = _fingerprint(self._validation)
+        return values
 
 
 def adapter_for(decoder: Decoder, config: TrainConfig) -> Adapter:
-    """The adapter to train: the one that the network has, or a new one, put into it.
+    """Return the adapter to train: the network's own, or a new one attached to it.
 
-    Raises `TrainingError` where it has one of another shape, `InvalidOptionError` for targets that
-    are none.
+    Raises `TrainingError` if its adapter has another shape, `InvalidOptionError` for unknown
+    targets.
     """
     settings = LoraSettings(
         rank=config.rank,
@@ -297,7 +300,7 @@ def adapter_for(decoder: Decoder, config: TrainConfig) -> Adapter:
     )
     existing = adapter_in(decoder)
     if existing is not None and not any(_changes(layer) for layer in existing.layers.values()):
-        existing.remove()  # of a training that never took a step
+        existing.remove()  # from a training without any steps
         existing = None
     if existing is None:
         adapter = new_adapter(decoder, settings)
@@ -308,9 +311,9 @@ def adapter_for(decoder: Decoder, config: TrainConfig) -> Adapter:
     odd = sorted(wanted ^ _described(existing))
     if odd:
         raise TrainingError(
-            "The model has an adapter already, of another kind than this training's: "
-            f"{'; '.join(odd[:4])}. Train with its rank, scale, targets and num_layers, or load "
-            "the model without it."
+            f"The model already has an adapter with other settings: {'; '.join(odd[:4])}. Train "
+            "with the same rank, scale, targets and num_layers, or load the model without the "
+            "adapter."
         )
     return existing
 
@@ -320,19 +323,19 @@ def _changes(layer: LoRALinear) -> bool:
 
 
 def without_adapter(decoder: Decoder) -> Decoder:
-    """The network itself, whose adapter is taken out if it has one."""
-    found = adapter_in(decoder)
-    if found is not None:
-        found.remove()
+    """Remove the network's adapter, if any, and return the network."""
+    adapter = adapter_in(decoder)
+    if adapter is not None:
+        adapter.remove()
     return decoder
 
 
 def _described(adapter: Adapter) -> set[str]:
-    """What one adapter has to have in common with another, to be trained in its place."""
+    """Return the properties that adapters must share to be trained in each other's place."""
     shapes = {f"{name} {value.shape}" for name, value in adapter.parameters().items()}
     return shapes | {f"{name} scale {layer.scale:g}" for name, layer in adapter.layers.items()}
 
 
 def _fingerprint(rows: Sequence[TokenRow]) -> str:
-    """What tells one set of rows from another."""
+    """Return a fingerprint of the rows."""
     return hashlib.sha256(array("q", token_numbers(rows)).tobytes()).hexdigest()[:16]
