@@ -13,6 +13,7 @@ from daft.ai.protocols import TextClassifier, TextClassifierDescriptor
 from daft.functions import classify_text
 
 import core
+import core_tasks
 from core.registry import REGISTRY
 from core.shared_models import close_shared_models
 from core.testing import FakeBackend, write_model
@@ -65,7 +66,7 @@ def test_nulls_stay_null_and_a_text_that_fails_has_no_label(
     provider = CoreProvider(model, backend="fake")
     with caplog.at_level(logging.WARNING, "core_daft"):
         assert labels(provider, ["good", None, " ", "bad"]) == ["good", None, None, "bad"]
-    assert "1 texts have no label; the first: The text is blank." in caplog.text
+    assert "1 texts failed; the first error: The text is blank." in caplog.text
     caplog.clear()
     assert labels(provider, ["good", ""], on_error="ignore") == ["good", None]
     assert not caplog.text
@@ -85,11 +86,11 @@ def test_texts_are_asked_batch_by_batch(model: Path, backend: FakeBackend) -> No
 def test_a_task_of_a_file_is_asked_and_other_labels_are_refused(
     model: Path, tmp_path: Path
 ) -> None:
-    core.Task("{text} It is", ("bad", "good")).save(tmp_path / "task.toml")
+    core_tasks.Task("{text} It is", ("bad", "good")).save(tmp_path / "task.toml")
     provider = CoreProvider(model, backend="fake", task=tmp_path / "task.toml")
     assert labels(provider, ["good", "bad"]) == ["good", "bad"]
-    other = core.Task("{text}", ("a", "b"))
-    with pytest.raises(Exception, match="are not those of the task or head"):
+    other = core_tasks.Task("{text}", ("a", "b"))
+    with pytest.raises(Exception, match="differ from those of the task or head"):
         labels(CoreProvider(model, backend="fake", task=other), ["good"])
 
 

@@ -16,8 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
+import core_tasks
+from core.kit.support import blank_error
 from core.shared_models import close_shared_models
-from core.support import blank_error
 from core.testing import FakeModel
 from core_frames import classify
 from core_learn import FewShot
@@ -70,7 +71,7 @@ def _null(value: object) -> bool:
     return value is pd.NA or (isinstance(value, float) and math.isnan(value))
 
 
-def wanted(decision: core.Decision | None) -> dict[str, Any]:
+def wanted(decision: core_tasks.Decision | None) -> dict[str, Any]:
     """The row of a decision; of none where there was no text."""
     if decision is None:
         return dict.fromkeys(COLUMNS)
@@ -79,16 +80,16 @@ def wanted(decision: core.Decision | None) -> dict[str, Any]:
     return said | {"error": error}
 
 
-def decided(task: core.Task, model: Any, texts: Sequence[str | None]) -> list[dict[str, Any]]:
+def decided(task: core_tasks.Task, model: Any, texts: Sequence[str | None]) -> list[dict[str, Any]]:
     """What the library says of these texts."""
     decisions = iter(task.classify(model, [text for text in texts if text and text.strip()]))
-    said: list[core.Decision | None] = []
+    said: list[core_tasks.Decision | None] = []
     for text in texts:
         if text is None:
             said.append(None)
         else:
             error = blank_error(text)
-            said.append(core.Decision(error=error) if error else next(decisions))
+            said.append(core_tasks.Decision(error=error) if error else next(decisions))
     return [wanted(decision) for decision in said]
 
 
@@ -97,7 +98,7 @@ def test_each_row_is_what_the_library_says(kind: str, model: FakeModel) -> None:
     frame = classify(MAKERS[kind](TEXTS), model, LABELS)
     assert isinstance(frame, KINDS[kind.split()[0]])
     assert list(getattr(frame, "column_names", None) or frame.columns) == COLUMNS
-    assert rows(frame) == decided(core.Task("{text}", LABELS), model, TEXTS)
+    assert rows(frame) == decided(core_tasks.Task("{text}", LABELS), model, TEXTS)
     assert [row["label"] for row in rows(frame)] == ["good", None, None, "bad", "good"]
 
 
@@ -145,7 +146,7 @@ def test_a_column_without_texts_has_the_same_columns(
 @given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=8)))
 def test_any_column_of_texts(texts: list[str | None]) -> None:
     model = FakeModel(labels=likely)
-    said = decided(core.Task(TEMPLATE, LABELS), model, texts)
+    said = decided(core_tasks.Task(TEMPLATE, LABELS), model, texts)
     for make in (MAKERS["pandas object"], MAKERS["polars"], MAKERS["pyarrow"]):
         assert rows(classify(make(texts), model, LABELS, template=TEMPLATE)) == said
 
@@ -157,7 +158,7 @@ def test_a_calibrated_task_says_what_it_says_in_the_library(
     model: FakeModel, tmp_path: Path
 ) -> None:
     texts = ["good", "bad bad", "good bad"]
-    task = core.Task(TEMPLATE, LABELS).fit_prior(model, texts, "batch")
+    task = core_tasks.Task(TEMPLATE, LABELS).fit_prior(model, texts, "batch")
     task.save(tmp_path / "task.toml")
     for asked in (task, tmp_path / "task.toml", str(tmp_path / "task.toml")):
         assert rows(classify(pl.Series(texts), model, task=asked)) == decided(task, model, texts)
@@ -165,28 +166,32 @@ def test_a_calibrated_task_says_what_it_says_in_the_library(
 
 def test_a_calibration_of_another_task_is_refused_before_any_work(model: FakeModel) -> None:
     other = (
-        core.Task("{text} So it is", LABELS).fit_prior(model, ["good", "bad"], "batch").calibration
+        core_tasks.Task("{text} So it is", LABELS)
+        .fit_prior(model, ["good", "bad"], "batch")
+        .calibration
     )
     model.calls.clear()
     with pytest.raises(core.CalibrationError):
-        classify(pl.Series(TEXTS), model, task=core.Task(TEMPLATE, LABELS, calibration=other))
+        classify(pl.Series(TEXTS), model, task=core_tasks.Task(TEMPLATE, LABELS, calibration=other))
     assert model.calls == []
 
 
 @pytest.mark.parametrize("kind", ["pandas", "polars", "pyarrow"])
 def test_a_task_has_its_own_columns(kind: str, model: FakeModel) -> None:
     column = MAKERS[kind](["good", None])
-    many = core.Task("{text} is {label}?", LABELS, mode="many")
+    many = core_tasks.Task("{text} is {label}?", LABELS, mode="many")
     first, null = rows(classify(column, model, task=many))
     assert first["labels"] == ["good", "bad"]
     assert first["label"] is None
     assert set(first["probabilities"]) == set(LABELS)
     assert set(null.values()) == {None}
 
-    levels = rows(classify(column, model, task=core.Task(TEMPLATE, ("1", "2"), mode="levels")))
+    levels = rows(
+        classify(column, model, task=core_tasks.Task(TEMPLATE, ("1", "2"), mode="levels"))
+    )
     assert [row["value"] for row in levels] == [1.5, None]
 
-    strict = rows(classify(column, model, task=core.Task(TEMPLATE, LABELS, threshold=0.99)))
+    strict = rows(classify(column, model, task=core_tasks.Task(TEMPLATE, LABELS, threshold=0.99)))
     assert [row["accepted"] for row in strict] == [False, None]
 
 
@@ -230,13 +235,13 @@ def test_late_rows_have_their_error(model: FakeModel) -> None:
 @pytest.mark.parametrize(
     ("column", "message"),
     [
-        (["good"], "a list"),
-        ("good", "a str"),
-        (pd.DataFrame({"text": ["good"]}), "a DataFrame"),
-        (pl.LazyFrame({"text": ["good"]}), "a LazyFrame"),
-        (pd.Series([1, 2], name="n"), "'n' holds a int in row 0"),
-        (pd.Series(["good", 1.5], name="n"), "'n' holds a float in row 1"),
-        (pl.Series("n", [b"good"]), "'n' holds a bytes in row 0"),
+        (["good"], "got list"),
+        ("good", "got str"),
+        (pd.DataFrame({"text": ["good"]}), "got DataFrame"),
+        (pl.LazyFrame({"text": ["good"]}), "got LazyFrame"),
+        (pd.Series([1, 2], name="n"), "Row 0 of the column 'n' is not a string, but int"),
+        (pd.Series(["good", 1.5], name="n"), "Row 1 of the column 'n' is not a string, but float"),
+        (pl.Series("n", [b"good"]), "Row 0 of the column 'n' is not a string, but bytes"),
     ],
 )
 def test_what_is_no_column_of_texts_is_told(column: Any, message: str, model: FakeModel) -> None:
@@ -246,10 +251,10 @@ def test_what_is_no_column_of_texts_is_told(column: Any, message: str, model: Fa
 
 
 def test_exactly_one_thing_is_asked(model: FakeModel) -> None:
-    task = core.Task(TEMPLATE, LABELS)
-    with pytest.raises(core.TaskError, match="one of them"):
+    task = core_tasks.Task(TEMPLATE, LABELS)
+    with pytest.raises(core.TaskError, match="exactly one of labels, a task and a head"):
         classify(pl.Series(TEXTS), model)
-    with pytest.raises(core.TaskError, match="one of them"):
+    with pytest.raises(core.TaskError, match="exactly one of labels, a task and a head"):
         classify(pl.Series(TEXTS), model, LABELS, task=task)
     with pytest.raises(core.TaskError):
         classify(pl.Series(TEXTS), model, LABELS, template="no place")

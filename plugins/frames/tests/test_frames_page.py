@@ -11,7 +11,7 @@ import pandas as pd
 import polars as pl
 import pytest
 
-import core
+import core_tasks
 from core.testing import FakeModel
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -29,9 +29,9 @@ def test_the_snippets_run(
     monkeypatch.chdir(tmp_path)
     model = FakeModel(labels=said)
     texts = ["finance", "sports", None]
-    core.Task("{text} This is", ("finance", "sports")).fit_prior(model, ["a", "b"], "batch").save(
-        "news.toml"
-    )
+    core_tasks.Task("{text} This is", ("finance", "sports")).fit_prior(
+        model, ["a", "b"], "batch"
+    ).save("news.toml")
     names: dict[str, object] = {
         "model": model,
         "df": pd.DataFrame({"text": texts}, index=[5, 6, 7]),

@@ -6,7 +6,7 @@ import pytest
 
 _TOOLS = "core has no tools"
 _STRUCTURED = "core has no structured output"
-_TEXT = "models here read text alone"
+_TEXT = "is not supported: only text is"
 LEFT_OUT = {
     "test_init_from_env": "nothing is read from the environment",
     "test_serdes": "a loaded model is written into no file",

@@ -146,7 +146,7 @@ def test_every_shorter_file_is_refused(file: Path) -> None:
         ({"bias": np.array([0.0, np.nan, 1.0])}, "bias has numbers that are not finite"),
         ({"weights": np.full((5, 3), -1e101)}, r"weights has numbers beyond 1e\+100"),
         ({"probes": np.full((2, 5), 1e308)}, r"probes has numbers beyond 1e\+100"),
-        ({"probes": np.zeros((2, 4))}, "do not fit its 3 labels"),
+        ({"probes": np.zeros((2, 4))}, "do not match its 3 labels"),
         ({"scale": 0.0}, "scale is 0.0, not a number from 1e-100 to"),
         ({"scale": 1e300}, r"scale is 1e\+300, not a number"),
         ({"scale": np.nan}, "scale is nan, not a number"),
@@ -155,7 +155,7 @@ def test_every_shorter_file_is_refused(file: Path) -> None:
         ({"layer": 4}, "layer is 4, not a whole number from 0 to 3"),
         ({"rows": -1}, "rows is -1"),
         ({"labels": ("a", "b", "\ud800")}, r"labels\[2\] is .*, which is not Unicode text"),
-        ({"labels": ("a", "b", "b")}, "do not fit its 3 labels"),
+        ({"labels": ("a", "b", "b")}, "do not match its 3 labels"),
         ({"template": "text"}, "its template has no {text}"),
     ],
 )
@@ -200,9 +200,9 @@ def test_unknown_keys_and_a_newer_format_are_refused_by_name(file: Path) -> None
     data = file.read_bytes()
     for change, reason in (
         (lambda header: header.update(more={}), "it has the unknown key 'more'"),
-        (fact("more", 1), "it has the unknown key 'more'; there are accuracy, kind, labels"),
+        (fact("more", 1), "it has the unknown key 'more'; the keys are accuracy, kind, labels"),
         (lambda header: header["__metadata__"].update({"a": "b"}), "__metadata__ has the unknown"),
-        (_in_format("2"), "in format 2, and this version reads formats up to 1. Read it with a n"),
+        (_in_format("2"), "in format 2, but this version reads formats up to 1. Upgrade to read"),
         (_in_format("9" * 5_000), "its format is '999.*, not a number from 1"),
         (_in_format("-1"), "its format is '-1', not a number from 1"),
     ):
@@ -229,6 +229,6 @@ def test_a_head_takes_the_place_of_a_head_alone(head: Head, tmp_path: Path) -> N
         save_head(head, file)
     assert file.stat().st_mode & 0o777 == 0o600  # it was learned from texts
     mine.write_bytes(struct.pack("<Q", 2) + b"{}")
-    with pytest.raises(OutputError, match="is not a head that this program wrote"):
+    with pytest.raises(OutputError, match="is not a head written by this program"):
         save_head(head, mine)
     assert mine.read_bytes() == struct.pack("<Q", 2) + b"{}"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 # Read by llm when it is imported: the plugins of this machine's user stay away.
-os.environ["LLM_LOAD_PLUGINS"] = "core-llm"
+os.environ["LLM_LOAD_PLUGINS"] = "infercore-llm"
 
 import sqlite_utils
 from llm.migrations import migrate

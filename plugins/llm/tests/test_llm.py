@@ -19,6 +19,7 @@ from click.testing import CliRunner, Result
 from llm.cli import cli
 
 import core
+import core_tasks
 from core.options import GenerateOptions
 from core.testing import FakeBackend
 from core.types import DiscoveredModel
@@ -238,7 +239,7 @@ def test_the_error_of_a_row_is_its_own(fake: Make) -> None:
 def test_classify_takes_a_task(fake: Make, tmp_path: Path) -> None:
     backend = fake(NAME, labels=likely)
     path = tmp_path / "task.toml"
-    core.Task("{text} is {label}?", ("good", "bad"), mode="many").save(path)
+    core_tasks.Task("{text} is {label}?", ("good", "bad"), mode="many").save(path)
     done = run("classify", "-m", "core/smollm2", "--task", str(path), "--plain", "good")
     assert done.stdout == "good,bad\n"
     assert len(backend.models) == 1
@@ -247,11 +248,11 @@ def test_classify_takes_a_task(fake: Make, tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("-m", "core/smollm2", "x"), "Give --labels or --task"),
+        (("-m", "core/smollm2", "x"), "Pass either --labels or --task"),
         (("-m", "core/nothing", "-l", "a,b", "x"), "Unknown model"),
-        (("-m", "gpt-4o", "-l", "a,b", "x"), "shows no probabilities"),
-        (("-m", "core/smollm2", "-l", "a,a", "x"), "more than once"),
-        (("-m", "core/smollm2", "-l", "a,b", "--template", "x", "x"), "has no {text}"),
+        (("-m", "gpt-4o", "-l", "a,b", "x"), "does not provide label probabilities"),
+        (("-m", "core/smollm2", "-l", "a,a", "x"), "Duplicate label"),
+        (("-m", "core/smollm2", "-l", "a,b", "--template", "x", "x"), "must contain {text}"),
     ],
 )
 def test_classify_says_what_is_wrong(words: Sequence[str], message: str, fake: Make) -> None:
@@ -266,7 +267,7 @@ def test_classify_says_what_is_wrong(words: Sequence[str], message: str, fake: M
 
 
 def _said(user: Path, *words: str) -> str:
-    environment = {**os.environ, "LLM_USER_PATH": str(user), "LLM_LOAD_PLUGINS": "core-llm"}
+    environment = {**os.environ, "LLM_USER_PATH": str(user), "LLM_LOAD_PLUGINS": "infercore-llm"}
     command = [sys.executable, "-m", "llm", *words]
     done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=300)
     assert done.returncode == 0, done.stderr

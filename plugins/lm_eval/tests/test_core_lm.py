@@ -13,12 +13,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from core_lm_eval import CoreLM
 from lm_eval import simple_evaluate
 from lm_eval.api.instance import Instance
 
 import core
+import core_tasks
 from core.testing import FakeModel
+from core_lm_eval import CoreLM
 from tests.attacks.tiny_models import checkpoint, gguf
 
 ORACLE = Path(__file__).parent / "oracle"
@@ -72,10 +73,10 @@ def test_the_same_task_comes_to_the_same_in_our_own_eval(
     asked: dict[str, Any], tiny: core.TextModel
 ) -> None:
     items = [
-        core.Item(row["ctx"], (row["endings"][row["label"]],), tuple(row["endings"]))
+        core_tasks.Item(row["ctx"], (row["endings"][row["label"]],), tuple(row["endings"]))
         for row in ITEMS
     ]
-    found = core.evaluate(tiny, items, prompting=core.Prompting("{question}"))
+    found = core_tasks.evaluate(tiny, items, prompting=core_tasks.Prompting("{question}"))
     samples = sorted(asked["samples"]["local_hellaswag"], key=lambda each: each["doc_id"])
     for item, sample in zip(found.items, samples, strict=True):
         theirs = [logprob for logprob, _ in sample["filtered_resps"]]

@@ -13,17 +13,17 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import core_sklearn
 import numpy as np
 import pytest
-from core_sklearn import LabelClassifier, LogProbFeatures
 from sklearn.exceptions import SkipTestWarning
 from sklearn.utils.estimator_checks import check_estimator
 from sklearn.utils.validation import validate_data
 
 import core
+import core_sklearn
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
+from core_sklearn import LabelClassifier, LogProbFeatures
 
 
 def numbers(prompt: str) -> list[float]:

@@ -1,4 +1,4 @@
-"""`CoreProvider`: Daft's protocol of text classifiers, by the labels of any model of `core`.
+"""`CoreProvider`: Daft's protocol of text classifiers, with any model of `core`.
 
 The protocol: ``daft/ai/protocols.py`` and ``daft/ai/provider.py`` of Daft 0.7.26.
 """
@@ -17,22 +17,23 @@ from daft.ai.typing import UDFOptions
 from daft.ai.utils import get_gpu_udf_options
 
 import core
+import core_tasks
 from core import validate
+from core.kit.support import without_blank
 from core.secret import refuse_secrets
 from core.shared_models import shared_model
-from core.support import without_blank
-from core.tasks.deciding import Path, Question, decider, question_of
+from core_tasks.deciding import Path, Question, decider, question_of
 
 _LOGGER = logging.getLogger("core_daft")
 
 
 class CoreProvider(Provider):
-    """A provider for ``classify_text``: ``template`` is around each text, ``{text}`` in it.
+    """A provider for ``classify_text``; ``template`` has ``{text}`` for each text.
 
-    A ``task`` or a ``head``, as an object or a file, says all of that itself; the labels of the
-    call are then its own. ``backend`` and ``options`` are for `core.load_model`. ``concurrency``
-    models with ``num_gpus`` each are taken: by default one for every GPU, and one without any.
-    A text that is empty or white space fails unless ``allow_blank``.
+    A ``task`` or a ``head``, as an object or a file, replaces the template; the labels of the call
+    must be its labels. ``backend`` and ``options`` are for `core.load_model`. ``concurrency`` is
+    the number of models, with ``num_gpus`` each: by default one per GPU, or one without any. A text
+    that is empty or white space fails unless ``allow_blank``.
     """
 
     def __init__(
@@ -41,7 +42,7 @@ class CoreProvider(Provider):
         *,
         template: str = "{text}",
         label_prefix: str = " ",
-        task: core.Task | Path | None = None,
+        task: core_tasks.Task | Path | None = None,
         head: Question | Path | None = None,
         backend: str = "",
         options: Mapping[str, Any] | None = None,
@@ -61,7 +62,7 @@ class CoreProvider(Provider):
 
     @property
     def name(self) -> str:
-        """Always "core"."""
+        """The provider's name, "core"."""
         return "core"
 
     def get_text_classifier(
@@ -72,10 +73,12 @@ class CoreProvider(Provider):
         max_retries: int = 0,
         on_error: Literal["raise", "log", "ignore"] = "log",
     ) -> TextClassifierDescriptor:
-        """What makes classifiers where the rows are; Daft calls this with the call's options.
+        """Return the descriptor that makes classifiers on the workers.
 
-        ``batch_size`` texts are asked at once. A text that fails has no label, which is logged
-        ("log", the default) or not ("ignore"), or it ends the query ("raise").
+        Daft calls this with the call's options.
+
+        ``batch_size`` texts run at once. A text that fails has no label, which is logged ("log",
+        the default) or not ("ignore"), or it ends the query ("raise").
         """
         if not (model or self._model):
             raise core.InvalidOptionError("model", model, "a path, or a name that discover shows")
@@ -94,7 +97,7 @@ class CoreProvider(Provider):
 
 @dataclass
 class Descriptor(TextClassifierDescriptor):
-    """All that a classifier is made of, in values that travel."""
+    """The settings of a classifier, as values that can be sent to workers."""
 
     model: str
     question: Question | None
@@ -107,15 +110,15 @@ class Descriptor(TextClassifierDescriptor):
     allow_blank: bool = False
 
     def get_provider(self) -> str:
-        """The provider's name."""
+        """Return the provider's name."""
         return "core"
 
     def get_model(self) -> str:
-        """The model's path or name."""
+        """Return the model's path or name."""
         return self.model
 
     def get_options(self) -> dict[str, Any]:
-        """The options of the call."""
+        """Return the options of the call."""
         return {
             "batch_size": self.batch_size,
             "max_retries": self.max_retries,
@@ -123,7 +126,7 @@ class Descriptor(TextClassifierDescriptor):
         }
 
     def get_udf_options(self) -> UDFOptions:
-        """How many models Daft makes, and with how many GPUs each."""
+        """Return the number of models for Daft to make, and of GPUs for each."""
         found = get_gpu_udf_options()
         for name, value in self.placing.items():
             if value is not None:
@@ -133,48 +136,48 @@ class Descriptor(TextClassifierDescriptor):
         return found
 
     def instantiate(self) -> Classifier:
-        """The classifier. Raises what `core.load_model` raises."""
+        """Return the classifier. Raises the errors of `core.load_model`."""
         return Classifier(self, shared_model(self.model, **self.loading))
 
 
 @dataclass
 class Classifier:
-    """A text classifier of Daft's: texts in, and the label of each out."""
+    """A text classifier of Daft: texts in, and the label of each out."""
 
     told: Descriptor
     model: core.TextModel
     _deciding: dict[tuple[str, ...], Any] = field(default_factory=dict, init=False)
 
     def classify_text(self, text: list[Any], labels: str | list[str]) -> list[Any]:
-        """The label of each text; None where there is no text, or where it failed.
+        """Return the label of each text; None for a null text, or one that failed.
 
-        Raises `LabelError` for labels that are not those of the task or head, the error of a text
-        with ``on_error="raise"``, and what `core.Task.classify` raises.
+        Raises `LabelError` for other labels than the task's or head's, the error of a text with
+        ``on_error="raise"``, and the errors of `core_tasks.Task.classify`.
         """
         decide = self._decide((labels,) if isinstance(labels, str) else tuple(labels))
         asked = [each for each in text if each is not None]
         size = self.told.batch_size
-        found: list[core.Decision] = []
+        found: list[core_tasks.Decision] = []
         for start in range(0, len(asked), size):
             found += decide(asked[start : start + size])
         failed = [decision.error for decision in found if decision.error is not None]
         if failed and self.told.on_error == "raise":
             raise failed[0]
         if failed and self.told.on_error == "log":
-            _LOGGER.warning("%d texts have no label; the first: %s", len(failed), failed[0])
+            _LOGGER.warning("%d texts failed; the first error: %s", len(failed), failed[0])
         answers = iter(found)
         return [None if each is None else next(answers).label for each in text]
 
     def _decide(self, labels: tuple[str, ...]) -> Any:
-        """What decides between these labels."""
+        """Return the function that decides between these labels."""
         if labels not in self._deciding:
             question = self.told.question
             if question is None:
                 question = question_of(labels, **self.told.wording)
             elif sorted(question.labels) != sorted(labels):
                 raise core.LabelError(
-                    f"The labels {[*labels]!r:.80} are not those of the task or head, "
-                    f"{[*question.labels]!r:.80}. Give these."
+                    f"The labels {[*labels]!r:.80} differ from those of the task or head: "
+                    f"{[*question.labels]!r:.80}. Pass these."
                 )
             decide = decider(question, self.model)
             if not self.told.allow_blank:
@@ -183,5 +186,5 @@ class Classifier:
         return self._deciding[labels]
 
 
-def _failed(error: Exception) -> core.Decision:
-    return core.Decision(error=error)
+def _failed(error: Exception) -> core_tasks.Decision:
+    return core_tasks.Decision(error=error)

@@ -8,9 +8,10 @@ from typing import Any
 import narwhals as nw
 
 import core
+import core_tasks
+from core.kit.support import blank_error
 from core.shared_models import shared_model
-from core.support import blank_error
-from core.tasks.deciding import Path, Question, decisions, question_of
+from core_tasks.deciding import Path, Question, decisions, question_of
 
 
 def classify(
@@ -19,28 +20,27 @@ def classify(
     labels: Sequence[str] = (),
     *,
     template: str = "{text}",
-    task: core.Task | Path | None = None,
+    task: core_tasks.Task | Path | None = None,
     head: Question | Path | None = None,
     allow_blank: bool = False,
     cancel: core.CancelToken | None = None,
     timeout: float | None = None,
 ) -> Any:
-    """A frame with a row for each text: label, probabilities, margin, label_mass, error.
+    """Return a frame with a row for each text: label, probabilities, margin, label_mass, error.
 
     ``texts`` is a series of pandas or polars, or a chunked array of pyarrow; the frame is of the
     same library, and has the index of a pandas series. ``model`` is a loaded one, or a name or
     path as `core.load_model` takes it, which is loaded once and shared.
 
-    One of three says what is asked: ``labels`` behind a ``template`` with ``{text}``; a ``task``,
-    which is a `core.Task` with its calibration, or the path of one; a ``head``
-    that `core_learn` has learned, or the path of one. ``probabilities`` has a field for each label
-    (in pandas a dictionary). Columns are added where a task has them: ``labels`` (mode "many"),
-    ``value`` (levels), ``accepted`` (a threshold).
+    The question is one of three: ``labels`` after a ``template`` with ``{text}``; a ``task``, a
+    `core_tasks.Task` with its calibration, or its path; a ``head`` that `core_learn` has learned,
+    or its path. ``probabilities`` has a field for each label (in pandas a dictionary). Some tasks
+    add columns: ``labels`` (mode "many"), ``value`` (ordinal labels), ``accepted`` (a threshold).
 
-    A text that is null has a row of nulls and is not asked. One that is empty or white space is its
-    row's error unless ``allow_blank``. What goes wrong with one text is its
-    ``error``, as a name and a message, cancelled and late ones among them. Raises TypeError for
-    what is no column of texts, before any work, and what the library raises for what is asked.
+    A null text has a row of nulls and is not run. One that is empty or white space is an error of
+    its row unless ``allow_blank``. The error of a text is its ``error``, as a name and a message,
+    also after a cancel or timeout. Raises TypeError before any work if ``texts`` is not a column of
+    texts, and the library's errors for an invalid question.
     """
     column = _column(texts)
     rows = column.to_list()
@@ -48,13 +48,15 @@ def classify(
     for row in known:
         if not isinstance(rows[row], str):
             kind = type(rows[row]).__name__
-            raise TypeError(f"The column {column.name!r} holds a {kind} in row {row}, and no text.")
+            raise TypeError(f"Row {row} of the column {column.name!r} is not a string, but {kind}.")
     asked = question_of(labels, template, task=task, head=head)
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
     blank = {row: error for row in known if (error := blank_error(rows[row])) and not allow_blank}
     texts = (rows[row] for row in known if row not in blank)
     found = decisions(asked, shared_model(model), texts, config)
-    results = (core.Decision(error=blank[row]) if row in blank else next(found) for row in known)
+    results = (
+        core_tasks.Decision(error=blank[row]) if row in blank else next(found) for row in known
+    )
     return _frame(column, asked, known, results)
 
 
@@ -63,15 +65,18 @@ def _column(texts: Any) -> nw.Series[Any]:
         return nw.from_native(texts, series_only=True)
     except TypeError:
         raise TypeError(
-            "classify() takes a series of pandas or polars, or a chunked array of pyarrow, and got "
-            f"a {type(texts).__name__}. Name one column of a frame, and collect() a lazy one."
+            "classify() expects a series of pandas or polars, or a chunked array of pyarrow, got "
+            f"{type(texts).__name__}. Select one column of a frame, and collect() a lazy one."
         ) from None
 
 
 def _frame(
-    column: nw.Series[Any], asked: Question, known: Sequence[int], found: Iterator[core.Decision]
+    column: nw.Series[Any],
+    asked: Question,
+    known: Sequence[int],
+    found: Iterator[core_tasks.Decision],
 ) -> Any:
-    """The decisions as columns, each in the row of its text."""
+    """Return the decisions as columns, each in the row of its text."""
     kinds = _kinds(asked)
     values: dict[str, list[Any]] = {name: [None] * len(column) for name in kinds}
     for row, decision in zip(known, found, strict=True):
@@ -90,7 +95,7 @@ def _frame(
 
 
 def _kinds(asked: Question) -> dict[str, Any]:
-    """The columns, each with its type."""
+    """Return the columns, each with its type."""
     number, text = nw.Float64(), nw.String()
     kinds: dict[str, Any] = {"label": text}
     mode = getattr(asked, "mode", "one")  # a head has none
@@ -105,7 +110,7 @@ def _kinds(asked: Question) -> dict[str, Any]:
     return kinds | {"error": text}
 
 
-def _value(name: str, decision: core.Decision) -> Any:
+def _value(name: str, decision: core_tasks.Decision) -> Any:
     error = decision.error
     if name == "error":
         return None if error is None else f"{type(error).__name__}: {error}"

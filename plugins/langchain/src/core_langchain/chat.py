@@ -26,21 +26,21 @@ _OPTIONS = ChatOptions.__annotations__
 
 
 LoadOptions: TypeAlias = Annotated[Mapping[str, Any] | None, AfterValidator(hidden)]
-"""Keywords of `core.load_model`, secrets masked: chains are traced, and caches name them."""
+"""Keywords of `core.load_model`, with secrets masked: traces and cache keys contain them."""
 
 
 class TooLong(core.PromptTooLongError, ContextOverflowError):
-    """A conversation longer than the context: core's error, which is LangChain's as well."""
+    """The error of a conversation longer than the context, both core's and LangChain's."""
 
 
 class ChatCore(BaseChatModel):
-    """Chats with a model of this machine: ``model`` is a name or path for `core.load_model`.
+    """A chat model on this machine: ``model`` is a name or path for `core.load_model`.
 
     It is loaded on first use, on ``backend`` with ``load_options``, and shared in the process;
-    ``loaded`` is one that was loaded already, and ``model`` then its name alone. The other fields
-    are options of core's ``chat``, as every call takes them too, beside ``cancel``; None is core's
-    own default. A field or an option that core does not know is refused, and so are tools, images
-    and sound: models here read text alone.
+    ``loaded`` is a loaded model, and ``model`` then only its name. The other fields are options of
+    core's ``chat``, which every call accepts as well, and ``cancel``; None means core's default.
+    Unknown fields and options are refused, and so are tools, images and sound: models only read
+    text.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -50,7 +50,7 @@ class ChatCore(BaseChatModel):
     backend: str = ""
     load_options: LoadOptions = None
     streaming: bool | None = None
-    """True has ``invoke`` tell callbacks each token; False has ``stream`` give the whole answer."""
+    """True: ``invoke`` reports each token to callbacks; False: ``stream`` yields one chunk."""
 
     max_tokens: int | None = None
     temperature: float | None = None
@@ -116,20 +116,23 @@ class ChatCore(BaseChatModel):
         return await agenerate_from_stream(self._astream(messages, *args, **options))
 
     def _asked(self, model: str | None = None) -> core.TextModel:
-        """The model of a call: another one by name, or this object's own."""
+        """Return the model of a call: another one by name, or this object's."""
         own = self.loaded is not None and model in (None, self.model)
         return shared_model(
             self.loaded if own else model or self.model, self.backend, self.load_options
         )
 
     def _options(self, stop: list[str] | None, given: Mapping[str, Any]) -> dict[str, Any]:
-        """The fields that say something, below what the call says."""
+        """Return the options of a call: the fields that are set, overridden by the call's."""
         fields = ((name, getattr(self, name, None)) for name in _OPTIONS)
         own = {name: value for name, value in fields if value is not None}
         return {**own, **given} if stop is None else {**own, **given, "stop": stop}
 
     def get_token_ids(self, text: str) -> list[int]:
-        """The model's own tokens. Raises `core.UnsupportedOperationError` where it shows none."""
+        """Return the model's token ids.
+
+        Raises `core.UnsupportedOperationError` if it has no tokenizer.
+        """
         model = self._asked()
         if not isinstance(model, core.Tokenizing):
             raise core.UnsupportedOperationError("encode", self.backend or self.model, ())
@@ -141,6 +144,6 @@ class ChatCore(BaseChatModel):
 
     @property
     def _identifying_params(self) -> dict[str, Any]:
-        """What an answer depends on: LangChain's caches go by it."""
+        """The parameters that determine an answer: the key of LangChain's caches."""
         load = {"backend": self.backend, "load_options": self.load_options}
         return {"model": self.model, **load, **self._options(None, {})}

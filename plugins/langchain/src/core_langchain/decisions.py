@@ -1,4 +1,4 @@
-"""`CoreDecisions`: typed questions, read at the labels of a local model, many requests at once."""
+"""`CoreDecisions`: typed questions, answered by a local model's label probabilities, in batches."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from pydantic import ConfigDict, Field
 import core
 from core.aio.threads import in_thread
 from core.shared_models import shared_model
-from core.wires import systemone
-from core.wires.asking import ask
-from core.wires.questions import DecisionRequest
 from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain
+from core_wires import systemone
+from core_wires.asking import ask
+from core_wires.questions import DecisionRequest
 
 Response: TypeAlias = ClassifierResponse | Exception
-"""The response to a request, or what kept it from one."""
+"""The response to a request, or its error."""
 
 
 class CoreDecisions(BaseDecisionModel):
-    """Answers questions by how likely a model of this machine finds each answer's words.
+    """A runnable that answers questions by the probabilities of their answers on a local model.
 
-    ``model``, ``loaded``, ``backend`` and ``load_options`` are those of `ChatCore`. ``chat`` asks
-    through the model's chat template. ``timeout`` is in seconds, for each call of the model.
+    ``model``, ``loaded``, ``backend`` and ``load_options`` are as in `ChatCore`. ``chat`` uses the
+    model's chat template. ``timeout`` is in seconds, for each call of the model.
 
-    ``batch`` and ``abatch`` ask all their requests together, and what goes wrong with one is its
-    own exception where ``return_exceptions`` asks for them. Probabilities are raw; ``confidence``
-    is that of `core.wires.questions`.
+    ``batch`` and ``abatch`` run all their requests together; with ``return_exceptions``, a failed
+    request has its own exception. Probabilities are raw; ``confidence`` is defined in
+    `core_wires.questions`.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -61,7 +61,7 @@ class CoreDecisions(BaseDecisionModel):
         return_exceptions: bool = False,
         **_: Any,
     ) -> list[ClassifierResponse]:
-        """The responses to all requests, asked in as few calls as their answers' words allow."""
+        """Return the responses to all requests, with one call per set of labels."""
         told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
         configs = self._configs(config, len(inputs))
         return self._batch_with_config(self._answered, inputs, configs, **told)
@@ -74,7 +74,7 @@ class CoreDecisions(BaseDecisionModel):
         return_exceptions: bool = False,
         **_: Any,
     ) -> list[ClassifierResponse]:
-        """The same, awaited; a task that is cancelled ends the work."""
+        """Return the same, awaited; a cancelled task ends the work."""
         told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
         configs = self._configs(config, len(inputs))
         return await self._abatch_with_config(self._aanswered, inputs, configs, **told)

@@ -17,13 +17,13 @@ from pydantic import BaseModel
 
 import core
 from core.aio import AsyncTokens
-from core.wires import generation
+from core_wires import generation
 
 
 def turns(messages: Sequence[BaseMessage]) -> tuple[core.Message, ...]:
-    """A conversation as core's chat takes it; names of speakers are left out.
+    """Return a conversation for core's chat; names of speakers are omitted.
 
-    Raises `core.RequestError` for what is no text, for tools and for roles of none.
+    Raises `core.RequestError` for content other than text, for tools and for unknown roles.
     """
     told = convert_to_openai_messages(messages)
     bare = [{key: value for key, value in turn.items() if key != "name"} for turn in told]
@@ -31,14 +31,14 @@ def turns(messages: Sequence[BaseMessage]) -> tuple[core.Message, ...]:
 
 
 def chunk(token: core.Token) -> ChatGenerationChunk:
-    """A token, with its log-probability where that was asked for."""
+    """Return a token, with its log-probability if requested."""
     said = {"token": token.text, "logprob": token.logprob}
     info = None if token.logprob is None else {"logprobs": {"content": [said]}}
     return ChatGenerationChunk(message=AIMessageChunk(content=token.text), generation_info=info)
 
 
 def end(stream: core.TokenStream | AsyncTokens, model: str) -> ChatGenerationChunk:
-    """The last chunk: no text, but what the answer cost and why it ended."""
+    """Return the last chunk, without text, but with the usage and the finish reason."""
     cost = stream.metrics
     usage = UsageMetadata(
         input_tokens=cost.prompt_tokens,
@@ -52,7 +52,10 @@ def end(stream: core.TokenStream | AsyncTokens, model: str) -> ChatGenerationChu
 
 
 def plain(value: Any) -> Any:
-    """A state or a question as JSON. Raises `core.RequestError` for images, sound and files."""
+    """Return a state or a question as JSON.
+
+    Raises `core.RequestError` for images, sound and files.
+    """
     if isinstance(value, BaseMessage):
         return plain(convert_to_openai_messages(value))
     if isinstance(value, BaseModel):
@@ -60,7 +63,7 @@ def plain(value: Any) -> Any:
     if isinstance(value, Mapping):
         if is_data_content_block(dict(value)) or value.get("type") in ("image_url", "input_audio"):
             raise core.RequestError(
-                f"A block of type {value['type']!r} cannot be read: models here read text alone."
+                f"Unsupported content block of type {value['type']!r}: models only read text."
             )
         return {name: plain(each) for name, each in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):

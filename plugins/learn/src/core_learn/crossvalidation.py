@@ -1,8 +1,8 @@
-"""What is chosen by looking at rows that were left out: layer, kind of head, strength, scale.
+"""Cross-validation, which chooses layer, kind of classifier head, strength and scale.
 
-Texts are dealt to folds by class, in the order in which they come, so that a choice depends on the
-rows alone and no seed. Each row is judged once, by heads that have not seen its text: rows with
-equal texts are in one fold.
+Texts are dealt to folds by class, in input order, so that a choice depends only on the rows, not on
+a seed. Each row is evaluated once, by heads that have not seen its text: rows with equal texts are
+in the same fold.
 
 Shapes: n rows, L layers, H features, K classes.
 """
@@ -25,11 +25,11 @@ _FREE = 0.02  # of accuracy: what an early exit may cost unseen
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """How one kind of head of one strength did on one layer, on rows that it had not seen.
+    """The result of one kind of head with one strength on one layer, on rows that it had not seen.
 
     ``accuracy`` is of those rows; ``loss`` their mean negative log-probability, at the ``scale``
-    that makes it least (`best_scale`). The best of several trials promises too much: some of its
-    lead is luck on these rows.
+    that minimises it (`best_scale`). The best of several trials is optimistic: some of its lead is
+    luck on these rows.
     """
 
     layer: int
@@ -43,9 +43,9 @@ class Trial:
 def folds(classes: Classes, texts: Classes, most: int = MOST_FOLDS) -> list[Classes]:
     """Divide the rows, by their numbers; ``texts`` numbers the text of each row.
 
-    Rows with equal texts are in one fold, and each class has a text in every fold: a text counts
-    for the class that most of its rows have. Empty where a class has a single text: left out,
-    nothing would be known of it.
+    Rows with equal texts are in the same fold, and each class has a text in every fold: a text
+    counts for the class that most of its rows have. Empty if a class has a single text: without
+    it, nothing could be learned of the class.
     """
     counts = np.zeros((texts.max() + 1, classes.max() + 1), int)
     np.add.at(counts, (texts, classes), 1)
@@ -66,7 +66,7 @@ def trials(
 ) -> Iterator[Trial]:
     """Yield every trial; ``states`` are the rows of each layer, [n, H].
 
-    Heads that cannot be made on a layer, where all rows are alike say, are left out.
+    Heads that cannot be fitted on a layer (for example, if all rows are equal) are omitted.
     """
     left_out = folds(classes, texts)
     for layer, rows in states.items():
@@ -85,7 +85,7 @@ def trials(
 def unseen_scores(
     rows: Array, classes: Classes, count: int, kind: str, left_out: Sequence[Classes]
 ) -> Array:
-    """Each row's scores from the heads that have not seen it: [strengths, n, K]."""
+    """Return each row's scores from the heads that have not seen it: [strengths, n, K]."""
     path, strengths = KINDS[kind]
     found = np.empty((len(strengths), len(rows), count))
     for fold in left_out:
@@ -96,10 +96,10 @@ def unseen_scores(
 
 
 def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
-    """The least mean loss that a scale of the scores gives, and that scale.
+    """Return the lowest mean loss over scales of the scores, and that scale.
 
-    A row counts for its class but for one part in n + 2, which all classes share (after Platt,
-    1999): a few rows that are all right shall not make every probability 1.
+    A row counts for its class except for one part in n + 2, which all classes share (after Platt,
+    1999): a few rows that are all correct must not make every probability 1.
     """
     rows, count = scores.shape
     doubted = 1.0 / (rows + 2)
@@ -112,10 +112,10 @@ def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
 
 
 def best(found: Sequence[Trial], texts: int) -> Trial:
-    """The best trial on the highest layer, or one elsewhere that is better beyond doubt.
+    """Return the best trial on the highest layer, or one elsewhere that is significantly better.
 
-    The more layers are tried on a few rows, the more of them are right by luck: with 16 rows, the
-    best one of all layers was wrong three times as often on rows to come as the last layer was.
+    The more layers are tried on a few rows, the more of them are correct by luck: with 16 rows, the
+    best of all layers was wrong three times as often on new rows as the last layer was.
     """
     highest = max(trial.layer for trial in found)
     known = max((trial for trial in found if trial.layer == highest), key=_rank)
@@ -124,9 +124,10 @@ def best(found: Sequence[Trial], texts: int) -> Trial:
 
 
 def early_exit(found: Sequence[Trial], texts: int) -> Trial | None:
-    """The trial on the lowest layer that has as many rows right as the best; None for `best`'s.
+    """Return the trial on the lowest layer with as many correct rows as the best.
 
-    None as well where the texts are too few to tell a free exit from one that costs points.
+    None if that is `best`'s, and if there are too few texts to show that the exit costs no
+    accuracy.
     """
     top = best(found, texts)
     if doubt(top.accuracy, texts) > _FREE:
@@ -138,11 +139,11 @@ def early_exit(found: Sequence[Trial], texts: int) -> Trial | None:
 
 
 def doubt(accuracy: float, rows: int) -> float:
-    """Two standard errors of an accuracy on so many rows, never 0: one row more is as if wrong."""
+    """Return two standard errors of an accuracy; never 0, as one more row counts as wrong."""
     share = (accuracy * rows + 1) / (rows + 2)
     return 2.0 * math.sqrt(share * (1.0 - share) / rows)
 
 
 def _rank(trial: Trial) -> tuple[float, float]:
-    """Higher is better: more rows right, and where that is equal, the surer ones."""
+    """Return a trial's rank, higher is better: more correct rows, then a lower loss."""
     return trial.accuracy, -trial.loss

@@ -1,4 +1,4 @@
-"""What can go wrong with learning: all of it is a `core.CoreError`."""
+"""Errors of learning, all of them a `core.CoreError`."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from core.errors import CoreError
 
 
 class LearnError(CoreError):
-    """Something about a head, or about what it learns from, cannot be used."""
+    """The base of errors of classifier heads and of their training data."""
 
 
 class TrainingDataError(LearnError, ValueError):
-    """Nothing can be learned from these rows."""
+    """The error of rows from which nothing can be learned."""
 
 
 class HeadFileError(LearnError):
-    """A head is broken, or its file holds none, or one of a newer format."""
+    """The error of a broken head, of a file without a head, and of a newer format."""
 
 
 class ForeignHeadError(LearnError):
-    """The head was learned on another model than the one that it is used with."""
+    """The error of a head that was learned on another model than it is used with."""

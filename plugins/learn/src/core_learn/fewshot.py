@@ -1,4 +1,4 @@
-"""`FewShot`: a classifier from a few labelled texts, on what a model makes of them.
+"""`FewShot`: a classifier from a few labelled texts, on a model's hidden states.
 
 Shapes: n texts, H features, K classes.
 """
@@ -13,7 +13,8 @@ from typing import Any, Self
 import numpy as np
 
 import core
-from core.wires.questions import choice_confidence
+import core_tasks
+from core.kit.labels import choice_confidence
 from core_learn.crossvalidation import Trial
 from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
@@ -21,22 +22,22 @@ from core_learn.heads import KINDS, Array, Classes, log_probabilities
 from core_learn.learning import Choice, Examples, learn, nested_accuracy, unseen
 
 PROBES = ("The quick brown fox jumps over the lazy dog.", "12 + 30", "Où est la gare ?")
-"""Texts by whose states a model is known again; a head's file has what they were."""
+"""Texts whose states identify a model; a head's file has these states."""
 
 _BLOCK = 256  # texts a call, of a stream
 _FOREIGN = 0.3  # of a probe's spread: weights of one model in two formats differ by less
 
 
 class FewShot:
-    """Learns labels from texts, and gives them to others.
+    """A classifier that learns labels from texts, and predicts them for others.
 
-    ``template`` says where a text goes: the state is that of its last token. ``layers``: those that
-    are tried, four of the upper half by default, or the last one where the model shows no other;
-    ``kinds``: "ridge" and "lda". Layer, kind and strength are chosen by cross-validation on the
-    rows of `fit` alone; the highest layer stands unless another is better beyond doubt.
-    ``head.accuracy`` is that of rows which took no part in the choice (nested cross-validation).
-    ``early_exit``: a lower one is taken, above which nothing has to run, where the rows show that
-    it costs nothing.
+    ``template`` has ``{text}`` for each text; the hidden state at its last token is used.
+    ``layers``: the layers to try, by default four of the upper half, or the last one if the model
+    returns no other; ``kinds``: "ridge" and "lda". Layer, kind and strength are chosen by
+    cross-validation on the rows of `fit` alone; the highest layer wins unless another is
+    significantly better. ``head.accuracy`` is measured on rows that took no part in the choice
+    (nested cross-validation). ``early_exit``: select a lower layer, above which nothing has to run,
+    if the rows show that it costs no accuracy.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class FewShot:
         if "{text}" not in template:
             raise core.InvalidOptionError("template", template, "a text with {text} in it")
         if not kinds or not set(kinds) <= KINDS.keys():
-            raise core.InvalidOptionError("kinds", kinds, f"some of {', '.join(KINDS)}")
+            raise core.InvalidOptionError("kinds", kinds, f"one or more of {', '.join(KINDS)}")
         self.model: Any = model
         self.template, self.layers, self.kinds = template, layers, tuple(kinds)
         self.early_exit = early_exit
@@ -62,15 +63,15 @@ class FewShot:
 
     @property
     def head(self) -> Head:
-        """What was learned. Raises `LearnError` before anything was."""
+        """The learned head. Raises `LearnError` before `fit`."""
         if self._head is None:
-            raise LearnError("This FewShot has learned nothing yet. Call fit(texts, labels).")
+            raise LearnError("This FewShot is not fitted yet. Call fit(texts, labels).")
         return self._head
 
     def fit(
         self, texts: Sequence[str], y: Sequence[str], labels: Sequence[str] | None = None
     ) -> Self:
-        """Learn from texts and their labels: ``labels``, or those that occur, sorted.
+        """Learn from texts and their labels. ``labels``: all of them; default: sorted from ``y``.
 
         Raises `TrainingDataError`, and the error of a text that the model cannot read.
         """
@@ -105,11 +106,11 @@ class FewShot:
         folds: Sequence[int],
         labels: Sequence[str] | None = None,
     ) -> Array:
-        """The probabilities of each text, by heads that learned from other folds alone: [n, K].
+        """Return the probabilities of each text by heads learned from the other folds: [n, K].
 
-        ``folds[i]`` is the number of text i's. Layer, kind and strength are chosen anew for each
-        fold, so that nothing flatters, where equal texts are in one fold. The model is asked once;
-        nothing is kept. Raises like `fit`.
+        ``folds[i]`` is the fold of text i. Layer, kind and strength are chosen again for each fold,
+        so that the result is unbiased if equal texts are in the same fold. The model runs once;
+        this object is not changed. Raises like `fit`.
         """
         known, classes = _classes(texts, y, labels)
         order = _order(texts, classes)
@@ -121,7 +122,7 @@ class FewShot:
         return found
 
     def predict_proba(self, texts: Sequence[str]) -> Array:
-        """The probabilities of ``head.labels`` for each text: [n, K].
+        """Return the probabilities of ``head.labels`` for each text: [n, K].
 
         Raises the error of the first text that the model cannot read.
         """
@@ -129,22 +130,22 @@ class FewShot:
         return _probabilities(self.head, self._rows(found)[:, 0])
 
     def predict(self, texts: Sequence[str]) -> list[str]:
-        """The likeliest label of each text."""
+        """Return the likeliest label of each text."""
         return [self.head.labels[place] for place in self.predict_proba(texts).argmax(axis=1)]
 
     def classify(
         self, texts: Sequence[str], config: core.GenerateConfig | None = None
-    ) -> list[core.Decision]:
-        """One decision of level L2 for each text; what fails with one is its own ``error``.
+    ) -> list[core_tasks.Decision]:
+        """Return a decision of level L2 for each text; a failed one has an ``error``.
 
-        ``config`` is for ``cancel`` and ``timeout``. Of ``logprobs`` and ``label_mass`` a head
-        knows nothing: it reads no label.
+        ``config`` is for ``cancel`` and ``timeout``. ``logprobs`` and ``label_mass`` are not set: a
+        head does not read labels.
         """
         found = self._results(texts, (self.head.layer,), config)
         sound = [result for result in found if result.error is None]
         likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
         return [
-            core.Decision(level="L2", error=result.error)
+            core_tasks.Decision(level="L2", error=result.error)
             if result.error
             else self._decision(next(likely).tolist())
             for result in found
@@ -152,38 +153,38 @@ class FewShot:
 
     def classify_iter(
         self, texts: Iterable[str], config: core.GenerateConfig | None = None
-    ) -> Iterator[core.Decision]:
-        """`classify` for more texts than fit in memory: from any iterable, block by block."""
+    ) -> Iterator[core_tasks.Decision]:
+        """Yield the decisions of `classify` for any iterable of texts, in constant memory."""
         if isinstance(texts, str):
-            raise TypeError("FewShot takes texts; wrap a single one in a list.")
+            raise TypeError("FewShot expects a sequence of texts. Wrap a single one in a list.")
         return self._in_blocks(iter(texts), config)
 
     def _in_blocks(
         self, texts: Iterator[str], config: core.GenerateConfig | None
-    ) -> Iterator[core.Decision]:
+    ) -> Iterator[core_tasks.Decision]:
         while block := [*islice(texts, _BLOCK)]:
             yield from self.classify(block, config)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write what was learned to a safetensors file; see `load`.
+        """Write the head to a safetensors file; see `load`.
 
-        It takes the place of a head that was saved before. Raises `core.OutputError` for a file of
-        anything else, and OSError.
+        Replaces an existing head. Raises `core.OutputError` for any other existing file, and
+        OSError.
         """
         save_head(self.head, path)
 
     @classmethod
     def load(cls, path: str | os.PathLike[str], model: Any) -> Self:
-        """Read what `save` has written, for the same model, in whatever format and backend.
+        """Read a head that `save` wrote, for the same model in any format and on any backend.
 
-        Raises `HeadFileError`, and `ForeignHeadError` for another model: one whose states of a few
-        fixed texts are not those that the head was learned with.
+        Raises `HeadFileError`, and `ForeignHeadError` for another model, whose states of a few
+        fixed texts differ from those at training.
         """
         return cls.with_head(load_head(path), model, os.fspath(path))
 
     @classmethod
     def with_head(cls, head: Head, model: Any, name: str = "the head") -> Self:
-        """One that has learned a head already. Raises `ForeignHeadError` for another model."""
+        """Return a fitted `FewShot` with this head. Raises `ForeignHeadError` for another model."""
         few = cls(model, template=head.template, layers=(head.layer,))
         few._head = head
         few._check_model(name)
@@ -192,7 +193,7 @@ class FewShot:
     # ------------------------------------------------------------ states
 
     def _all_states(self, texts: Sequence[str]) -> dict[int, Array]:
-        """The states of texts at every layer that is tried, [n, H] each."""
+        """Return the states of texts at every layer to try, [n, H] each."""
         last = self.model.info.num_layers
         upper = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
         asked = upper if self.layers is None else self.layers
@@ -216,7 +217,7 @@ class FewShot:
         return [_sound(result) for result in found]
 
     def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
-        """States as one array: [n, layers, H]. Raises the error of the first text that has one."""
+        """Return states as one array: [n, layers, H]. Raises the error of the first failed text."""
         for place, result in enumerate(found):
             if result.error is not None:
                 result.error.add_note(f"This is the error of text {place}.")
@@ -225,10 +226,10 @@ class FewShot:
         flat = [np.frombuffer(result.states or b"", np.float32) for result in found]
         return np.array(flat, np.float64).reshape(len(found), layers, self.model.info.hidden_size)
 
-    def _decision(self, shares: list[float]) -> core.Decision:
+    def _decision(self, shares: list[float]) -> core_tasks.Decision:
         labels, (second, first) = self.head.labels, sorted(shares)[-2:]
         best = labels[shares.index(first)]
-        return core.Decision(
+        return core_tasks.Decision(
             label=best,
             labels=(best,),
             probabilities=dict(zip(labels, shares, strict=True)),
@@ -242,88 +243,90 @@ class FewShot:
         advice = "Learn a head on this model, or load the model that this one was learned on."
         if (info.num_layers, info.hidden_size) != (head.num_layers, len(head.weights)):
             raise ForeignHeadError(
-                f"{path!r} was learned on a model of {head.num_layers} layers of "
-                f"{len(head.weights)}, and this one has {info.num_layers} of {info.hidden_size}. "
-                + advice
+                f"{path!r} was learned on a model with {head.num_layers} layers of size "
+                f"{len(head.weights)}; this model has {info.num_layers} of size "
+                f"{info.hidden_size}. {advice}"
             )
 
-        # Texts that the head keeps the states of, as this model sees them.
+        # This model's states of the texts whose states the head holds.
         found = self._rows(self._results(PROBES, (head.layer,)))[:, 0]  # [probes, hidden]
         spread = np.linalg.norm(head.probes - head.probes.mean(axis=0))
         apart = float(np.linalg.norm(found - head.probes) / spread) if spread else np.inf
         if not apart <= _FOREIGN:
             raise ForeignHeadError(
                 f"{path!r} was learned on another model, or on other weights of it: the states of "
-                f"{len(PROBES)} texts are {apart:.0%} of their spread away from what they were, "
-                f"and {_FOREIGN:.0%} are allowed. {advice}"
+                f"{len(PROBES)} texts differ by {apart:.0%} of their spread, and {_FOREIGN:.0%} "
+                f"are allowed. {advice}"
             )
 
 
 def _sound(result: core.HiddenResult) -> core.HiddenResult:
-    """The result, or its error where a backend shows states that are not numbers."""
+    """Return the result, or an error if its states are not finite."""
     if result.states is None or np.isfinite(np.frombuffer(result.states, np.float32)).all():
         return result
     return core.HiddenResult(
         error=core.InvalidModelError(
-            "The hidden states of this text are NaN or infinite. The model's weights are broken, "
-            "or overflow the dtype: load it in float32, or download it again."
+            "The hidden states of this text are NaN or infinite: the model's weights are broken, "
+            "or overflow the dtype. Load the model in float32, or download it again."
         )
     )
 
 
 def _order(texts: Sequence[str], classes: Classes) -> Classes:
-    """The rows in the order of their texts, so that what is learned depends on no other order."""
+    """Return the rows sorted by text, so that the result does not depend on the input order."""
     return np.array(sorted(range(len(texts)), key=lambda row: (texts[row], classes[row])))
 
 
 def _examples(
     states: Mapping[int, Array], texts: Sequence[str], classes: Classes, order: Classes
 ) -> Examples:
-    """Rows in this order; states of further texts are left out."""
+    """Return the rows in this order; states of further texts are omitted."""
     rows = {layer: each[order] for layer, each in states.items()}
     count = int(classes.max()) + 1  # each class has a row
     return Examples.of(rows, [texts[row] for row in order], classes[order], count)
 
 
 def _probabilities(head: Head, states: Array) -> Array:
-    """What a head makes of states: [n, K]."""
+    """Return the probabilities that a head computes from states: [n, K]."""
     found: Array = np.exp(log_probabilities(states @ head.weights + head.bias, head.scale))
     return found
 
 
 def _checked(texts: object) -> list[str]:
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise TypeError("FewShot takes a sequence of texts; wrap a single one in a list.")
+        raise TypeError("FewShot expects a sequence of texts. Wrap a single one in a list.")
     rows = list(texts)
     wrong = next((place for place, text in enumerate(rows) if not isinstance(text, str)), None)
     if wrong is not None:
-        raise TypeError(f"Text {wrong} is a {type(rows[wrong]).__name__}, and not a string.")
+        raise TypeError(f"Text {wrong} is not a string, but {type(rows[wrong]).__name__}.")
     return rows
 
 
 def _classes(
     texts: Sequence[str], y: Sequence[str], labels: Sequence[str] | None
 ) -> tuple[tuple[str, ...], Classes]:
-    """The labels, and the number of each row's. Raises `TrainingDataError`, TypeError."""
+    """Return the labels, and the number of each row's. Raises `TrainingDataError`, TypeError."""
     rows, given = _checked(texts), list[object](y)
     if len(rows) != len(given):
-        raise TrainingDataError(f"There are {len(rows)} texts and {len(given)} labels.")
+        raise TrainingDataError(f"{len(rows)} texts and {len(given)} labels: give as many.")
     for place, label in enumerate(given):
         if not isinstance(label, str) or not label:
             raise TrainingDataError(
-                f"The label of text {place} is {label!r}. Give each text a label, a string."
+                f"The label of text {place} is {label!r}: expected a non-empty string."
             )
 
-    # Every label has an example, and there is something to tell apart.
+    # Every label has an example, and there are at least two labels.
     own = {label for label in given if isinstance(label, str)}
     known = tuple(sorted(own) if labels is None else dict.fromkeys(labels))
     if strange := sorted(own - set(known)):
-        raise TrainingDataError(f"Texts have labels that are not among labels: {strange}.")
+        raise TrainingDataError(f"Texts have labels that are missing in labels: {strange}.")
     if missing := [label for label in known if label not in own]:
-        raise TrainingDataError(f"No text has the label {missing[0]!r}. Give one, or leave it out.")
+        raise TrainingDataError(
+            f"No text has the label {missing[0]!r}. Add one, or remove the label."
+        )
     if len(known) < 2:
         raise TrainingDataError(
-            f"There are labels of {len(known)} kinds on {len(rows)} texts: to learn takes two."
+            f"At least two distinct labels are required, found {len(known)} (texts: {len(rows)})."
         )
     numbers = {label: number for number, label in enumerate(known)}
     return known, np.array([numbers[str(label)] for label in given], np.intp)

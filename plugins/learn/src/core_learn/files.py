@@ -1,8 +1,7 @@
-"""A head as a value, and as a file: safetensors with its metadata, and nothing that runs.
+"""A classifier head as a value, and as a file: safetensors with metadata, without any code.
 
-The file is the format's own (github.com/huggingface/safetensors, "Format"): eight bytes with the
-length of a JSON header, the header, the numbers. What `load_head` finds in it is checked before it
-is believed: a file may come from anybody.
+The format (github.com/huggingface/safetensors, "Format"): eight bytes with the length of a JSON
+header, the header, the numbers. `load_head` checks everything in it: a file may be from anyone.
 
 Shapes: H features, K classes, P probes.
 """
@@ -27,7 +26,7 @@ from core_learn.heads import Array
 
 FORMAT = 1
 READING = FileKind(
-    "a head of core-learn",
+    "a head of infercore-learn",
     HeadFileError,
     "Learn it again, and save it with FewShot.save().",
     2**30,  # 16,000 labels of 8,192 features
@@ -46,14 +45,14 @@ _TENSORS = ("weights", "bias", "probes")
 
 @dataclass(frozen=True, slots=True)
 class Head:
-    """What `FewShot` learns: it makes labels of a model's states at one layer.
+    """A classifier head, which `FewShot` learns: from a model's states at one layer to labels.
 
-    ``weights`` [H, K] and ``bias`` [K] make a row's scores, of which the softmax, ``scale`` times,
-    is its probabilities. ``probes`` [P, H] are the states of fixed texts, by which a model is known
-    again. ``kind``, ``strength``, ``rows`` and ``accuracy`` say how it came about: the last is the
-    share that is right of rows that neither the head nor its choice had seen, None where a label
-    had too few texts. Raises `HeadFileError` for what makes no probabilities: shapes that do not
-    fit, numbers that are not finite, or beyond `MOST`.
+    ``weights`` [H, K] and ``bias`` [K] give a row's scores; the softmax of ``scale`` times these
+    are its probabilities. ``probes`` [P, H] are the states of fixed texts, which identify the
+    model. ``kind``, ``strength``, ``rows`` and ``accuracy`` describe the training: the last is
+    measured on rows that neither the head nor its choice had seen, None if a label had too few
+    texts. Raises `HeadFileError` for an invalid head: shapes that do not match, numbers that are
+    not finite, or beyond `MOST`.
     """
 
     labels: tuple[str, ...]
@@ -75,9 +74,9 @@ class Head:
 
 
 def save_head(head: Head, path: str | os.PathLike[str]) -> None:
-    """Write a head to a file, in one step in the place of an earlier head's.
+    """Write a head to a file, atomically replacing an existing head.
 
-    Raises `core.OutputError` for a file of anything else, OSError where it cannot be written.
+    Raises `core.OutputError` for any other existing file, OSError if it cannot be written.
     """
     arrays = {name: np.ascontiguousarray(getattr(head, name), "<f8") for name in _TENSORS}
     facts = {
@@ -99,7 +98,7 @@ def save_head(head: Head, path: str | os.PathLike[str]) -> None:
 
 
 def load_head(path: str | os.PathLike[str]) -> Head:
-    """Read a head. Raises `HeadFileError` for any other file, OSError for one not to be read."""
+    """Read a head. Raises `HeadFileError` for any other file, OSError if it cannot be read."""
     data = READING.read(path)
     with READING.named(path), READING.errors():
         header, numbers = _parted(data)
@@ -109,12 +108,12 @@ def load_head(path: str | os.PathLike[str]) -> Head:
 
 
 def _parted(data: bytes) -> tuple[Fields, memoryview]:
-    """The header and the bytes after it."""
+    """Return the header and the bytes after it."""
     if len(data) < _LENGTH.size:
         raise Refused("it is too short")
     (length,) = _LENGTH.unpack_from(data)
     if length > min(_MOST_HEADER, len(data) - _LENGTH.size):
-        raise Refused("its header is longer than the file, or than any task needs")
+        raise Refused("its header is longer than the file, or than the limit")
     end = _LENGTH.size + length
     header = Fields(json_value(data[_LENGTH.size : end]))
     return header.only(("__metadata__", *_TENSORS)), memoryview(data)[end:]
@@ -137,17 +136,17 @@ def _facts(metadata: Fields) -> dict[str, Any]:
 def _tensor(entry: Fields, numbers: memoryview) -> Array:
     place = entry.only(("dtype", "shape", "data_offsets")).place
     if entry.text("dtype") != "F64":
-        raise Refused(f"{place} is not of float64")
+        raise Refused(f"{place} is not float64")
     shape = tuple(integer_in(*item, low=1) for item in entry.items("shape"))
     offsets = [integer_in(*item) for item in entry.items("data_offsets")]
     start, end = offsets if len(offsets) == 2 else (0, -1)
     if not start <= end <= len(numbers) or end - start != 8 * math.prod(shape):
-        raise Refused(f"{place} does not lie in the file")
+        raise Refused(f"{place} is not within the file")
     return np.frombuffer(numbers[start:end], "<f8").reshape(shape).astype(np.float64)
 
 
 def _check(head: Head) -> None:
-    """Raise `Refused` for a head that makes no probabilities."""
+    """Raise `Refused` for an invalid head."""
     for place, label in enumerate(head.labels):
         text_in(label, f"labels[{place}]")
     for name in ("template", "kind"):
@@ -165,7 +164,7 @@ def _check(head: Head) -> None:
     count, size = len(head.labels), len(head.weights)
     shapes = head.weights.shape, head.bias.shape, head.probes.shape[1:]
     if shapes != ((size, count), (count,), (size,)) or len(set(head.labels)) < max(count, 2):
-        raise Refused(f"its arrays {shapes} do not fit its {count} labels")
+        raise Refused(f"its arrays {shapes} do not match its {count} labels")
     for name in _TENSORS:
         array = getattr(head, name)
         if not np.isfinite(array).all():

@@ -1,11 +1,11 @@
-"""Linear heads in closed form: every strength of regularisation from one decomposition.
+"""Linear classifier heads in closed form: all regularisation strengths from one decomposition.
 
-*Ridge*: least squares on one target for each class, 1 for its rows and 0 for the others', with
-``strength`` times the mean square of a feature, summed over the rows, in front of the squared
-weights (Hoerl and Kennard, 1970). *Shrunk LDA*: Gaussian classes with one covariance, of which a
+*Ridge*: least squares on one target for each class, 1 for its rows and 0 for the others; the
+squared weights are penalised with ``strength`` times the mean square of a feature, summed over the
+rows (Hoerl and Kennard, 1970). *Shrunk LDA*: Gaussian classes with one covariance, of which a
 share, ``strength`` from 0 to 1, is replaced by its mean variance in every direction (Friedman,
-1989). Both invert a matrix of H by H features, through one of n by n where rows are fewer, so that
-a few rows of many features cost little.
+1989). Both invert a matrix of H by H features, through one of n by n if there are fewer rows, so
+that a few rows of many features cost little.
 
 Shapes: n rows, H features, K classes.
 """
@@ -28,25 +28,25 @@ _NOTHING = 1e-12  # what is less, of a singular value, is rounding
 
 @dataclass(frozen=True, slots=True)
 class Linear:
-    """What a row's scores are made with: ``weights`` [H, K] and ``bias`` [K]."""
+    """A linear map from a row to its scores: ``weights`` [H, K] and ``bias`` [K]."""
 
     weights: Array
     bias: Array
 
     def scores(self, rows: Array) -> Array:
-        """The score of each class: [n, K]."""
+        """Return the score of each class: [n, K]."""
         return rows @ self.weights + self.bias
 
 
 class Squares:
     """The matrix ``rows.T @ rows`` [H, H], ready to be scaled, shifted and inverted.
 
-    It is taken apart once, in its smaller form: ``rows @ rows.T`` [n, n] where rows are fewer than
-    features has the same eigenvalues but for zeros.
+    It is decomposed once, in its smaller form: with fewer rows than features, ``rows @ rows.T``
+    [n, n] has the same eigenvalues except for zeros.
     """
 
     def __init__(self, rows: Array) -> None:
-        """Take it apart. Raises `TrainingDataError` for rows that are all alike."""
+        """Decompose the matrix. Raises `TrainingDataError` if all rows are equal."""
         self.size = rows.shape[1]
         self.trace = float((rows**2).sum())
         self._rows = rows if len(rows) < self.size else None
@@ -55,14 +55,14 @@ class Squares:
         self._values = np.maximum(values, 0.0)
         if self._values.max(initial=0.0) <= _NOTHING**2:
             raise TrainingDataError(
-                "All rows have the same features, so that nothing tells their classes apart. Give "
-                "texts that differ, or a template that ends behind the text."
+                "All rows have the same features, so their classes cannot be distinguished. Use "
+                "texts that differ, or a template that ends after the text."
             )
 
     def solved(self, targets: Array, pairs: Iterable[tuple[float, float]]) -> Iterator[Array]:
         """Yield ``(scale * rows.T @ rows + shift * 1)^-1 @ targets`` [H, K] for each pair.
 
-        For fewer rows than features by the identity of Woodbury, which inverts the small form.
+        With fewer rows than features, Woodbury's identity inverts the small form.
         """
         if self._rows is None:
             inside = self._vectors.T @ targets
@@ -78,7 +78,7 @@ class Squares:
 def ridge(
     rows: Array, classes: Classes, count: int, strengths: Sequence[float]
 ) -> Iterator[Linear]:
-    """Yield the ridge of each strength, for ``count`` classes."""
+    """Yield the ridge classifier of each strength, for ``count`` classes."""
     targets = np.eye(count)[classes]  # [n, K]
     middle, mean = rows.mean(axis=0), targets.mean(axis=0)
     centred = rows - middle
@@ -91,7 +91,7 @@ def ridge(
 
 
 def lda(rows: Array, classes: Classes, count: int, strengths: Sequence[float]) -> Iterator[Linear]:
-    """Yield the discriminant of each strength; the share of a class's rows is its prior."""
+    """Yield the LDA classifier of each strength; a class's prior is its share of the rows."""
     sizes = np.bincount(classes, minlength=count)
     means = np.array([rows[classes == each].mean(axis=0) for each in range(count)])  # [K, H]
     squares = Squares((rows - means[classes]) / np.sqrt(len(rows)))  # the covariance within them
@@ -108,11 +108,11 @@ KINDS: Mapping[str, tuple[Path, Sequence[float]]] = {
     "ridge": (ridge, tuple(10.0**power for power in range(-2, 5))),
     "lda": (lda, (0.1, 0.3, 0.5, 0.7, 0.9, 0.99)),
 }
-"""The heads by name, each with the strengths that are tried."""
+"""The heads by name, each with the strengths to try."""
 
 
 def log_probabilities(scores: Array, scale: float = 1.0) -> Array:
-    """The logarithm of the softmax of ``scale`` times the scores: [n, K]."""
+    """Return the logarithm of the softmax of ``scale`` times the scores: [n, K]."""
     scaled = scale * (scores - scores.max(axis=1, keepdims=True))
     found: Array = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
     return found

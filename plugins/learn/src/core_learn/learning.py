@@ -1,9 +1,9 @@
-"""From states and classes to a head, and to what it is worth on texts that it has not seen.
+"""From states and classes to a classifier head, and to its accuracy on unseen texts.
 
-The best of many trials looks better than it is on the rows that it was chosen by. So its accuracy
-is that of nested cross-validation (S. Varma, R. Simon, Bias in error estimation when using
-cross-validation for model selection, BMC Bioinformatics 7:91, 2006): layer, kind, strength and
-scale are chosen again without each fold, and judged on it.
+The best of many trials is optimistic on the rows that it was chosen by. So its accuracy comes from
+nested cross-validation (S. Varma, R. Simon, Bias in error estimation when using cross-validation
+for model selection, BMC Bioinformatics 7:91, 2006): layer, kind, strength and scale are chosen
+again without each fold, and evaluated on it.
 
 Shapes: n rows, H features, K classes.
 """
@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from core.tasks.folds import FOLDS, text_key
 from core_learn.crossvalidation import Trial, best, early_exit, folds, trials
 from core_learn.errors import TrainingDataError
 from core_learn.heads import KINDS, Array, Classes, Linear, log_probabilities
+from core_tasks.folds import FOLDS, text_key
 
 _DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
 
@@ -37,7 +37,7 @@ class Examples:
     def of(
         cls, states: Mapping[int, Array], texts: Sequence[str], classes: Classes, count: int
     ) -> Examples:
-        """Make examples of rows in the order in which they are given; equal texts have a number."""
+        """Make examples of rows in the given order; equal texts have the same number."""
         keys = [text_key(text) for text in texts]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return cls(states, classes, np.array([numbers[key] for key in keys], np.intp), count)
@@ -67,7 +67,7 @@ class Learned:
 
 
 def learn(examples: Examples, choice: Choice) -> Learned:
-    """Choose a head by cross-validation and make it of all rows."""
+    """Choose a head by cross-validation and fit it on all rows."""
     states, classes, count = examples.states, examples.classes, examples.count
     tried = list(trials(states, classes, examples.texts, count, choice.kinds))
     if tried:
@@ -85,15 +85,15 @@ def learn(examples: Examples, choice: Choice) -> Learned:
 def unseen(examples: Examples, choice: Choice, left_out: Sequence[Classes]) -> Array:
     """Return each row's probabilities from a head chosen and made without its fold: [n, K].
 
-    Raises `TrainingDataError` where the other folds lack a class, or are all alike.
+    Raises `TrainingDataError` if the other folds lack a class, or all of their rows are equal.
     """
     found = np.empty((len(examples.classes), examples.count))
     for fold in left_out:
         rest = np.setdiff1d(np.arange(len(found)), fold)
         if len(np.unique(examples.classes[rest])) < examples.count:
             raise TrainingDataError(
-                "A label has all its texts in one fold, so that nothing is learned of it from the "
-                "others. Give more texts, or fewer folds."
+                "A label has all of its texts in one fold, so it cannot be learned from the "
+                "others. Use more texts, or fewer folds."
             )
         learned = learn(examples.some(rest), choice)
         scores = learned.linear.scores(examples.states[learned.trial.layer][fold])
@@ -102,9 +102,9 @@ def unseen(examples: Examples, choice: Choice, left_out: Sequence[Classes]) -> A
 
 
 def nested_accuracy(examples: Examples, choice: Choice) -> float | None:
-    """Return the share of the rows that is right by `unseen`; None where no text can be left out.
+    """Return the accuracy by `unseen`; None if no text can be left out.
 
-    That is where a class has a single text, or where the other rows would be all alike.
+    That is if a class has a single text, or if the other rows would all be equal.
     """
     left_out = folds(examples.classes, examples.texts, FOLDS)
     if not left_out:

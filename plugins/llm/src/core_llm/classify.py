@@ -1,4 +1,4 @@
-"""``llm classify``: which of these labels, for texts or for the lines of stdin."""
+"""``llm classify``: choose a label for texts, or for the lines of stdin."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FAILED_ROWS = 5  # the exit code of infer-cli, where rows have failed and the r
 
 @click.command()
 @click.argument("texts", nargs=-1)
-@click.option("--model", "-m", "model_id", help="The model; by default that of llm.")
-@click.option("--labels", "-l", metavar="A,B,C", help="The labels to choose from.")
-@click.option("--template", default="{text}", help="What is asked, with {text} in it.")
-@click.option("--task", type=click.Path(exists=True), help="A task file instead, as for infer-cli.")
-@click.option("--plain", "-p", is_flag=True, help="The label alone, and no JSON.")
-@click.option("--backend", default="", help="Which backend loads the model.")
+@click.option("--model", "-m", "model_id", help="Model. [default: llm's default model]")
+@click.option("--labels", "-l", metavar="A,B,C", help="Labels to choose from.")
+@click.option("--template", default="{text}", help="Prompt with {text} in it.")
+@click.option("--task", type=click.Path(exists=True), help="Task file, in place of --labels.")
+@click.option("--plain", "-p", is_flag=True, help="Print only the label, not JSON.")
+@click.option("--backend", default="", help="Backend that loads the model.")
 def classify(
     texts: Sequence[str],
     model_id: str | None,
@@ -31,17 +31,19 @@ def classify(
 ) -> None:
     """Choose a label for texts, or for each line of stdin.
 
-    A line of JSON for each text, as the answers come: label, probabilities, margin, label_mass,
-    error and what else a task says. What goes wrong with one text is its error, and the exit code
-    is then 5.
+    Prints a line of JSON for each text: label, probabilities, margin, label_mass, error and the
+    other fields of the task. Failed texts have an error, and the exit code is then 5.
     """
     import core
+    import core_tasks
 
     if bool(labels) == bool(task):
-        raise click.UsageError("Give --labels or --task, and not both.")
+        raise click.UsageError("Pass either --labels or --task.")
     try:
         asked = (
-            core.load_task(task) if task else core.Task(template, tuple((labels or "").split(",")))
+            core_tasks.load_task(task)
+            if task
+            else core_tasks.Task(template, tuple((labels or "").split(",")))
         )
         failed = _answer(_model(model_id, backend), asked, texts, plain)
     except core.CoreError as error:
@@ -61,14 +63,14 @@ def _model(model_id: str | None, backend: str) -> Any:
         raise click.ClickException(str(error.args[0])) from error
     if not isinstance(model, CoreModel):
         raise click.ClickException(
-            f"{model.model_id} shows no probabilities of labels: give a model of core with -m. "
+            f"{model.model_id} does not provide label probabilities. Pass a model of core with -m; "
             "llm models -q core/ lists them."
         )
     return shared_model(model.path, backend)
 
 
 def _answer(model: Any, task: Any, texts: Sequence[str], plain: bool) -> bool:
-    """Print the answers as they come; whether any has failed."""
+    """Print the answers as they come; return whether any has failed."""
     failed, asked = False, texts or _lines()
     kept: list[str] = []
 

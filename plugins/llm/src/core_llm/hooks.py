@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 @llm.hookimpl
 def register_models(register: Callable[..., None]) -> None:
-    """Every model that ``infer-cli discover`` shows, by its name and by what begins it."""
+    """Register every model that ``infer-cli discover`` lists, by its name and its short names."""
     from core_llm.models import AsyncCoreModel, CoreModel
 
     found = discover_stores(examine=False)
@@ -40,10 +40,10 @@ def register_commands(cli: click.Group) -> None:
 def named(
     models: Sequence[DiscoveredModel],
 ) -> Iterator[tuple[DiscoveredModel, str, tuple[str, ...]]]:
-    """Each model with the name that it is registered by, and other names that are its alone.
+    """Yield each model with its registered name, and its other unique names.
 
-    The others are those of its store, and the beginnings of the last part of its name up to a
-    hyphen, in small letters: "smollm2" and "smollm2-135m" for "SmolLM2-135M-Instruct".
+    The others are its names in its store, and the beginnings of the last part of its name up to a
+    hyphen, in lower case: "smollm2" and "smollm2-135m" for "SmolLM2-135M-Instruct".
     """
     wanted = [dict.fromkeys((*model.names, *_beginnings(model.name))) for model in models]
     first = Counter(model.name for model in models)

@@ -1,4 +1,4 @@
-"""`CoreModel` and `AsyncCoreModel`: a discovered model as ``llm`` asks its models."""
+"""`CoreModel` and `AsyncCoreModel`: a discovered model as a model of ``llm``."""
 
 from __future__ import annotations
 
@@ -22,17 +22,20 @@ _SAMPLING: dict[str, Any] = {
     for option in SAMPLING_OPTIONS
 }
 _OTHERS: dict[str, Any] = {
-    "max_tokens": (int | None, Field(default=None, description="Tokens at most; 256.")),
-    "stop": (str | list[str] | None, Field(default=None, description="What ends the answer.")),
-    "timeout": (float | None, Field(default=None, description="Seconds for the whole answer.")),
-    "backend": (str | None, Field(default=None, description="Which backend loads the model.")),
+    "max_tokens": (
+        int | None,
+        Field(default=None, description="Maximum number of tokens; default 256."),
+    ),
+    "stop": (str | list[str] | None, Field(default=None, description="Text that ends the answer.")),
+    "timeout": (float | None, Field(default=None, description="Seconds for the entire answer.")),
+    "backend": (str | None, Field(default=None, description="Backend that loads the model.")),
 }
 Options: Any = create_model("Options", __base__=llm.Options, **_OTHERS, **_SAMPLING)
-"""What ``-o`` takes: core's table of options, and which backend; wrong values are core's errors."""
+"""The options of ``-o``: core's table, and the backend; invalid values raise core's errors."""
 
 
 class _Chatting:
-    """What both models have: the stream of an answer, and what it came to."""
+    """The base of both models: the stream of an answer, and its usage."""
 
     needs_key = None
     can_stream = True
@@ -44,11 +47,11 @@ class _Chatting:
         self.model_id, self.path = model_id, path
 
     def _model(self, prompt: llm.Prompt) -> core.TextModel:
-        """The model, which is loaded once for a process."""
+        """Return the model, which is loaded once per process."""
         return shared_model(self.path, getattr(prompt.options, "backend", None) or "")
 
     def _asked(self, prompt: llm.Prompt) -> tuple[list[core.Message], dict[str, Any]]:
-        """The conversation and its options, as core's ``chat`` takes them."""
+        """Return the conversation and its options, for core's ``chat``."""
         options: dict[str, Any] = prompt.options.model_dump(exclude_none=True, exclude={"backend"})
         return [core.Message(cast("Role", m.role), _text(m)) for m in prompt.messages], options
 
@@ -63,12 +66,12 @@ class _Chatting:
 
 
 class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
-    """A model of this machine."""
+    """A model on this machine."""
 
     def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any
     ) -> Iterator[str]:
-        """The answer's text: token by token, or as one where nobody streams."""
+        """Yield the answer's text: token by token, or as one where nobody streams."""
         turns, options = self._asked(prompt)
         tokens = self._model(prompt).chat(turns, **options)
         try:
@@ -82,12 +85,12 @@ class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
 
 
 class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
-    """The same, awaited; a task that is cancelled ends the answer."""
+    """The same model, awaited; a cancelled task ends the answer."""
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any
     ) -> AsyncGenerator[str, None]:
-        """The answer's text: token by token, or as one where nobody streams."""
+        """Yield the answer's text: token by token, or as one where nobody streams."""
         turns, options = self._asked(prompt)
         model = aio.of(await in_thread(lambda: self._model(prompt)))
         async with aclosing(model.chat(turns, **options)) as tokens:
@@ -99,11 +102,11 @@ class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
 
 
 def _text(message: llm.Message) -> str:
-    """The text of a turn. Raises `core.RequestError` for what is no text."""
+    """Return the text of a turn. Raises `core.RequestError` for other content."""
     said = []
     for part in message.parts:
         if not isinstance(part, TextPart):
             kind = type(part).__name__
-            raise core.RequestError(f"A {kind} cannot be read: models here read text alone.")
+            raise core.RequestError(f"Unsupported content {kind}: models only read text.")
         said.append(part.text)
     return "".join(said)

@@ -15,14 +15,14 @@ _log = logging.getLogger(__name__)
 
 
 def config_of(asked: Mapping[str, Any], most: int) -> GenerateConfig:
-    """The options of a request; ``most`` are the tokens of an answer where it does not say.
+    """Return the options of a request; ``most`` is the default number of tokens.
 
-    Greedy unless ``do_sample`` or a temperature asks for draws, as in lm-eval. What core has no
-    name for is left out, and logged.
+    Greedy unless ``do_sample`` or a temperature requests sampling, as in lm-eval. Options unknown
+    to core are dropped and logged.
     """
     unknown = sorted(asked.keys() - _UNUSED)
     if unknown:
-        _log.warning("generation options that core does not know are left out: %s", unknown)
+        _log.warning("ignoring generation options that core does not support: %s", unknown)
     options: dict[str, Any] = {name: asked[name] for name in _SAME if name in asked}
     if asked.get("do_sample") is False:
         options = {}

@@ -1,6 +1,6 @@
-"""How likely token ids are behind others: many pairs in few calls, endings of one context together.
+"""Log-likelihoods of token ids after contexts: many pairs in few calls, grouped by context.
 
-Pairs are `Pair`: the ids of a context, and those of what is scored behind it.
+Pairs are `Pair`: the ids of a context, and those of the continuation to score.
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ Pair = tuple[list[int], list[int]]
 
 
 def scores(model: TokenPrompts, pairs: Sequence[Pair], size: int, limit: int) -> Iterator[Score]:
-    """The score of each pair, in order; about ``size`` pairs a call, and contexts are not divided.
+    """Yield the score of each pair, in order.
 
-    A pair of more than ``limit`` tokens, of which the last is never read, loses the beginning of
-    its context, as in lm-eval's HFLM. Raises the error of the first pair that has one.
+    A call has about ``size`` pairs; pairs of one context are not divided.
+
+    A pair of more than ``limit`` tokens, not counting the last, which is never read, loses the
+    beginning of its context, as in lm-eval's HFLM. Raises the error of the first failed pair.
     """
     for start, end in _calls([context for context, _ in pairs], size):
         fitted = [_fitted(pair, limit) for pair in pairs[start:end]]
@@ -27,7 +29,7 @@ def scores(model: TokenPrompts, pairs: Sequence[Pair], size: int, limit: int) ->
 
 
 def _calls(contexts: Sequence[list[int]], size: int) -> Iterator[tuple[int, int]]:
-    """Where calls begin and end: each goes on while the context is the same."""
+    """Yield where calls begin and end: each continues while the context is the same."""
     start = 0
     while start < len(contexts):
         end = min(start + size, len(contexts))

@@ -1,4 +1,4 @@
-"""`CoreLM`: a model of core as lm-evaluation-harness asks models."""
+"""`CoreLM`: a model of core for lm-evaluation-harness."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from lm_eval.api.registry import register_model
 from tqdm import tqdm
 
 import core
+from core.kit.support import unsupported
 from core.secret import refuse_secrets
-from core.support import unsupported
 from core_lm_eval.generating import config_of
 from core_lm_eval.likelihoods import Pair, scores
 
@@ -24,13 +24,13 @@ _BATCH = 256  # pairs of a call: a backend makes batches of its own of them
 class CoreLM(TemplateLM):  # type: ignore[misc]
     """A loaded model, or the path of one, for ``lm_eval.simple_evaluate(model=CoreLM(model))``.
 
-    Contexts and continuations are cut into tokens as lm-eval does it, so that figures are those of
-    its other models; endings of one context share its prefill. ``batch_size``: pairs, or prompts,
-    of a call. ``prefix_token_id`` stands before texts without a context: the model's BOS where its
-    tokenizer puts one in front, else you have to name one for such tasks. ``backend`` and
-    ``options`` are those of `core.load_model`.
+    Contexts and continuations are tokenised as in lm-eval, so that metrics are comparable with its
+    other models; continuations of one context share its prefill. ``batch_size``: pairs, or prompts,
+    of a call. ``prefix_token_id`` precedes texts without a context: the model's BOS if its
+    tokenizer prepends one, else required for such tasks. ``backend`` and ``options`` are those of
+    `core.load_model`.
 
-    Raises `core.UnsupportedOperationError` for a task that the backend lacks the operation for.
+    Raises `core.UnsupportedOperationError` if the backend lacks the operation for a task.
     """
 
     def __init__(
@@ -49,12 +49,12 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         super().__init__()
         found: Any = path if model is None else model
         if found is None:
-            raise TypeError("CoreLM() takes a loaded model, or the path of one.")
+            raise TypeError("CoreLM() requires a loaded model, or the path of one.")
         own = isinstance(found, str | os.PathLike)
         self.model: Any = core.load_model(found, backend=backend, **options) if own else found
         self.name = os.path.basename(os.fspath(found)) if own else found.model_type
         self.max_gen_toks = max_gen_toks
-        size = str(batch_size or "")  # "auto", where nobody said a number
+        size = str(batch_size or "")  # "auto" without a number
         self._batch = int(size) if size.isdecimal() else _BATCH
         self._prefix = prefix_token_id
         self._templated = False
@@ -65,7 +65,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
     ) -> Self:
         """Create one from lm-eval's ``model_args``, which it writes into its results.
 
-        Raises `core.InvalidOptionError` for a key among them.
+        Raises `core.InvalidOptionError` for an API key among them.
         """
         refuse_secrets(arg_dict, "lm-eval")
         created: Self = super().create_from_arg_obj(arg_dict, additional_config)
@@ -75,12 +75,12 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def eot_token_id(self) -> int:
-        """The token in front of a text without a context."""
+        """The token before a text without a context."""
         return self.prefix_token_id
 
     @property
     def prefix_token_id(self) -> int:
-        """The token that was named, or the BOS. Raises `core.InvalidOptionError` without either."""
+        """The given prefix token, or the BOS. Raises `core.InvalidOptionError` without either."""
         if self._prefix is None:
             lead = self.tok_encode("")
             if not lead:
@@ -92,13 +92,13 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def max_length(self) -> int:
-        """The tokens of the model's context."""
+        """The model's context length in tokens."""
         return int(self.model.info.context_length)
 
     def tok_encode(
         self, string: str, add_special_tokens: bool | None = None, **kwargs: Any
     ) -> list[int]:
-        """The ids of a text; behind a chat template special tokens are what they spell."""
+        """Return the ids of a text; after a chat template, text of special tokens is special."""
         model = self._with(core.Tokenizing, core.Capability.TOKENIZING)
         ids = model.encode(core.RenderedPrompt(string) if self._templated else string)
         if add_special_tokens is False and not self._templated:
@@ -126,7 +126,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
-        """The log-likelihood of whole texts, in windows of the context, as lm-eval's HFLM."""
+        """Return the log-likelihood of entire texts, in windows of the context, as in HFLM."""
         windows = [self._windows(request.args[0]) for request in requests]
         found = self._scores([pair for each in windows for pair in each])
         sums = []
@@ -154,7 +154,9 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
     # ----------------------------------------------------------------------- texts
 
     def generate_until(self, requests: Sequence[Any], disable_tqdm: bool = False) -> list[str]:
-        """What the model says behind each context, up to what ends it; requests of one kind run
+        """Return the generated text after each context, up to a stop string.
+
+        Requests of one kind run
         together."""
         groups: dict[str, list[int]] = {}
         for place, request in enumerate(requests):
@@ -186,7 +188,9 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
     def apply_chat_template(
         self, chat_history: list[dict[str, str]], add_generation_prompt: bool = True
     ) -> str:
-        """The prompt of a conversation; without ``add_generation_prompt`` its last message is the
+        """Return the prompt of a conversation.
+
+        Without ``add_generation_prompt`` its last message is the
         beginning of the answer."""
         model = self._with(core.Tokenizing, core.Capability.TOKENIZING)
         self._templated = True
@@ -197,7 +201,10 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         return str(model.render_chat(before)) + last.content
 
     def chat_template(self, chat_template: bool | str = False) -> str:
-        """What lm-eval notes of the template: the model's own, by its rendering of a greeting."""
+        """Return the description of the chat template that lm-eval records.
+
+        It is the model's rendering of a greeting.
+        """
         if not chat_template:
             return ""
         model = self._with(core.Tokenizing, core.Capability.TOKENIZING)
@@ -205,7 +212,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
 
     @property
     def tokenizer_name(self) -> str:
-        """What lm-eval's cache of requests goes by."""
+        """The key of lm-eval's cache of requests."""
         return str(self.name)
 
     def _with(self, protocol: Any, needed: core.Capability) -> Any:

@@ -1,4 +1,4 @@
-"""The hook of this plugin: it adds the command ``mcp`` to ``infer-cli``."""
+"""The hook of this plugin, which adds the command ``mcp`` to ``infer-cli``."""
 
 from __future__ import annotations
 
@@ -19,19 +19,19 @@ def core_register_commands(cli: click.Group) -> None:
 
     @cli.command()
     @click.argument("models", metavar="[MODEL]...", nargs=-1)
-    @click.option("--backend", "-b", default="", help="The backend; chosen by itself if left out.")
+    @click.option("--backend", "-b", default="", help="Backend to use. [default: best available]")
     @click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),
         default=600.0,
         show_default=True,
-        help="Seconds that a call may take.",
+        help="Time limit per call, in seconds.",
     )
     def mcp(models: tuple[str, ...], backend: str, timeout: float) -> None:
-        """Serve tools to a client of the Model Context Protocol, over stdin and stdout.
+        """Run a Model Context Protocol (MCP) server over stdin and stdout.
 
-        The tools are classify, generate and discover. They use the models that are given, by name
-        or path, and without any all that discover shows.
+        The tools are classify, generate and discover. They use the models given by name or path
+        or, without any, all that discover lists.
         """
         from core_mcp.models import Models
         from core_mcp.server import create_server

@@ -1,4 +1,4 @@
-"""Which models a client may name: those that were given, or all discovered ones; never a path."""
+"""The models that a client may name: the given ones, or all discovered ones; never a path."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class Models:
     """Models by name: ``given`` by their paths or names, or without any those of all stores.
 
     Raises `core.ModelNotFoundError` for a path without a model, and `core.InvalidOptionError` for
-    two of one name.
+    two with the same name.
     """
 
     def __init__(self, given: Sequence[str] = (), backend: str = "") -> None:
@@ -26,21 +26,21 @@ class Models:
             raise core.InvalidOptionError("models", twice[0], "models of different names")
 
     def found(self) -> list[DiscoveredModel]:
-        """Those that there are now."""
+        """Return the models that exist now."""
         return self._given or discover_stores()
 
     def load(self, name: str) -> core.TextModel:
-        """The model of this name; "" is the only one that there is. Loaded once, on first use.
+        """Return the model of this name, loaded on first use; "" if there is only one.
 
-        Raises `core.ModelNotFoundError` for what is no such name, and what a load raises.
+        Raises `core.ModelNotFoundError` for an unknown name, and the errors of a load.
         """
         found = self._given or discover_stores(examine=False)
         fits = [model for model in found if not name or name == model.name or name in model.names]
         exact = [model for model in fits if name == model.name]
         if len(exact or fits) != 1:
             known = ", ".join(sorted({repr(model.name) for model in found})) or "none"
-            what = f"is called {name!r}" if name else "is the only one"
-            raise core.ModelNotFoundError(f"No model {what}. Name one of these: {known}.")
+            what = f"No single model is named {name!r}" if name else "The model is not named"
+            raise core.ModelNotFoundError(f"{what}. Choose one of: {known}.")
         return shared_model((exact or fits)[0].handle, self._backend)
 
 
@@ -49,7 +49,6 @@ def _described(model: str) -> DiscoveredModel:
     found = place.described(model_at(place.path))
     if found is None:
         raise core.ModelNotFoundError(
-            f"There is no model at {place.path!r}: give a directory with config.json, or a GGUF "
-            "file."
+            f"{place.path!r} is not a model: expected a directory with config.json, or a GGUF file."
         )
     return found

@@ -15,6 +15,7 @@ from mcp.types import ToolAnnotations
 from pydantic import BaseModel, Field
 
 import core
+import core_tasks
 from core import aio
 from core_mcp.models import Models
 
@@ -22,11 +23,11 @@ T = TypeVar("T")
 _BLOCK = 16  # rows between two reports of progress
 _FOR = "Language models on this machine: labels for many texts at once, and answers to prompts."
 _READ_ONLY = ToolAnnotations(read_only_hint=True, open_world_hint=False)
-_Name = Annotated[str, Field(description="A name that discover shows; may be left out if one.")]
+_Name = Annotated[str, Field(description="A name listed by discover; optional if only one.")]
 
 
 class Row(BaseModel):
-    """What one text is, or the error that kept it from an answer."""
+    """The label of one text, or its error."""
 
     label: str | None
     probabilities: dict[str, float] | None
@@ -36,13 +37,13 @@ class Row(BaseModel):
 
 
 class Rows(BaseModel):
-    """A row for each text, in their order."""
+    """The rows of all texts, in their order."""
 
     rows: list[Row]
 
 
 class Text(BaseModel):
-    """An answer, and why it ended."""
+    """An answer and its finish reason."""
 
     text: str
     finish_reason: str
@@ -51,7 +52,7 @@ class Text(BaseModel):
 
 
 class Found(BaseModel):
-    """A model of this machine; ``problem`` says what is wrong with its files."""
+    """A model on this machine; ``problem`` describes a fault of its files."""
 
     name: str
     model_type: str
@@ -62,30 +63,31 @@ class Found(BaseModel):
 
 
 def create_server(models: Models, timeout: float | None = None) -> MCPServer:
-    """A server of these models; ``timeout`` is in seconds, for each call of a tool."""
+    """Return a server of these models; ``timeout`` is in seconds, for each call of a tool."""
     server: MCPServer[Any] = MCPServer(
         "core", instructions=_FOR, version=core.__version__, log_level="WARNING"
     )
 
     @server.tool(annotations=_READ_ONLY)
     async def discover() -> list[Found]:
-        """List the models of this machine by the names that the other tools take."""
+        """List the models on this machine by the names that the other tools accept."""
         found = await asyncio.to_thread(models.found)
         return [Found.model_validate(each, from_attributes=True) for each in found]
 
     @server.tool(annotations=_READ_ONLY)
     async def classify(
-        texts: Annotated[list[str], Field(description="The texts, each a row of the answer.")],
+        texts: Annotated[list[str], Field(description="The texts; the answer has a row for each.")],
         labels: Annotated[list[str], Field(description="The labels to choose from.")],
         ctx: Context[Any, Any],
         template: Annotated[
-            str, Field(description="Has {text}, and invites a label: '{text} This news is about'.")
+            str,
+            Field(description="A prompt with {text}, ending before the label: '{text} Topic:'."),
         ] = "{text}",
         model: _Name = "",
     ) -> Rows:
-        """Choose a label for each text, by how likely it is to follow the template."""
+        """Choose a label for each text, by its probability after the template."""
         with _told() as cancel:
-            task = core.Task(template, tuple(labels))
+            task = core_tasks.Task(template, tuple(labels))
             config = core.GenerateConfig(cancel=cancel, timeout=timeout)
             loaded = await asyncio.to_thread(models.load, model)
             decisions = task.classify_iter(loaded, texts, config)
@@ -101,7 +103,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
         ctx: Context[Any, Any],
         system: str = "",
         max_tokens: int = 256,
-        temperature: Annotated[float, Field(description="0 is greedy.")] = 0.0,
+        temperature: Annotated[float, Field(description="0: greedy.")] = 0.0,
         stop: Annotated[list[str] | None, Field(description="Texts that end the answer.")] = None,
         seed: int | None = None,
         model: _Name = "",
@@ -136,7 +138,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
 
 @contextmanager
 def _told() -> Iterator[threading.Event]:
-    """A cancel that is set where the client gives up; core's errors are the tool's own words."""
+    """Yield a cancel that is set if the client gives up; core's errors become tool errors."""
     cancel = threading.Event()
     try:
         yield cancel
@@ -146,7 +148,7 @@ def _told() -> Iterator[threading.Event]:
         cancel.set()
 
 
-def _row(decision: core.Decision) -> Row:
+def _row(decision: core_tasks.Decision) -> Row:
     error = decision.error and f"{type(decision.error).__name__}: {decision.error}"
     return Row.model_validate(
         {name: getattr(decision, name) for name in Row.model_fields if name != "error"}

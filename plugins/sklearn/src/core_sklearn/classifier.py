@@ -1,4 +1,4 @@
-"""`LabelClassifier`: a model's labels as a classifier, raw, calibrated or headed.
+"""`LabelClassifier`: a model's labels as a classifier, raw, calibrated or with a trained head.
 
 Shapes: n texts, K classes.
 """
@@ -14,36 +14,36 @@ from sklearn.base import ClassifierMixin
 from sklearn.utils.multiclass import check_classification_targets
 from sklearn.utils.validation import check_is_fitted, column_or_1d
 
-import core
+import core_tasks
 from core import validate
-from core.calibration import CONTENT_FREE, Adjustment, Level
 from core.secret import hidden
-from core.tasks.fitting import calibration_of, names_of
-from core.tasks.template import behind
-from core.tuning.methods import Method, Said
 from core_learn import FewShot
 from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, said
+from core_tasks.calibration import CONTENT_FREE, Adjustment, Level
+from core_tasks.fitting import calibration_of, named_rows, texts_with_names
+from core_tasks.template import behind
+from core_tasks.tuning.methods import Method, Said
 
 LEVELS: tuple[Level, ...] = ("raw", "L0", "L1", "L2")
 
 
 class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
-    """Classifies texts by how likely a local model finds each label to follow.
+    """A classifier of texts by the probabilities that a local model gives the labels.
 
     ``model`` is a path or a name, which is loaded on first use and shared by all clones, or a
     loaded model. ``template`` has ``{text}``. ``labels`` are the classes' names for the model: a
     mapping from class to label, or a sequence of labels that are the classes themselves; by default
-    each class is its own label. ``words`` are further ones for a label, as in `core.Task`.
+    each class is its label. ``words`` are further ones for a label, as in `core_tasks.Task`.
 
-    ``level``: "raw"; "L0", with the ``prior`` off ("content-free", "pmi", or "batch", which is
-    that of the texts of `fit`), as `core.Task.fit_prior` does it; "L1", with that (or none, "") and
-    what ``method`` fits on the texts' classes ("temperature" or "isotonic"); "L2", a head on the
-    hidden states, which learns the classes and reads no label (`core_learn.FewShot`). Weights of
-    samples are not taken: what is fitted knows none.
+    ``level``: "raw"; "L0", with the ``prior`` subtracted ("content-free", "pmi", or "batch", the
+    prior of the texts of `fit`), as in `core_tasks.Task.fit_prior`; "L1", with a prior (or none,
+    "") and a ``method`` fitted on the texts' classes ("temperature" or "isotonic"); "L2", a
+    classifier head on the hidden states, which learns the classes and reads no labels
+    (`core_learn.FewShot`). Sample weights are not supported.
 
-    ``classes_`` [K] are sorted as scikit-learn has them. ``calibration_`` is what was fitted, None
-    for raw, and ``head_`` a head.
+    ``classes_`` [K] are sorted as in scikit-learn. ``calibration_`` is the fitted calibration, None
+    for raw, and ``head_`` the head.
     """
 
     def __init__(
@@ -72,10 +72,11 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         self.options = hidden(options)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Fit the level on texts, and on their classes where it takes these.
+        """Fit the level on texts, and on their classes if it uses them.
 
-        Without ``y``, which raw and L0 do not need, ``labels`` say the classes. Raises TypeError
-        and ValueError for what holds no texts, and the errors of `core.Task` and `core_learn`.
+        Without ``y``, which raw and L0 do not need, ``labels`` are the classes. Raises TypeError
+        and ValueError if the input has no texts, and the errors of `core_tasks.Task` and
+        `core_learn`.
         """
         level = validate.one_of("level", self.level, LEVELS)
         texts, y = self._texts(X, reset=True), _target(y)
@@ -83,7 +84,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         places = None if y is None else self._places(texts, y)
         if level in ("L1", "L2") and places is None:
             raise ValueError(
-                f"level={level!r} requires y to be passed, but the target y is None. Give the "
+                f"level={level!r} requires y to be passed, but the target y is None. Pass the "
                 "texts' classes."
             )
 
@@ -95,7 +96,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             self.head_ = few.fit(texts, [names[place] for place in places], names).head
             self._few = few
             return self
-        self.task_ = core.Task(
+        self.task_ = core_tasks.Task(
             self.template, names, words=self._words(), label_prefix=self.label_prefix
         )
         if level != "raw":
@@ -103,7 +104,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         return self
 
     def predict_proba(self, X: Any) -> Array:
-        """The probabilities of ``classes_`` for each text: [n, K].
+        """Return the probabilities of ``classes_`` for each text: [n, K].
 
         Raises the error of the first text that the model cannot read.
         """
@@ -122,13 +123,13 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         return np.exp(np.array(found, np.float64).reshape(len(texts), len(self.classes_)))
 
     def predict_log_proba(self, X: Any) -> Array:
-        """The logarithms of `predict_proba`: [n, K]."""
+        """Return the logarithms of `predict_proba`: [n, K]."""
         with np.errstate(divide="ignore"):
             logs: Array = np.log(self.predict_proba(X))
         return logs
 
     def predict(self, X: Any) -> Array:
-        """The likeliest class of each text: [n]."""
+        """Return the likeliest class of each text: [n]."""
         likeliest = self.predict_proba(X).argmax(axis=1)
         found: Array = self.classes_[likeliest]
         return found
@@ -136,20 +137,20 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     # ----------------------------------------------------------------------- fitting
 
     def _names(self, y: Any) -> tuple[str, ...]:
-        """The labels of the classes, which are noted, in their order."""
+        """Set the classes, and return their labels in the same order."""
         given = self.labels
         if given is None and y is None:
             raise ValueError(
-                "This classifier requires y to be passed, but the target y is None, and there are "
-                "no labels either: nobody knows the classes. Give either."
+                "This classifier requires y to be passed, but the target y is None, and labels is "
+                "None, too. Pass one of them."
             )
 
         if given is None:
             self.classes_ = np.unique(y)
             if len(self.classes_) < 2:
                 raise ValueError(
-                    f"y has 1 class, {self.classes_[0]!r:.40}: to classify takes two. Give texts "
-                    "of others, or labels."
+                    f"y has 1 class, {self.classes_[0]!r:.40}: at least two are required. Add "
+                    "texts of other classes, or pass labels."
                 )
             return tuple(str(each) for each in self.classes_.tolist())
 
@@ -160,20 +161,20 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         return tuple(self.classes_.tolist())
 
     def _places(self, texts: Sequence[str], y: Any) -> list[int]:
-        """The number of each text's class. Raises ValueError for one that is none."""
+        """Return the index of each text's class. Raises ValueError for an unknown class."""
         given = y.tolist()
         if len(given) != len(texts):
-            raise ValueError(f"There are {len(texts)} texts and {len(given)} classes.")
+            raise ValueError(f"{len(texts)} texts and {len(given)} classes: pass as many.")
         known = {each: place for place, each in enumerate(self.classes_.tolist())}
         for each in given:
             if each not in known:
-                raise ValueError(f"y has {each!r:.40}, which is none of {[*known]!r:.80}.")
+                raise ValueError(f"y has {each!r:.40}, which is not one of {[*known]!r:.80}.")
         return [known[each] for each in given]
 
     def _words(self) -> dict[str, tuple[str, ...]]:
         return {label: tuple(each) for label, each in (self.words or {}).items()}
 
-    def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core.Calibration | None:
+    def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core_tasks.Calibration | None:
         """Return the calibration that the level fits to these texts; None for none."""
         model, task = self._model(), self.task_
         rows = said(model, task, texts).tolist()
@@ -189,19 +190,21 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         fitted = {"": adjustment}
         return calibration_of(task, model, method.level, method.name, fitted, known)
 
-    def _content_free(self) -> tuple[list[list[float]], list[list[float]]]:
-        """The rows after texts that say nothing, and after the labels' names."""
+    def _content_free(self) -> tuple[list[list[float]], list[list[float] | None]]:
+        """Return the rows after content-free texts, and after the labels' names."""
         if self.prior != "content-free":
             return [], []
-        texts = [*CONTENT_FREE, *names_of(self.task_)]
+        names = texts_with_names(self.task_)
+        texts = [*CONTENT_FREE, *names.values()]
         rows: list[list[float]] = said(self._model(), self.task_, texts).tolist()
-        return rows[: len(CONTENT_FREE)], rows[len(CONTENT_FREE) :]
+        free = len(CONTENT_FREE)
+        return rows[:free], named_rows(self.task_, names, rows[free:])
 
     def _domain(self) -> list[list[float]]:
-        """The row behind the prompt without its text."""
+        """Return the row after the prompt without its text."""
         if self.prior != "pmi":
             return []
-        bare = core.Task(
+        bare = core_tasks.Task(
             "{text}", self.task_.labels, words=self._words(), label_prefix=self.label_prefix
         )
         domain = behind(self.template, "text")
@@ -210,7 +213,10 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
 
 
 def _target(y: Any) -> Any:
-    """The classes of the texts as one column. Raises ValueError for numbers that are no classes."""
+    """Return the classes of the texts as one column.
+
+    Raises ValueError for numbers that are not classes.
+    """
     if y is None:
         return None
     found = column_or_1d(y, warn=True)

@@ -1,4 +1,4 @@
-"""What both estimators have in common: a model by name or as an object, and texts for input."""
+"""Base of both estimators: a model by name or as an object, and texts as input."""
 
 from __future__ import annotations
 
@@ -23,11 +23,14 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
         return shared_model(self.model, self.backend, self.options)
 
     def _texts(self, X: Any, *, reset: bool = False) -> list[str]:
-        """The texts of an input; ``reset`` in `fit`. Raises TypeError and ValueError."""
+        """Return the texts of an input; ``reset`` in `fit`. Raises TypeError and ValueError."""
         return checked(X, type(self).__name__)
 
     def __sklearn_clone__(self) -> Any:
-        """A clone with the same model: scikit-learn would copy a loaded one, weights and all."""
+        """Return a clone with the same model.
+
+        scikit-learn would copy a loaded one with its weights.
+        """
         given = self.get_params(deep=False)
         copied = {
             name: clone(value, safe=False) for name, value in given.items() if name != "model"
@@ -35,7 +38,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
         return type(self)(model=self.model, **copied)
 
     def __getstate__(self) -> Any:
-        """For pickle, which takes a model by its path alone. Raises `core.InvalidOptionError`."""
+        """Return the state for pickle. Raises `core.InvalidOptionError` for a loaded model."""
         if not is_named(self.model):
             raise core.InvalidOptionError(
                 "model", self.model, "a path or a name, for an estimator that is pickled"
@@ -44,7 +47,7 @@ class TextEstimator(BaseEstimator):  # type: ignore[misc]
         return {**state, "_few": None} if "_few" in state else state  # it has the loaded model
 
     def __sklearn_tags__(self) -> Any:
-        """Texts come in, one a row."""
+        """Return the tags of an estimator of texts, one per row."""
         tags = super().__sklearn_tags__()
         tags.input_tags.string = True
         tags.input_tags.two_d_array = False

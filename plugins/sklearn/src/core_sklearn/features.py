@@ -1,4 +1,4 @@
-"""`LogProbFeatures`: what a model says of labels, as features for any classifier behind it."""
+"""`LogProbFeatures`: a model's log-probabilities of labels, as features for any classifier."""
 
 from __future__ import annotations
 
@@ -9,19 +9,18 @@ import numpy as np
 from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-import core
+import core_tasks
 from core.secret import hidden
 from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, said
 
 
 class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
-    """Makes of each text the log-probabilities of ``labels`` behind it: [n, K].
+    """A transformer from texts to the log-probabilities of ``labels`` after each: [n, K].
 
-    They are joint and over the model's whole vocabulary, so that a label that is likelier than
-    another still says how likely any of them is. ``labels`` need be no classes: any words that the
-    model may say of a text tell something. ``model``, ``template`` and ``words`` are as in
-    `LabelClassifier`.
+    They are joint and over the model's entire vocabulary, so that they also show how likely any of
+    the labels is. ``labels`` need not be classes: any words that the model may generate about a
+    text are informative. ``model``, ``template`` and ``words`` are as in `LabelClassifier`.
     """
 
     def __init__(
@@ -44,16 +43,16 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         self.options = hidden(options)
 
     def fit(self, X: Any, y: Any = None) -> Self:
-        """Learn nothing: look at the texts and the labels. Raises what is wrong with them."""
+        """Check the texts and the labels; nothing is learned. Raises their errors."""
         self._texts(X, reset=True)
         words = {label: tuple(each) for label, each in (self.words or {}).items()}
-        self.task_ = core.Task(
+        self.task_ = core_tasks.Task(
             self.template, tuple(self.labels), words=words, label_prefix=self.label_prefix
         )
         return self
 
     def transform(self, X: Any) -> Array:
-        """The log-probabilities of the labels behind each text: [n, K].
+        """Return the log-probabilities of the labels after each text: [n, K].
 
         Raises the error of the first text that the model cannot read.
         """
@@ -61,6 +60,6 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         return said(self._model(), self.task_, self._texts(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
-        """The labels."""
+        """Return the labels."""
         check_is_fitted(self, "task_")
         return np.array(self.task_.labels, dtype=object)

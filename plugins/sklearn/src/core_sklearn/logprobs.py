@@ -1,4 +1,4 @@
-"""What a model said of each text: kept, so that folds, levels and clones ask it once.
+"""A cache of a model's results for each text, shared by folds, levels and clones.
 
 Shapes: n texts, K labels.
 """
@@ -13,22 +13,22 @@ from weakref import WeakKeyDictionary
 
 import numpy as np
 
-import core
+import core_tasks
 
 Array = np.ndarray[Any, Any]
 
 MOST = 200_000
-"""Rows that are kept for a model, with all its templates; the oldest go first."""
+"""Rows that are cached for a model, with all its templates; the oldest are dropped first."""
 
 _LOCK = RLock()
 _KEPT: WeakKeyDictionary[Any, OrderedDict[Hashable, list[float]]] = WeakKeyDictionary()
 
 
-def said(model: Any, task: core.Task, texts: Sequence[str]) -> Array:
-    """The raw log-probabilities of a task's labels behind each text: [n, K].
+def said(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> Array:
+    """Return the raw log-probabilities of a task's labels after each text: [n, K].
 
-    A text that was asked before is not asked again. Raises the error of the first text that has
-    one, and what ``model.classify`` raises.
+    Cached texts are not computed again. Raises the error of the first failed text, and the errors
+    of ``model.classify``.
     """
     kept = _kept_of(model)
     question = task.template, tuple(task.words.items()), task.label_prefix
@@ -53,24 +53,22 @@ def _kept_of(model: Any) -> OrderedDict[Hashable, list[float]]:
     with _LOCK:
         try:
             return _KEPT.setdefault(model, OrderedDict())
-        except TypeError:  # a backend's own class may allow no weak references
+        except TypeError:  # a backend's class may not allow weak references
             return OrderedDict()
 
 
 def checked(texts: object, who: str) -> list[str]:
-    """The texts as a list of plain strings.
+    """Return the texts as a list of plain strings.
 
-    Raises ValueError for a table of several columns, and TypeError for what holds no texts.
+    Raises ValueError for a table of several columns, and TypeError if it does not hold texts.
     """
     if isinstance(texts, str) or not isinstance(texts, Iterable):
-        raise TypeError(f"{who} takes a sequence of texts; wrap a single one in a list.")
+        raise TypeError(f"{who} expects a sequence of texts. Wrap a single one in a list.")
     shape = getattr(texts, "shape", ())
     if len(shape) > 1:
-        raise ValueError(
-            f"{who} takes one text a row, and these have the shape {shape}. Give one column."
-        )
+        raise ValueError(f"{who} expects one text per row, got the shape {shape}. Pass one column.")
     rows = list(texts)
     for place, text in enumerate(rows):
         if not isinstance(text, str):
-            raise TypeError(f"Text {place} is {text!r:.40}, and not a string.")
+            raise TypeError(f"Text {place} is not a string, but {text!r:.40}.")
     return [str(text) for text in rows]
