@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import pytest
 from click.testing import CliRunner
 
-from core.cli.app import build
 from core.registry import REGISTRY
+from core_cli.app import build
 from core_conformance import checks
 from core_conformance.checking import registry
 from core_conformance.checking.check import Check
@@ -104,7 +104,7 @@ def command(toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Comm
         if not alone:
             done = CliRunner().invoke(build(), ["conformance", *arguments])
             return Finished(done.exit_code, done.stdout, done.stderr)
-        code = "from core.cli import main; main()"
+        code = "from core_cli import main; main()"
         ended = subprocess.run(
             [sys.executable, "-c", code, "conformance", *arguments],
             capture_output=True,

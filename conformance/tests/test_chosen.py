@@ -46,7 +46,7 @@ def test_some_checks_are_no_verdict(command: Command) -> None:
     done = command("toy", "-m", "model", "-k", "toy.first", "--check", "*.third")
     assert done.code == 0
     assert done.statuses == {"toy.first": "passed", "toy.third": "passed"}
-    assert "incomplete (2 of 4 checks were asked for); 2 of 2 chosen checks passed" in done.err
+    assert "incomplete (2 of 4 checks were selected); 2 of 2 chosen checks passed" in done.err
 
 
 def test_a_chosen_check_that_fails_is_a_failure(command: Command) -> None:
@@ -58,13 +58,13 @@ def test_a_chosen_check_that_fails_is_a_failure(command: Command) -> None:
 def test_a_certificate_is_of_all_checks(command: Command) -> None:
     done = command("toy", "-m", "model", "-k", "toy.first", "--certify")
     assert done.code == 2
-    assert "--certify is about all checks" in done.err
+    assert "--certify requires all checks" in done.err
 
 
 def test_the_line_to_run_it_again_can_be_pasted(command: Command) -> None:
     failed = command("toy_wrong", "-m", "model", "-O", "refuse=0")
-    (line,) = (line for line in failed.err.splitlines() if "Again: " in line)
-    words = shlex.split(line.partition("Again: ")[2])
+    (line,) = (line for line in failed.err.splitlines() if "Rerun: " in line)
+    words = shlex.split(line.partition("Rerun: ")[2])
     assert words[:2] == ["infer-cli", "conformance"]
     again = command(*words[2:])
     assert again.statuses == {"toy.second": "failed"}

@@ -17,7 +17,9 @@ import pytest
 if TYPE_CHECKING:
     from conformance.tests.conftest import Command
 
-MAIN = "from core.cli import main; main()"
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
+MAIN = "from core_cli import main; main()"
 ALL = {"toy.first", "toy.labels", "toy.second", "toy.third"}
 ISOLATION = pytest.mark.parametrize("isolate", [(), ("--isolate",)], ids=["here", "isolated"])
 
@@ -107,7 +109,7 @@ def test_a_dead_process_leaves_what_was_found_and_the_name_of_the_check(command:
         ["toy.labels", "passed"],
         ["toy.second", ""],
     ]
-    assert "the last check named on stdout did it; --isolate" in died.err
+    assert "the last check named on stdout is the cause; --isolate" in died.err
     assert "Fatal Python error: Segmentation fault" in died.err
     died = command("toy_dies", "-m", "model", "--json", alone=True)
     assert died.out == ""
@@ -144,7 +146,7 @@ def test_what_a_backend_prints_does_not_reach_the_report(
 def test_a_thread_left_behind_is_named_and_not_waited_for(command: Command) -> None:
     done = command("toy_threads", "-m", "model", alone=True)  # it would wait for ever
     assert done.code == 0
-    assert "threads left for which Python would wait: stray" in done.err
+    assert "threads still running, which Python would wait for: stray" in done.err
 
 
 def test_isolated_a_thread_left_behind_ends_with_its_process(command: Command) -> None:
@@ -185,7 +187,7 @@ def test_a_backend_that_cannot_run_here(command: Command, isolate: tuple[str, ..
 def test_no_such_model(command: Command, isolate: tuple[str, ...]) -> None:
     done = command("toy", "-m", "nowhere", *isolate)
     assert done.code == 3
-    assert "There is no model at" in done.err
+    assert "Model not found" in done.err
 
 
 @ISOLATION
@@ -226,7 +228,7 @@ def test_what_the_model_lacks_is_told_once_and_held_against_nobody(
     assert done.code == 1
     assert done.statuses == dict.fromkeys(ALL, "not testable") | {"toy.labels": "passed"}
     assert "NOT TESTABLE with this model: toy.first, toy.second, toy.third\n" in done.err
-    assert done.err.count("The model's context holds 127 tokens, and the prompts of the suite") == 1
+    assert done.err.count("The model's context holds 127 tokens, but the prompts of the suite") == 1
     assert "toy_small: incomplete (1 of 4 ran, 3 not testable with this model); 1 of 4" in done.err
     assert "certified" not in done.err
 
@@ -270,9 +272,9 @@ def test_a_known_failure_that_passes_is_an_error(command: Command, tmp_path: Pat
     [
         (("toy",), "No model to check"),
         (("-m", "model"), "No backend to check"),
-        (("toy", "-m", "model", "-O", "nonsense"), "not of the form K=V"),
-        (("toy", "-m", "model", "--timeout", "0"), "Give a number of seconds above 0"),
-        (("toy", "-m", "model", "--timeout", "nan"), "Give a number of seconds above 0"),
+        (("toy", "-m", "model", "-O", "nonsense"), "is not K=V"),
+        (("toy", "-m", "model", "--timeout", "0"), "expected a finite number of seconds above 0"),
+        (("toy", "-m", "model", "--timeout", "nan"), "expected a finite number of seconds above 0"),
         (("toy", "-m", "model", "--known", "none.toml"), "cannot be read"),
         (("toy", "-m", "model", "--report", "no/where.json"), "cannot be written"),
     ],
@@ -348,7 +350,7 @@ def test_a_failure_shows_the_calls_that_led_to_it(
     command: Command, isolate: tuple[str, ...]
 ) -> None:
     done = command("toy_wrong", "-m", "model", *isolate)
-    shown = done.err.partition("To see it again:")[2]
+    shown = done.err.partition("To reproduce:")[2]
     assert "model = core.load_model(" in shown
     assert "print(list(model.generate('second')))" in shown
     made = command("toy_wrong", "-m", "model", "--json", *isolate).report

@@ -60,7 +60,7 @@ def test_the_checks_ask_with_them(tmp_path: Path) -> None:
 @pytest.mark.parametrize("isolate", [(), ("--isolate",)])
 def test_a_backend_is_checked_with_them(tmp_path: Path, isolate: tuple[str, ...]) -> None:
     folder = write_table(tmp_path, prompts=PROMPTS, labels=LABELS)
-    code = "from core.cli import main; main()"
+    code = "from core_cli import main; main()"
     chosen = ("-k", "batch.order", "-k", "labels.steps", "-k", "history.speech")
     done = subprocess.run(
         [sys.executable, "-c", code, "conformance", *chosen, *isolate],
@@ -84,13 +84,13 @@ def test_a_backend_is_checked_with_them(tmp_path: Path, isolate: tuple[str, ...]
     ],
 )
 def test_too_few_are_refused_by_name(tmp_path: Path, rows: dict[str, object]) -> None:
-    with pytest.raises(UsageError, match=r"have to be \d different texts at least"):
+    with pytest.raises(UsageError, match=r"must be at least \d different, non-empty texts"):
         nearest_table(write_table(tmp_path, **rows))
 
 
 def test_once_the_checks_are_there_it_is_too_late() -> None:
     import core_conformance.checking.ask  # noqa: F401 - it takes its prompts
 
-    with pytest.raises(ValueError, match="imported before, with other prompts"):
+    with pytest.raises(ValueError, match="already imported with other prompts"):
         use(Material(tuple(PROMPTS), tuple(LABELS)))
     use(None)

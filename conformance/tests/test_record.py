@@ -98,7 +98,7 @@ def test_pasted_as_it_is_it_runs(path: str) -> None:
 def test_an_answer_is_told_by_row_prompt_and_index(path: str) -> None:
     reason = failed("nul-ends-a-row", "generated.batches", path).reason
     assert "row " in reason
-    assert "behind '" in reason
+    assert "after '" in reason
     assert ", from token " in reason
 
 

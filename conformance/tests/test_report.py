@@ -137,10 +137,10 @@ def test_a_file_that_cannot_be_written_is_named_before_the_run(tmp_path: Path) -
     mine.write_text('{"verdict": "mine"}')
     report.writable((None, report.BADGE), (str(file), report.REPORT))
     refused = {tmp_path / "no" / "r.json": "cannot be written", tmp_path: "is a folder"}
-    for place, message in {**refused, mine: "is not a conformance report that this"}.items():
+    for place, message in {**refused, mine: "is not a conformance report written by this"}.items():
         with pytest.raises(UsageError, match=message):
             report.writable((str(place), report.REPORT))
-    with pytest.raises(UsageError, match="Two outputs have one name"):
+    with pytest.raises(UsageError, match="Two outputs have the same name"):
         report.writable((str(file), report.REPORT), (str(file), report.BADGE))
 
 

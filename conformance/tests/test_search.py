@@ -142,7 +142,9 @@ def test_what_fails_once_and_never_again_is_reported_with_what_came_before(path:
         must(len(calls) != 5, "the fifth")
 
     error = violation(path, run)
-    assert str(error).startswith("the fifth [generated input 5 of --seed 0, behind those before it")
+    assert str(error).startswith(
+        "the fifth [generated input 5 of --seed 0, after the inputs before it"
+    )
     assert "call 0" in error.call
     assert "call 4" in error.call
 

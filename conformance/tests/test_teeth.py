@@ -20,6 +20,8 @@ from core_conformance.reference import Reference, write_model
 if TYPE_CHECKING:
     from conformance.tests.conftest import Command
 
+pytestmark = pytest.mark.load  # a busy machine can make it fail
+
 Verdict = Callable[[str], list[str]]
 
 
@@ -112,7 +114,7 @@ def test_a_check_without_a_saboteur_is_reported(monkeypatch: pytest.MonkeyPatch)
     few = {"one": broken({"identity.name", "no.such"})}
     monkeypatch.setattr(selftest, "all_saboteurs", lambda: few)
     lines = selftest.without_saboteur()
-    assert "a saboteur is to fail no.such, which is no check" in lines
+    assert "a saboteur must fail no.such, which is not a check" in lines
     assert "no saboteur fails identity.protocol" in lines
     assert len(lines) == len(all_checks())
 
@@ -155,5 +157,5 @@ def test_two_saboteurs_of_one_name_are_refused() -> None:
         saboteur(name, "again", kills={"identity.name"})(Reference)
     with pytest.raises(ValueError, match="kills no check"):
         saboteur("toothless", "nothing")(Reference)
-    with pytest.raises(TypeError, match="no part"):
+    with pytest.raises(TypeError, match="not a part"):
         saboteur("odd", "nothing", kills={"identity.name"})(Path)

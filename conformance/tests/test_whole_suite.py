@@ -26,7 +26,7 @@ def run(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 @pytest.mark.slow
 def test_the_command_certifies_the_reference(model: str, tmp_path: Path) -> None:
     command = ("conformance", "reference", "-m", model, "--certify", "--json")
-    done = run(tmp_path, "-c", "from core.cli import main; main()", *command)
+    done = run(tmp_path, "-c", "from core_cli import main; main()", *command)
     assert done.returncode == 0, done.stderr
     report = json.loads(done.stdout)
     assert report["certified"] is True

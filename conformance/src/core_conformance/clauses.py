@@ -1,4 +1,4 @@
-"""The list of all clauses, made from the checks: ``python -m core_conformance.clauses --write``."""
+"""The list of clauses, made from the checks: ``python -m core_conformance.clauses --write``."""
 
 from __future__ import annotations
 
@@ -14,17 +14,16 @@ FILE = Path(__file__).with_name("CLAUSES.md")
 _HEAD = """\
 # Clauses
 
-What a backend must do to be conformant, one check each. This file is made from the checks:
+Requirements of a conformant backend, one check each. This file is generated from the checks:
 `python -m core_conformance.clauses --write`. A backend that does not declare what a clause needs
-has to refuse it instead, at the call, before any work. A clause counts for backends written for
-the protocol version `since`, and later ones. Where a model has nothing that a check could look at,
-the check is "not testable" with this model: nothing is held against the backend, and nothing is
-certified.
+must refuse it instead, at the call, before any work. A clause applies to backends written for
+protocol version `since` or later. If a model gives a check nothing to compare, the check is "not
+testable" with this model: neither a failure nor a certification.
 """
 
 
 def text() -> str:
-    """The file's content: a table for each area."""
+    """Return the file's content: a table for each area."""
     checks = all_checks().values()
     areas = dict.fromkeys(check.id.partition(".")[0] for check in checks)
     return _HEAD + "".join(

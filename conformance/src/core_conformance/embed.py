@@ -28,9 +28,9 @@ def conformance_tests(
     timeout: float | None = None,
     isolate: bool | None = None,
 ) -> Test:
-    """A test function that pytest runs once for each check; give it a name that it collects.
+    """Return a test function that pytest runs once for each check; give it a name that it collects.
 
-    What is not given here comes from the options ``--core-*`` and from the table
+    Settings not given here come from the options ``--core-*`` and from the table
     ``[tool.core-conformance]``. Raises `UsageError` for a known failure without a reason.
     """
     known = None if known_failures is None else flat(known_failures, "known_failures")

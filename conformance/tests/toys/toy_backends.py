@@ -10,10 +10,10 @@ import threading
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from core.base import TextModelBase
 from core.errors import UnsupportedModelError
+from core.kit.base import TextModelBase
+from core.kit.support import unsupported
 from core.protocols import Capability
-from core.support import unsupported
 from core.types import ModelInfo, Token
 
 

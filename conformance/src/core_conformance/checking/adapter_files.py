@@ -40,7 +40,7 @@ class Map:
 
 
 def maps_of(path: str) -> list[Map]:
-    """Some linear maps of the last layers; none where the model's names are not known here."""
+    """Return some linear maps of the last layers; none if the model's names are unknown."""
     if os.path.isdir(path) and not _gguf_in(path):
         found = _of_safetensors(path)
     else:
@@ -72,7 +72,7 @@ def _pair(one: Map, dice: Random, extra: int) -> Pair:
 
 
 def _gguf_in(path: str) -> str | None:
-    """The only GGUF file of a directory that has no safetensors."""
+    """Return the only GGUF file of a directory that has no safetensors."""
     if not os.path.isdir(path):
         return None
     names = sorted(os.listdir(path))

@@ -35,7 +35,7 @@ class Adapters:
 
 @contextmanager
 def adapters(subject: Subject) -> Iterator[Adapters]:
-    """The adapters, for as long as the block runs. Raises `NotTestable` where there are none."""
+    """Yield the adapters while the block runs; raise `NotTestable` if the model cannot have any."""
     given = subject.adapters or os.path.join(subject.path, "adapters")
     if os.path.isdir(given) and (entries := _entries(given)) is not None:
         yield entries

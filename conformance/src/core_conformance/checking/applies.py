@@ -1,7 +1,7 @@
-"""What has to hold before a check says something, and what is checked where it does not apply.
+"""Preconditions of a check, and what is checked instead if it does not apply.
 
-A model has to have what the check looks at. What a backend does not declare it has to refuse, at
-the call: the other leg of every optional clause.
+A model must have what the check compares. A backend must refuse undeclared operations at the
+call: the other half of every optional clause.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from weakref import WeakKeyDictionary
 
 from core import extensions
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
-from core.support import REFUSABLE
 from core.types import Message
 from core_conformance.checking.ask import SPEAKING, speaks, submitting, voice
 from core_conformance.checking.check import Check, must, testable, well_formed
@@ -27,11 +27,11 @@ CONTEXT = 128
 
 _WITHOUT_PROMPTS = ("identity", "loading", "tokenizing")  # areas whose checks run no prompt
 _SILENT = (
-    "greedy, the model ends behind every prompt that was tried, so there is nothing to look at: "
-    "take a model that goes on for a dozen tokens"
+    "with greedy decoding the model ends at once after every prompt tried, so there is nothing to "
+    "compare: use a model that continues for a dozen tokens"
 )
 _NO_TEMPLATE = (
-    "the model has no chat template (chat raises ChatTemplateError): take a model that has one"
+    "the model has no chat template (chat raises ChatTemplateError): use a model that has one"
 )
 _templates: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
 _PROMPT = "The weather today is"
@@ -87,21 +87,21 @@ def ready(check: Check, subject: Subject) -> None:
     """Raise `NotTestable` for a model on which the check cannot tell anything."""
     if check.id.partition(".")[0] in _WITHOUT_PROMPTS:
         return
-    length: object = subject.model.info.context_length  # what is no length is for loading.info
+    length: object = subject.model.info.context_length  # what is not a length is for loading.info
     small = isinstance(length, int) and 0 < length < CONTEXT
     testable(
         not small,
-        f"the model's context holds {length} tokens, and the prompts of the suite need {CONTEXT}: "
-        "take a model with a longer context, or load it with a larger context_len",
+        f"the model's context holds {length} tokens, but the prompts of the suite need {CONTEXT}: "
+        "use a model with a longer context, or load it with a larger context_len",
     )
     if _chats(check, subject):
         testable(has_template(subject), _NO_TEMPLATE)
 
 
 def has_template(subject: Subject) -> bool:
-    """Whether the model has a chat template; asked once for a subject.
+    """Return whether the model has a chat template; asked once for a subject.
 
-    One that refuses a single message of a user is none.
+    A template that refuses a single user message does not count.
     """
     if subject not in _templates:
         try:
@@ -116,7 +116,7 @@ def has_template(subject: Subject) -> bool:
 
 
 def usable(subject: Subject) -> list[Capability]:
-    """The declared ones of `OPERATIONS` that work with this model: chat needs a template."""
+    """Return the declared ones of `OPERATIONS` that work with this model: chat needs a template."""
     names = [name for name in OPERATIONS if subject.declares(name)]
     if Capability.CHAT in names and not has_template(subject):
         names.remove(Capability.CHAT)
@@ -140,7 +140,7 @@ def goes_on(
 
 
 def _chats(check: Check, subject: Subject) -> bool:
-    """Whether the check goes through chat."""
+    """Return whether the check goes through chat."""
     by_chat = voice(subject) is Capability.CHAT
     return any(need == Capability.CHAT or (need == SPEAKING and by_chat) for need in check.needs)
 
@@ -166,7 +166,7 @@ def refuses(subject: Subject, capability: Capability) -> None:
 
 
 def may_refuse(subject: Subject, error: UnsupportedOptionError) -> bool:
-    """Whether this is the refusal, at the call, of an option that need not be honoured."""
+    """Return whether this is the refusal, at the call, of an option that need not be honoured."""
     if error.option not in REFUSABLE or error.backend != subject.backend.name:
         return False
     option = {error.option: _TELLING[error.option]}
@@ -214,7 +214,7 @@ def _is_no_instance(subject: Subject, capability: Capability) -> None:
         found = isinstance(subject.backend, _BACKEND_PROTOCOLS[capability])
     else:
         found = isinstance(subject.model, _PROTOCOLS[capability])
-    must(not found, f"{capability} is not declared, but its methods are there")
+    must(not found, f"{capability} is not declared, but its methods exist")
 
 
 def _must_raise(error: type[Exception], capability: Capability, call: Callable[[], object]) -> None:

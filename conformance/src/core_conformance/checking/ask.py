@@ -62,7 +62,7 @@ QUESTION = (_OWN and _OWN.prompts[0]) or "The weather today is"
 SPEAKING = (Capability.GENERATE, Capability.CHAT, Capability.SUBMITTING)
 """The operations that give a stream."""
 
-_HOT = {"temperature": 50.0}  # where the model ends every prompt at once, a draw still goes on
+_HOT = {"temperature": 50.0}  # where the model ends every prompt at once, a draw still continues
 _heard: WeakKeyDictionary[Subject, set[Capability]] = WeakKeyDictionary()
 
 
@@ -84,26 +84,32 @@ def speaks(subject: Subject, operation: Capability) -> None:
 
 
 def voice(subject: Subject) -> Capability:
-    """The operation through which streams are looked at: `SPEAKING`'s first that is declared."""
+    """Return the operation through which streams are looked at.
+
+    `SPEAKING`'s first that is declared.
+    """
     return next((name for name in SPEAKING if subject.declares(name)), Capability.GENERATE)
 
 
 def speak(subject: Subject, model: TextModel, prompt: str, **options: Any) -> TokenStream:
-    """A stream of that operation: a prompt continued, or a message of these words answered."""
+    """Return a stream of that operation.
+
+    A prompt continued, or a message of these words answered.
+    """
     return begin(voice(subject), model, prompt, options)
 
 
 def begin(
     operation: Capability, model: TextModel, prompt: str, options: dict[str, Any]
 ) -> TokenStream:
-    """A stream of this one of `SPEAKING`, whose work has not begun."""
+    """Return a stream of this one of `SPEAKING`, whose work has not begun."""
     return _STREAM[operation](model, prompt, options)
 
 
 def opened(
     operation: Capability, model: TextModel, prompt: str, options: dict[str, Any]
 ) -> TokenStream:
-    """A stream of this one of `SPEAKING`; see `speak`."""
+    """Return a stream of this one of `SPEAKING`; see `speak`."""
     return _STREAM[operation](model, prompt, options)
 
 
@@ -164,7 +170,7 @@ def read(stream: TokenStream, prompt: str = "") -> Answer:
 
 
 def generate(subject: Subject, prompt: str, max_tokens: int = 8, **options: Any) -> Answer:
-    """``generate``, greedy unless told otherwise; with logprobs where they are declared.
+    """Run ``generate``, greedy by default, with logprobs if they are declared.
 
     A backend without ``generate`` is asked through the first of `SPEAKING` that it declares.
     """
@@ -187,7 +193,7 @@ def batch(
 
 
 def answer(result: BatchResult, prompt: str = "") -> Answer:
-    """The answer in a row of a batch; a row that failed is a violation."""
+    """Return the answer in a row of a batch; a row that failed is a violation."""
     well_formed(
         result.error is None, f"batch_generate() gave a sound prompt the error {result.error!r}"
     )
@@ -206,7 +212,7 @@ def classify(subject: Subject, prompts: Sequence[str], **options: Any) -> list[C
 
 
 def token(result: ClassifyResult) -> Token:
-    """The token of a classify result; a result that is an error is a violation."""
+    """Return the token of a classify result; a result that is an error is a violation."""
     well_formed(
         isinstance(result.token, Token), f"classify() gave {result.token!r} instead of a Token"
     )
@@ -214,17 +220,17 @@ def token(result: ClassifyResult) -> Token:
 
 
 def sampled(result: ClassifyResult, prompt: str = "") -> Answer:
-    """The token of a classify result as an answer of one token; an error is a violation."""
+    """Return the token of a classify result as an answer of one token; an error is a violation."""
     return Answer((token(result),), None, prompt)
 
 
 def logits(subject: Subject, prompts: Sequence[str]) -> list[array[float]]:
-    """The logits of each prompt."""
+    """Return the logits of each prompt."""
     return [row_logits(result) for result in classify(subject, prompts, return_logits=True)]
 
 
 def row_logits(result: ClassifyResult) -> array[float]:
-    """The logits of a result for which they were asked."""
+    """Return the logits of a result for which they were asked."""
     well_formed(bool(result.logits), "return_logits=True, and a result has no logits")
     return cast("array[float]", result.logits)
 
@@ -263,12 +269,12 @@ EVEN = {"temperature": 20.0, "top_k": 8}
 
 
 def evidence(subject: Subject) -> dict[str, Any]:
-    """Options that change no token and tell more about it."""
+    """Return options that change no token but give more details of it."""
     return {"return_logprobs": True} if subject.declares(Capability.LOGPROBS) else {}
 
 
 def seeds(subject: Subject, count: int) -> list[dict[str, int]]:
-    """Options for that many independent draws: fixed seeds where there are seeds."""
+    """Return options for that many independent draws, with fixed seeds if seeds are supported."""
     if not subject.declares(Capability.SEED):
         return [{} for _ in range(count)]
     # Far apart (splitmix64's odd constant): nothing is promised about seeds next to one another.
@@ -276,37 +282,37 @@ def seeds(subject: Subject, count: int) -> list[dict[str, int]]:
 
 
 def is_token(value: object, vocab_size: int) -> bool:
-    """True for a `core.Token` that has an id below ``vocab_size`` and text."""
+    """Return True for a `core.Token` that has an id below ``vocab_size`` and text."""
     return isinstance(value, Token) and is_id(value.id, vocab_size) and _is_a(value.text, str)
 
 
 def is_id(value: object, vocab_size: int) -> bool:
-    """True for a token id; a bool, although an int, is not one."""
+    """Return True for a token id; a bool, although an int, is not one."""
     return isinstance(value, int) and not isinstance(value, bool) and 0 <= value < vocab_size
 
 
 def is_floats(value: object, size: int) -> bool:
-    """True for a float32 ``array.array`` of ``size`` numbers."""
+    """Return True for a float32 ``array.array`` of ``size`` numbers."""
     return isinstance(value, array) and value.typecode == "f" and len(value) == size
 
 
 def tokenizing(subject: Subject) -> Tokenizing:
-    """The model, which is declared to show its tokenizer."""
+    """Return the model, which is declared to show its tokenizer."""
     return cast("Tokenizing", subject.model)
 
 
 def scoring(subject: Subject) -> Scoring:
-    """The model, which is declared to score."""
+    """Return the model, which is declared to score."""
     return cast("Scoring", subject.model)
 
 
 def submitting(subject: Subject) -> Submitting:
-    """The model, which is declared to take requests at any time."""
+    """Return the model, which is declared to take requests at any time."""
     return cast("Submitting", subject.model)
 
 
 def showing(subject: Subject) -> HiddenStates:
-    """The model, which is declared to show hidden states."""
+    """Return the model, which is declared to show hidden states."""
     return cast("HiddenStates", subject.model)
 
 

@@ -1,6 +1,6 @@
 """The passes of the model that a check may spend: few on a slow model, so that a run stays short.
 
-What a sweep leaves out for lack of passes is said in the report, by check.
+The report lists, by check, the cases that a sweep skips for lack of passes.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ _measured: WeakKeyDictionary[Subject, float] = WeakKeyDictionary()
 
 
 def passes(subject: Subject) -> int:
-    """The number of passes, each of a prompt of some twenty tokens, for one sweep."""
+    """Return the number of passes, each of a prompt of some twenty tokens, for one sweep."""
     effort = subject.effort
     if effort.deep:
         return 10**9
@@ -33,7 +33,10 @@ def passes(subject: Subject) -> int:
 
 
 def pass_seconds(subject: Subject) -> float:
-    """The time of one pass, measured once for a subject: the median of three different prompts."""
+    """Return the time of one pass, measured once for a subject.
+
+    The median of three different prompts.
+    """
     if subject not in _measured:
         _measured[subject] = max(1e-6, statistics.median(_timed(subject, i) for i in range(4)))
     return _measured[subject]
@@ -46,11 +49,13 @@ def within(
     what: str,
     share: float = 1.0,
 ) -> Iterator[T]:
-    """The cases of a sweep that fit into its passes, in order; the others are said to be left out.
+    """Yield the cases of a sweep that fit into its passes, in order.
+
+    The others are said to be left out.
 
     ``cost`` is the number of passes that a case takes, as far as can be said beforehand: what the
     cases so far took tells what the next one takes. The first case runs, whatever it takes: a sweep
-    always looks at something. A dear case that does not fit is left out alone: cheaper ones behind
+    always looks at something. A dear case that does not fit is left out alone: cheaper ones after
     it still run. ``share``: of the passes for one check, as sweeps of many areas add up.
     """
     each, cut = pass_seconds(subject), list[T]()

@@ -75,7 +75,7 @@ def greedy(subject: Subject, model: TextModel, prompt: str, count: int = 6) -> l
 
 
 def greedy_options(subject: Subject, count: int = 6) -> dict[str, Any]:
-    """The options of `greedy`."""
+    """Return the options of `greedy`."""
     options: dict[str, Any] = {"max_tokens": count}
     if subject.declares(Capability.LOGPROBS):
         options["return_logprobs"] = True
@@ -83,12 +83,15 @@ def greedy_options(subject: Subject, count: int = 6) -> dict[str, Any]:
 
 
 def talkative(subject: Subject) -> str:
-    """The prompt after which the model goes on for `ENOUGH` tokens, or else the longest."""
+    """Return the prompt that the model continues for `ENOUGH` tokens, or else for the most."""
     return longest(subject)[0]
 
 
 def longest(subject: Subject) -> tuple[str, int]:
-    """The prompt of the longest greedy answer, and that answer's length: `ENOUGH` at most."""
+    """Return the prompt of the longest greedy answer, and that answer's length.
+
+    `ENOUGH` at most.
+    """
     if subject not in _longest:
         best: tuple[str, list[Token]] = ("", [])
         for prompt in (*PROMPTS, *PLAIN):
@@ -102,25 +105,25 @@ def longest(subject: Subject) -> tuple[str, int]:
 
 
 def same(subject: Subject, one: Sequence[Token], other: Sequence[Token], prompt: str = "") -> bool:
-    """True when two greedy runs of one prompt agree, by `compare.difference`."""
+    """Return True when two greedy runs of one prompt agree, by `compare.difference`."""
     continued = "" if voice(subject) is Capability.CHAT else prompt
     pair = Answer(tuple(one), None, continued), Answer(tuple(other), None)
     return difference(subject, [pair]) is None
 
 
 def texts(tokens: Sequence[Token]) -> str:
-    """Tokens as a message shows them."""
+    """Return the texts of tokens, as a message shows them."""
     return repr([token.text for token in tokens])
 
 
 def call(model: TextModel, operation: Capability, *config: Any, **options: Any) -> object:
-    """Ask one operation something small; what it returns is not looked at."""
+    """Call one operation with a small request; the result is returned unread."""
     what: Any = {Capability.GENERATE: PROMPTS[0], Capability.CHAT: CHAT}.get(operation, PROMPTS[:1])
     return getattr(model, operation.value)(what, *config, **options)
 
 
 def declared(subject: Subject, *among: Capability) -> list[Capability]:
-    """The operations that the backend offers, of those named, or of all by default."""
+    """Return the operations that the backend offers, of those named, or of all by default."""
     return [name for name in among or OPERATIONS if subject.declares(name)]
 
 
@@ -137,19 +140,22 @@ def must_raise(kind: type[Exception], run: Callable[[], object], what: str) -> E
     """Run ``what`` and return its error of this kind; `Violation` if it raises none, or another."""
     error = raised(run)
     name = kind.__name__
-    well_formed(error is not None, f"{what} was accepted: it has to raise {name}")
-    must(isinstance(error, kind), f"{what} raised {error!r}: it has to be {name}")
+    well_formed(error is not None, f"{what} was accepted: it must raise {name}")
+    must(isinstance(error, kind), f"{what} raised {error!r}: expected {name}")
     assert error is not None
     return error
 
 
 @contextmanager
 def unless_refused(option: str) -> Iterator[None]:
-    """Excuse a refusal, by its name, of an option that no capability stands for."""
+    """Excuse a refusal, by its name, of an option that no capability covers."""
     try:
         yield
     except UnsupportedOptionError as error:
-        must(error.option == option, f"{option} was refused under another name: {error.option!r}")
+        must(
+            error.option == option,
+            f"{option} was refused under the wrong option name: {error.option!r}",
+        )
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
@@ -184,7 +190,10 @@ def elsewhere(run: Callable[[], T]) -> T:
 
 
 def encoded_length(subject: Subject, text: str) -> int | None:
-    """The number of a prompt's tokens; None for a backend that does not show its tokenizer."""
+    """Return the number of a prompt's tokens.
+
+    None for a backend that does not show its tokenizer.
+    """
     if not subject.declares(Capability.TOKENIZING):
         return None
     model: Any = subject.model
@@ -192,7 +201,7 @@ def encoded_length(subject: Subject, text: str) -> int | None:
 
 
 def at(subject: Subject, path: str | os.PathLike[str]) -> Subject:
-    """A subject with this backend and these options that loads from another path."""
+    """Return a subject with this backend and these options that loads from another path."""
     other: Any = copy.copy(subject)
     other.path = path
     return cast("Subject", other)
@@ -202,7 +211,7 @@ class Meeting:
     """Lets calls in several threads wait for one another, so that they run at the same time.
 
     They wait for a moment only: a call that a backend lets wait for its turn cannot come, and
-    then the others go on without it.
+    then the others continue without it.
     """
 
     def __init__(self, calls: int) -> None:
@@ -223,7 +232,7 @@ class Meeting:
 
 
 def already_set() -> threading.Event:
-    """A cancel that is set from the beginning."""
+    """Return a cancel that is set from the beginning."""
     event = threading.Event()
     event.set()
     return event
@@ -242,7 +251,7 @@ class CancelAfter:
 
     @property
     def seen(self) -> int:
-        """How often it was looked at."""
+        """The number of polls so far."""
         return len(self.times)
 
     def is_set(self) -> bool:
@@ -280,7 +289,7 @@ def promptly(subject: Subject, run: Callable[[], T], what: str, seconds: float |
 
 
 def close_quietly(stream: TokenStream | None) -> None:
-    """Close a stream that a check leaves behind, whatever state the check found it in."""
+    """Close a stream that a check left open, whatever its state."""
     if stream is not None:
         with suppress(Exception):
             stream.close()

@@ -54,7 +54,9 @@ class Check:
     broad: bool = False
 
     def missing(self, declared: Collection[Capability]) -> Capability | None:
-        """The first capability that the check needs and that is not declared; None if it applies.
+        """Return the first capability that the check needs and that is not declared.
+
+        None if it applies.
 
         Where any one of several would do and none is declared, it is the first of these.
         """
@@ -74,7 +76,7 @@ def must(kept: bool, otherwise: str) -> None:
 def well_formed(kept: bool, otherwise: str) -> None:
     """Raise `Violation` with these words unless an answer has the form that every answer has.
 
-    That an answer came at all is no comparison, and is not counted as one.
+    The mere existence of an answer is not counted as a comparison.
     """
     if not kept:
         raise Violation(otherwise)

@@ -1,6 +1,6 @@
 """Comparison of answers, and what a distribution says.
 
-Two greedy answers part at a tie, behind a clear lead, or where nobody can see which of the two.
+Two greedy answers part at a tie, after a clear lead, or where it is not visible which.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ LONGEST_LABEL = 8
 """Tokens that a label here may have, by which its tolerance is multiplied."""
 
 _ALIKE = (
-    "the model says the same behind every prompt that was tried, so that nobody could see one in "
-    "another's place: take a model that reads its prompts"
+    "the model gives the same output after every prompt tried, so swapped prompts would not show: "
+    "use a model whose output depends on the prompt"
 )
 
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """Two answers that differ; ``clear`` when their margin was read, and was no tie."""
+    """Two answers that differ; ``clear`` if their margin was read and was not a tie."""
 
     text: str
     clear: bool
@@ -44,7 +44,7 @@ def difference(
     drawn: bool = False,
     stops: Sequence[str] = (),
 ) -> Difference | None:
-    """The first pair of answers that differs more than ties explain; None if there is none.
+    """Return the first pair of answers that differs more than ties explain, or None.
 
     Greedy answers have the same tokens up to a tie. Where the margin cannot be read, they part no
     more often than noise explains, and of several answers most tokens have to agree. For ``drawn``
@@ -77,9 +77,11 @@ def difference(
 
 
 def _rare(subject: Subject, tokens: int) -> int:
-    """The number of partings that noise alone explains in so many tokens; 0 at a small tolerance.
+    """Return the number of partings that noise alone explains in so many tokens.
 
-    If the best logits are no denser than ten to a unit, the two best of a token are closer than
+    0 at a small tolerance.
+
+    If the best logits are at most ten to a unit, the two best of a token are closer than
     twice the tolerance t with a probability of at most about 20t; twice that for luck.
     """
     noise = 40 * subject.stated_tolerance * tokens
@@ -120,7 +122,7 @@ def same_numbers(subject: Subject, left: Answer, right: Answer, what: str) -> No
         must(
             (one.logprob is None) == (other.logprob is None)
             and near(subject, one.logprob or 0.0, other.logprob or 0.0),
-            f"{what}: {other!r} was to be {one!r}",
+            f"{what}: got {other!r}, expected {one!r}",
         )
 
 
@@ -141,8 +143,8 @@ def apart(given: Sequence[object]) -> None:
 def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Raise `Violation` unless draws with one seed are the same; with a tolerance, most of them.
 
-    A draw takes the token of some rank, say, and two logits of one rank are no further apart than
-    the tolerance: so two draws that are at a tie with one another count as the same.
+    A draw takes the token of some rank, for example, and two logits of one rank differ by at most
+    the tolerance: so two draws at a tie with one another count as the same.
     """
     found = difference(subject, pairs, drawn=True)
     if found is not None:
@@ -159,7 +161,7 @@ def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None
 
 
 def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
-    """The number of pairs that may differ: never more than half.
+    """Return the number of pairs that may differ: never more than half.
 
     Moving logits by t changes a draw with a probability of at most about 2t, twice that for luck.
     """
@@ -173,7 +175,7 @@ def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float],
     tally.compared(len(left))
     # Not abs(a - b): two infinities of one sign are the same.
     farthest = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
-    if not farthest <= subject.tolerance:  # NaN is no number that is near
+    if not farthest <= subject.tolerance:  # NaN is not near any number
         allowed = f"more than logit_tolerance={subject.tolerance:g}"
         place = _first_apart(subject, left, right)
         raise Violation(
@@ -182,19 +184,19 @@ def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float],
 
 
 def log_softmax(row: Sequence[float]) -> list[float]:
-    """Natural-log probabilities of a row of logits."""
+    """Return the natural-log probabilities of a row of logits."""
     total = log_total(row)
     return [value - total for value in row]
 
 
 def log_total(row: Sequence[float]) -> float:
-    """The logarithm of the sum of exponentials."""
+    """Return the logarithm of the sum of exponentials."""
     top = max(row)
     return top + math.log(math.fsum(math.exp(value - top) for value in row))
 
 
 def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | None:
-    """For each token of ``text`` behind a prompt: the text in front of it, and its id.
+    """Return, for each token of ``text`` after a prompt, the text before it and its id.
 
     None where the tokenizer does not cut the text there: then there is nothing to compare.
     """
@@ -217,13 +219,13 @@ def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | N
 
 
 def logprobs_by_steps(subject: Subject, asked: Sequence[tuple[str, int]]) -> list[float]:
-    """The log-probability of each token behind the text in front of it."""
+    """Return the log-probability of each token after the text before it."""
     rows = logits(subject, [front for front, _ in asked])
     return [row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, asked, strict=True)]
 
 
 def later_steps(subject: Subject, prompt: str, answer: Answer, **options: Any) -> list[Pair]:
-    """Each token of an answer against what ``classify`` says behind the text in front of it.
+    """Pair each token of an answer with the one ``classify`` gives after the text before it.
 
     Steps at which the tokenizer would read that text differently are left out.
     """
@@ -244,12 +246,15 @@ def later_steps(subject: Subject, prompt: str, answer: Answer, **options: Any) -
 
 
 def near(subject: Subject, left: float, right: float, tokens: int = 1) -> bool:
-    """True if two log-probabilities of ``tokens`` tokens may be equal; the total moves as well."""
+    """Return True if two log-probabilities of ``tokens`` tokens may be equal.
+
+    The total moves as well.
+    """
     return left == right or abs(left - right) <= 2 * subject.tolerance * tokens + 1e-5
 
 
 def label_logprobs(result: ClassifyResult) -> dict[str, float]:
-    """The logprobs of a result for which labels were given."""
+    """Return the logprobs of a result for which labels were given."""
     well_formed(isinstance(result.logprobs, dict), f"labels were given: no logprobs in {result}")
     return cast("dict[str, float]", result.logprobs)
 
@@ -261,7 +266,7 @@ def best_label(subject: Subject, wanted: ClassifyResult, result: ClassifyResult,
     must(
         result.label in logprobs
         and near(subject, logprobs[result.label or ""], logprobs[best], LONGEST_LABEL),
-        f"{what}: the label is {result.label!r}, and the likeliest one is {best!r}: {logprobs}",
+        f"{what}: the label is {result.label!r}, but the likeliest one is {best!r}: {logprobs}",
     )
 
 
@@ -284,9 +289,9 @@ def _first_apart(subject: Subject, left: Sequence[float], right: Sequence[float]
 
 
 def _placed(number: int, left: Answer, right: Answer) -> str:
-    """What differs, in which of several answers, behind which prompt and from which token on."""
+    """Return the difference, with the answer's number, its prompt and the first differing token."""
     asked = left.prompt or right.prompt
-    prompt = f" behind {asked!r:.80}" if asked else ""
+    prompt = f" after {asked!r:.80}" if asked else ""
     return f"answer {number}{prompt}, from token {parting(left, right)} on: {_shown(left, right)}"
 
 

@@ -16,9 +16,10 @@ _LARGE_CONTEXT = 65_536
 
 @contextmanager
 def short_context(subject: Subject, large: int = _LARGE_CONTEXT) -> Iterator[TextModel]:
-    """A model whose context is soon exceeded: the shared one, unless its context is large.
+    """Yield a model whose context is soon exceeded: the shared one, unless its context is large.
 
-    ``large``: tokens, from which on it is. A backend may refuse to make its context smaller.
+    ``large``: the largest context, in tokens, that the shared model may have. A backend may
+    refuse to make its context smaller.
     """
     if subject.model.info.context_length <= large:
         yield subject.model
@@ -33,7 +34,7 @@ def short_context(subject: Subject, large: int = _LARGE_CONTEXT) -> Iterator[Tex
 
 
 def overlong(model: TextModel) -> str:
-    """A prompt longer than the model's context."""
+    """Return a prompt longer than the model's context."""
     # A number is one token at least, whatever the vocabulary; twice as many to be safe.
     return " ".join(str(number) for number in range(2 * model.info.context_length))
 
@@ -43,17 +44,17 @@ def must_be_too_long(model: TextModel, error: Exception | None, length: int | No
     must(
         isinstance(error, PromptTooLongError),
         f"a prompt longer than the context of {model.info.context_length} tokens ended with "
-        f"{error!r}: it has to be PromptTooLongError",
+        f"{error!r}: expected PromptTooLongError",
     )
 
     # Its two numbers are right, and in this order.
     assert isinstance(error, PromptTooLongError)
     must(
         0 < error.limit <= model.info.context_length < error.length,
-        f"PromptTooLongError says length {error.length} and limit {error.limit}, and the context "
-        f"holds {model.info.context_length}",
+        f"PromptTooLongError reports length {error.length} and limit {error.limit}, but the "
+        f"context holds {model.info.context_length}",
     )
     must(
         length in (None, error.length),
-        f"PromptTooLongError says length {error.length}, and encode() makes {length} tokens",
+        f"PromptTooLongError reports length {error.length}, but encode() makes {length} tokens",
     )

@@ -39,7 +39,7 @@ _WORDS = {
 
 
 def _imitated(model: Path, place: Path, make: Callable[[Path], object]) -> Path | None:
-    """A path called as the model is; None where this system cannot make such files."""
+    """Return a path called as the model is; None where this system cannot make such files."""
     path = place / model.name
     names = sorted(os.listdir(model)) if model.is_dir() else []
     files = [path / name for name in names if not (model / name).is_dir()] or [path]

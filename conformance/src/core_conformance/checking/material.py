@@ -1,6 +1,6 @@
-"""What the checks ask with: English prompts and labels, unless an author's table has others.
+"""Prompts and labels of the checks: English, unless an author's table has others.
 
-A model of another language ends behind English, and then most checks have nothing to look at.
+A model of another language ends after English, and then most checks have nothing to look at.
 Checks take their prompts when they are imported, so an author's own have to be known before
 (`core_conformance.running.settings` reads them).
 """
@@ -29,7 +29,7 @@ class Material:
         ):
             if len(set(filter(str.strip, texts))) < max(fewest, len(texts)):
                 raise ValueError(
-                    f"The {name} have to be {fewest} different texts at least, and none empty."
+                    f"The {name} must be at least {fewest} different, non-empty texts."
                 )
 
     @property
@@ -55,15 +55,17 @@ _taken = False
 
 
 def use(material: Material | None) -> None:
-    """Ask with this material, or with the English one. Raises ValueError where it is too late."""
+    """Use this material, or the English one. Raises ValueError if it is too late."""
     global _own
     if _taken and material != _own:
-        raise ValueError("The checks were imported before, with other prompts: run them alone.")
+        raise ValueError(
+            "The checks were already imported with other prompts. Run them in a new process."
+        )
     _own = material
 
 
 def own() -> Material | None:
-    """The author's material, from now on for good; None where there is none."""
+    """Return the author's material, fixed from now on; None by default."""
     global _taken
     _taken = True
     return _own

@@ -8,9 +8,9 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from core.errors import UnsupportedOptionError
+from core.kit.support import REFUSABLE
 from core.protocols import Capability
 from core.sampling_options import FILTERS
-from core.support import REFUSABLE
 from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import EVEN, Answer, seeds
@@ -46,12 +46,12 @@ class Trial:
 
     @property
     def free(self) -> bool:
-        """Whether two draws of one operation may differ."""
+        """True if two draws of one operation may differ."""
         return "temperature" in self.options and "seed" not in self.options
 
     @property
     def penalised(self) -> bool:
-        """Whether the noise in the logits is scaled."""
+        """True if the noise in the logits is scaled."""
         return "repeat_penalty" in self.options
 
 
@@ -108,7 +108,7 @@ def _stops(plain: Sequence[Answer]) -> Iterator[Trial]:
 
 
 def _changes(subject: Subject, base: Operation, trial: Trial, plain: Sequence[Answer]) -> bool:
-    """Whether most answers are others with these options."""
+    """Return whether most answers are others with these options."""
     try:
         found = _of_base(subject, base, trial)
     except UnsupportedOptionError:
@@ -118,7 +118,7 @@ def _changes(subject: Subject, base: Operation, trial: Trial, plain: Sequence[An
 
 
 def _of_base(subject: Subject, base: Operation, trial: Trial) -> list[Answer]:
-    """What the base gives; asked once for a subject, for several operations have one base."""
+    """Return the base's answers, cached by subject, as several operations share one base."""
     given = _given.setdefault(subject, {})
     key = repr((base.name, trial))
     if key not in given:
@@ -161,7 +161,7 @@ def _repeats(base: Operation, trial: Trial, before: Sequence[Answer]) -> bool:
 
 
 def _is_stopped(answer: Answer, name: str, options: Options) -> None:
-    """No stop string is in the text, no stop token among the ids; no tie excuses that."""
+    """Check that no stop string is in the text and no stop token among the ids, ties or not."""
     leaked = [text for text in options.get("stop", ()) if text in answer.text]
     leaked += [token for token in options.get("stop_tokens", ()) if token in answer.ids]
     must(not leaked, f"{name} with {options} gave {answer.text!r}, ids {list(answer.ids)}")
@@ -188,7 +188,7 @@ def _draws_when_hot(subject: Subject, asked: Operation, plain: Sequence[Answer])
     must(
         draws,
         f"{asked.name} with temperature={_HOTTER:g} gave the greedy tokens of {len(plain)} "
-        "prompts, twice: temperature has to count",
+        "prompts, twice: temperature must have an effect",
     )
 
 
@@ -204,5 +204,5 @@ def _same_logprobs(subject: Subject, left: Answer, right: Answer, what: str) -> 
         )
         must(
             near(subject, one.logprob or 0.0, other.logprob or 0.0),
-            f"{what} gave {other!r}; its logprob was to be {one.logprob}",
+            f"{what} gave {other!r}; the expected logprob is {one.logprob}",
         )

@@ -1,4 +1,4 @@
-"""What a model might remember: prompts that share beginnings, and whole results side by side.
+"""Tests of cached state: prompts that share prefixes, and complete results compared.
 
 A yardstick is a model that was loaded for the check: its first call finds nothing to remember.
 """
@@ -28,12 +28,12 @@ _NOTE = (_OWN and " " + " ".join(_OWN.prompts)) or (
     " the harbour was quiet at noon, and the boats lay still. Nobody had seen the old man since "
     "the storm, but his dog sat on the pier"
 )
-_ROOM = 48  # tokens: the longest ending of `relatives`, and a label or an answer behind it
+_ROOM = 48  # tokens: the longest ending of `relatives`, and a label or an answer after it
 _ENOUGH = 120  # characters: more than twenty tokens, so that there is something worth keeping
 
 
 def story(subject: Subject, opening: str) -> str:
-    """A text of whole words behind ``opening``, for which the context has room byte by byte.
+    """Return a text of whole words after ``opening``, for which the context has room byte by byte.
 
     Each check has an opening of its own: nothing but the first tokens was asked before it.
     """
@@ -42,7 +42,9 @@ def story(subject: Subject, opening: str) -> str:
 
 
 def relatives(subject: Subject, opening: str) -> tuple[str, ...]:
-    """The story, longer and shorter ones, and prompts that share most, a few or no tokens of it."""
+    """Return the story, longer and shorter ones, and prompts that share most, a few or no tokens of
+    it.
+    """
     whole = story(subject, opening)
     shorter, _ = whole.rsplit(" ", 1)
     return (
@@ -58,7 +60,7 @@ def relatives(subject: Subject, opening: str) -> tuple[str, ...]:
 
 
 def telling(subject: Subject) -> dict[str, Any]:
-    """Options with which a result of ``classify`` tells all that the backend can."""
+    """Return options with which ``classify`` gives every detail that the backend supports."""
     options = evidence(subject)
     if subject.declares(Capability.LOGITS):
         options["return_logits"] = True
@@ -104,7 +106,7 @@ def same_results(
 
 
 def told(result: ClassifyResult) -> tuple[object, ...]:
-    """What a result says of its prompt, in a form that compares."""
+    """Return the content of a result in a comparable form."""
     labels = tuple((result.logprobs or {}).values())
     return token(result).id, tuple(result.logits or ()), labels
 

@@ -32,12 +32,12 @@ def check(
 
 @cache
 def all_checks() -> Mapping[str, Check]:
-    """Every check, sorted by id."""
+    """Return every check, sorted by id."""
     for module in pkgutil.iter_modules(checks.__path__):
         importlib.import_module(f"{checks.__name__}.{module.name}")
     return MappingProxyType(dict(sorted(_found.items())))
 
 
 def generated() -> tuple[Check, ...]:
-    """The checks whose inputs a seed chooses."""
+    """Return the checks whose inputs a seed chooses."""
     return tuple(check for id, check in all_checks().items() if id.startswith("generated."))

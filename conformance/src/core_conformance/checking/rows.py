@@ -31,7 +31,7 @@ _OF_STREAMS = (GenerationCancelled, GenerationTimeout, ModelClosedError)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """What became of a prompt. ``told``: numbers that it has, of an operation without an answer."""
+    """The outcome of a prompt. ``told``: its numbers, for an operation without an answer."""
 
     answer: Answer
     error: Exception | None = None
@@ -51,20 +51,20 @@ class Way:
     single: bool = False
 
     def options(self, subject: Subject, max_tokens: int) -> dict[str, Any]:
-        """Options that tell most; ``max_tokens`` where it generates."""
+        """Return the options that give most detail; ``max_tokens`` if it generates."""
         if self.generates:
             return evidence(subject) | {"max_tokens": max_tokens}
         return {} if self.name in _BARE else evidence(subject)
 
 
 def asked(count: int) -> tuple[str, ...]:
-    """So many prompts, no two of them alike."""
+    """Return ``count`` different prompts."""
     rounds = range(1 + count // len(_TEXTS))
     return tuple(text + f" {n}" * (n > 0) for n in rounds for text in _TEXTS)[:count]
 
 
 def ways(subject: Subject, *among: Capability) -> list[Way]:
-    """The operations that the backend offers, of those named, or of all by default."""
+    """Return the operations that the backend offers, of those named, or of all by default."""
     found = [WAYS[name] for name in among or WAYS if subject.declares(name)]
     return [way for way in found if way.name is not Capability.CHAT or has_template(subject)]
 
@@ -77,7 +77,7 @@ def run(
     tokens: int,
     **options: Any,
 ) -> list[Row]:
-    """Ask, in another thread, and get the rows; `Violation` where that does not end."""
+    """Run the call in another thread and return its rows; `Violation` if it does not end."""
     given = way.options(subject, tokens) | options
     what = f"{way.name} of {len(prompts)} prompts with {sorted(options)}"
     return promptly(subject, lambda: way.ask(model, prompts, given), what)
@@ -110,7 +110,7 @@ def same_rows(
     what: str,
     *stopped: type[Exception],
 ) -> None:
-    """Raise `Violation` unless each row is as wanted, or ``stopped`` behind a part of its tokens.
+    """Raise `Violation` unless each row is as wanted, or ``stopped`` after a part of its tokens.
 
     No row is missing, and each is in its place.
     """
@@ -133,7 +133,7 @@ def _same_told(subject: Subject, own: Row, row: Row, what: str) -> None:
     must(
         len(own.told) == len(row.told)
         and all(near(subject, *both) for both in zip(own.told, row.told, strict=True)),
-        f"{what} has {row.told}, not {own.told}",
+        f"{what} has {row.told}, expected {own.told}",
     )
 
 
@@ -141,14 +141,17 @@ def _is_stopped(row: Row, what: str, stopped: tuple[type[Exception], ...]) -> No
     names = " or ".join(kind.__name__ for kind in stopped)
     must(
         isinstance(row.error, stopped),
-        f"{what} has the error {row.error!r}: it has to be {names or 'none'}",
+        f"{what} has the error {row.error!r}: expected {names or 'none'}",
     )
     reason = row.answer.finish_reason
     if isinstance(row.error, GenerationCancelled):
-        must(reason in ("cancelled", None), f"{what} was cancelled, and its end is {reason!r}")
+        must(
+            reason in ("cancelled", None),
+            f"{what} was cancelled, but its finish_reason is {reason!r}",
+        )
     must(
         reason not in ("stop", "length"),
-        f"{what} has {row.error!r} and yet ended with {reason!r}, as if it were complete",
+        f"{what} has {row.error!r}, yet its finish_reason is {reason!r}, as if it were complete",
     )
 
 

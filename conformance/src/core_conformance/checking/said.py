@@ -1,7 +1,6 @@
-"""What a model says behind a few prompts, to be compared with what it says at another time.
+"""Outputs of a model after a few prompts, compared with those at another time.
 
-In all detail that the backend gives: as `classify` tells it, or by greedy answers where that is not
-declared.
+In all detail that the backend gives: by `classify`, or by greedy answers if that is not declared.
 """
 
 from __future__ import annotations
@@ -25,15 +24,15 @@ _PROMPTS = PLAIN[:4]
 _TOKENS = 4
 _TURNS = 8  # of a model at a tie, in which it has said both
 BLANK = (
-    "the model gives every token the same logit, with an adapter and without: take a model that "
-    "has weights"
+    "the model gives every token the same logit, with and without an adapter: use a model with "
+    "weights"
 )
 
 Said = Sequence[ClassifyResult] | Sequence[Answer]
 
 
 def says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) -> Said:
-    """What a model says behind prompts, in all detail that the backend gives."""
+    """Return a model's outputs after prompts, in all detail that the backend gives."""
     if subject.declares(Capability.CLASSIFY):
         return alone(subject, model, prompts, **telling(subject))
     if any(map(subject.declares, ask.SPEAKING)):
@@ -78,17 +77,17 @@ def must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
     )
     same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
     testable(not (same and len(numbers) > 1 and spread == 0), BLANK)
-    must(not same, f"{what}, behind {len(one)} prompts and to {least:g}")
+    must(not same, f"{what}, after {len(one)} prompts and within {least:g}")
 
 
 def has_weights(subject: Subject, model: TextModel) -> bool:
-    """False for a model that is seen to give every token the same logit."""
+    """Return False if the model visibly gives every token the same logit."""
     numbers = _numbers(says(subject, model))
     return len(numbers) < 2 or max(numbers) > min(numbers)
 
 
 def _numbers(said: Said) -> list[float]:
-    """Logits, or log-probabilities, of all that was said."""
+    """Return the logits, or log-probabilities, of all outputs."""
     found: list[float] = []
     for each in said:
         if isinstance(each, ClassifyResult):

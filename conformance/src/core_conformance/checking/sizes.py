@@ -29,29 +29,35 @@ _WORDS = _TEXT.split()
 _OWN = own()
 _OWN_WORDS = list(dict.fromkeys(" ".join(_OWN.prompts if _OWN else ()).split()))
 _SPOKEN = _OWN_WORDS if len(_OWN_WORDS) >= 12 else _WORDS  # in prompts that are generated from
-NO_SIZES = "the tokenizer cuts no text at any of the sizes that were tried: take another model"
+NO_SIZES = "the tokenizer splits no text at any of the sizes tried: use another model"
 _REACH = 12  # characters beside the first cut, among which another may be better
 
 
 def telling(most: int, least: int = 1) -> list[int]:
-    """All sizes between two: 8, 16, 32 and on, then those behind them, 9, 17, 33, then all."""
+    """Return all sizes between two.
+
+    8, 16, 32 and on, then those after them, 9, 17, 33, then all.
+    """
     powers = [2**exponent for exponent in range(3, most.bit_length() + 1)]
     around = [power + beside for beside in (0, 1, -1) for power in powers]
     return [size for size in dict.fromkeys((*around, *range(most + 1))) if least <= size <= most]
 
 
 def room(subject: Subject, behind: int = 8) -> int:
-    """The tokens of the longest prompt for a sweep: `MOST`, or what the context has room for."""
+    """Return the tokens of the longest prompt for a sweep.
+
+    `MOST`, or what the context has room for.
+    """
     return min(MOST, subject.model.info.context_length - behind)
 
 
 def reading(times: int) -> Callable[[int], float]:
-    """The passes for reading a prompt so many times, by its tokens; for `budget.within`."""
+    """Return the passes for reading a prompt so many times, by its tokens; for `budget.within`."""
     return lambda tokens: times * max(1.0, tokens / _PASS)
 
 
 def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
-    """A prompt of exactly so many tokens; None where the tokenizer makes no such one.
+    """Return a prompt of exactly so many tokens; None where the tokenizer makes no such one.
 
     No two of nearby sizes begin alike, nor two of different ``turn``: what a backend keeps of one
     does not serve the other. Where no tokenizer is shown, so many characters: no more tokens.
@@ -64,7 +70,7 @@ def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
 
 
 def cuts(subject: Subject, text: str) -> dict[int, str]:
-    """The beginnings of a text by their tokens, of those whose tokens the text begins with."""
+    """Return, by token count, the prefixes of a text whose tokens also begin the text's."""
     encode, found = tokenizing(subject).encode, dict[int, str]()
     whole = encode(text)
     well_formed(bool(whole), f"encode() has no ids for {text!r:.60}")
@@ -76,12 +82,12 @@ def cuts(subject: Subject, text: str) -> dict[int, str]:
 
 
 def words(count: int) -> list[str]:
-    """So many words, at most 60: none is the beginning of another."""
+    """Return ``count`` words, at most 60: none is a prefix of another."""
     return _WORDS[:count]
 
 
 def rows(count: int) -> list[str]:
-    """So many short prompts, no two of them equal; every fifth is longer than its neighbours."""
+    """Return ``count`` short, different prompts; every fifth is longer than its neighbours."""
     longer = " ".join(_WORDS[:6])
     return [
         f"{_WORDS[number % len(_WORDS)]} {number}" + f" {longer}" * (number % 5 == 2)
@@ -96,6 +102,6 @@ def _cut(subject: Subject, text: str, tokens: int) -> str | None:
     first = bisect_left(ends, tokens, key=lambda end: len(encode(text[:end])))
     near: Sequence[int] = ends[max(0, first - _REACH) : first + _REACH]
     fits = [end for end in near if len(encode(text[:end])) == tokens]
-    # At the end of a word, what comes next does not change the tokens in front of it.
+    # At the end of a word, what comes next does not change the tokens before it.
     whole = [end for end in fits if text[end : end + 1] in ("", " ") and text[end - 1] != " "]
     return next((text[:end] for end in (*whole, *fits)), None)

@@ -1,4 +1,4 @@
-"""What stop strings have to leave of an answer that is known from a call without them."""
+"""The part of an answer that stop strings must leave, given the answer without them."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from core_conformance.checking.subject import Subject
 
 
 def must_stop(subject: Subject, prompt: str, free: Answer, stops: Sequence[str], most: int) -> None:
-    """Raise `Violation` unless one of ``stops`` ends the answer ``free``, in front of itself.
+    """Raise `Violation` unless one of ``stops`` ends the answer ``free``, before itself.
 
     ``free`` is the greedy answer of at most ``most`` tokens, in which one of them comes.
     """
@@ -19,7 +19,7 @@ def must_stop(subject: Subject, prompt: str, free: Answer, stops: Sequence[str],
     if wavers(subject, prompt, free, answer, most):
         return
 
-    # The stop string that comes first ends the text, in front of it.
+    # The stop string that comes first ends the text, before it.
     places = [free.text.find(stop) for stop in stops]
     expected = free.text[: min(place for place in places if place >= 0)]
 
@@ -38,7 +38,10 @@ def must_stop(subject: Subject, prompt: str, free: Answer, stops: Sequence[str],
 
 
 def wavers(subject: Subject, prompt: str, free: Answer, answer: Answer, most: int) -> bool:
-    """True when greedy tokens differ for another reason than stops: a tie, or unsteady answers."""
+    """Return True when greedy tokens differ for another reason than stops.
+
+    A tie, or unsteady answers.
+    """
     if answer.ids == free.ids[: len(answer.ids)]:
         return False
     again = generate(subject, prompt, most)
@@ -47,5 +50,5 @@ def wavers(subject: Subject, prompt: str, free: Answer, answer: Answer, most: in
 
 def _parts_at_a_tie(subject: Subject, free: Answer, answer: Answer) -> bool:
     both = min(len(free.ids), len(answer.ids))
-    parts = free.ids[:both] != answer.ids[:both]  # not only that one of them goes on
+    parts = free.ids[:both] != answer.ids[:both]  # not only that one of them continues
     return parts and difference(subject, [(free, answer)]) is None

@@ -7,9 +7,9 @@ from contextlib import contextmanager, suppress
 from dataclasses import fields
 from typing import Any
 
+from core.kit.support import offered
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
-from core.support import offered
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import keywords, spelled
@@ -68,18 +68,18 @@ class Subject:
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What is declared: by the backend, or by its model where the models differ."""
+        """The declared capabilities: the backend's, or its model's if models differ."""
         declared = self.backend.capabilities
         if Capability.DECLARING not in declared:
             return declared
         return declared & offered(self.model, self.backend)
 
     def declares(self, *capabilities: Capability) -> bool:
-        """True when all of these capabilities are declared."""
+        """Return True when all of these capabilities are declared."""
         return self.capabilities.issuperset(capabilities)
 
     def adapted(self, adapter_path: str) -> Subject:
-        """A subject whose loads all have this adapter; the caller closes it."""
+        """Return a subject whose loads all have this adapter; the caller closes it."""
         options = {**self._of_core, **self._own, "adapter_path": adapter_path}
         return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
@@ -112,7 +112,10 @@ class Subject:
 
 
 def _tolerance(model: TextModel) -> float:
-    """What a model states. Asked for late, as a model that nobody has used yet may be the case."""
+    """Return the tolerance that a model states; 0 if that fails.
+
+    Read late, because the model may not have been used yet.
+    """
     with suppress(Exception):  # what info says is for other checks
         return model.info.logit_tolerance
     return 0.0

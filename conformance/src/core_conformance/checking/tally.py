@@ -1,4 +1,4 @@
-"""What the check that now runs has looked at, and what it left out.
+"""Counts of what the running check has compared, and of what it left out.
 
 A check that compared nothing has certified nothing. One check runs at a time in a process, on
 whatever threads.
@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 
 @dataclass(slots=True)
 class Tally:
-    """``compared`` counts comparisons; ``left_out`` says in words what was not looked at."""
+    """``compared`` counts comparisons; ``left_out`` describes the cases that were skipped."""
 
     compared: int = 0
     left_out: list[str] = field(default_factory=list)
@@ -21,7 +21,7 @@ _current = Tally()
 
 
 def begin() -> Tally:
-    """A new tally, for the check that begins."""
+    """Return a new tally, for the check that begins."""
     global _current
     _current = Tally()
     return _current
@@ -33,5 +33,5 @@ def compared(count: int = 1) -> None:
 
 
 def left_out(what: str) -> None:
-    """Say what the check does not look at with this model, on this machine."""
+    """Record a case that the check skips with this model, on this machine."""
     _current.left_out.append(what)

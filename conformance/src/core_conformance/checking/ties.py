@@ -15,7 +15,10 @@ from core_conformance.checking.subject import Subject
 
 
 def parting(left: Answer, right: Answer) -> int | None:
-    """The first place where two answers have not the same token; None where there is none."""
+    """Return the first place where two answers have different tokens.
+
+    None if they have the same.
+    """
     if left.ids == right.ids:
         return None
     pairs = enumerate(zip(left.ids, right.ids, strict=False))
@@ -31,19 +34,19 @@ def at_a_tie(
     drawn: bool = False,
     stops: Sequence[str] = (),
 ) -> bool | None:
-    """True when two answers part at a tie, or not at all; None if the margin cannot be read.
+    """Return True when two answers part at a tie, or not at all; None if the margin cannot be read.
 
     The margin is read from the tokens' log-probabilities, from the logits there, or from scores,
     whichever of these the backend declares. ``slack`` is added to what the tolerance allows. A tie
     of greedy answers is one of the best tokens; of ``drawn`` ones, of the two that were drawn. One
     of the ``stops`` may have swallowed the last tokens of the shorter answer, so that the two part
-    behind the place that is seen: then only a tie is believed.
+    after the place that is seen: then only a tie is believed.
     """
     place = parting(left, right)
     if place is None:
         return True
 
-    # A timeout, a cancel or the context ended one of them: that is no tie.
+    # A timeout, a cancel or the context ended one of them: that is not a tie.
     tokens = [answer.tokens[place] for answer in (left, right) if place < len(answer.tokens)]
     if any(_cut_short(answer, place) for answer in (left, right)):
         return False
@@ -53,7 +56,7 @@ def at_a_tie(
     if len(tokens) == 2 and None not in (logprobs := [token.logprob for token in tokens]):
         return abs((logprobs[0] or 0.0) - (logprobs[1] or 0.0)) <= reach
 
-    # Otherwise the logits, or the scores, behind the text in front of the parting do.
+    # Otherwise the logits, or the scores, after the text before the parting do.
     if drawn and len(tokens) < 2:
         return None
     tie = _read(subject, left if left.prompt else right, place, tokens, reach, drawn)
@@ -62,19 +65,19 @@ def at_a_tie(
 
 
 def _begins(text: str, stop: str) -> bool:
-    """True when a stop string may begin within this token."""
+    """Return True when a stop string may begin within this token."""
     return any(text.endswith(stop[:size]) for size in range(1, len(stop) + 1))
 
 
 def _cut_short(answer: Answer, place: int) -> bool:
-    """True for an answer that ended at ``place`` for another reason than the token drawn."""
+    """Return True for an answer that ended at ``place`` for another reason than the token drawn."""
     return place == len(answer.tokens) and answer.finish_reason not in ("stop", None)
 
 
 def _read(
     subject: Subject, answer: Answer, place: int, tokens: list[Token], reach: float, drawn: bool
 ) -> bool | None:
-    """The margin as other operations tell it, asked behind the text in front of the parting.
+    """Return the margin that other operations give after the text before the parting.
 
     Where it is not certain that this text stands for the same tokens, only a tie is believed.
     """
@@ -106,7 +109,10 @@ def _stands_for(subject: Subject, front: str, answer: Answer, place: int) -> boo
 
 
 def _spells(subject: Subject, front: str, token: Token) -> bool:
-    """Whether a token's text is that very token there: two may share a text, and texts merge."""
+    """Return whether a token's text is that very token there.
+
+    Two may share a text, and texts merge.
+    """
     if not subject.declares(Capability.TOKENIZING):
         return False
     encode = tokenizing(subject).encode
@@ -114,7 +120,7 @@ def _spells(subject: Subject, front: str, token: Token) -> bool:
 
 
 def _tie_of_scores(subject: Subject, front: str, texts: list[str], reach: float) -> bool | None:
-    """True when scores show a tie of two texts; None unless each text is a single token."""
+    """Return True when scores show a tie of two texts; None unless each text is a single token."""
     if not all(texts):
         return None
     found = [score.token_logprobs for score in scoring(subject).score([front] * 2, texts)]

@@ -1,4 +1,4 @@
-"""Seeing what a backend does besides answering: what stays behind, text on stdout."""
+"""Side effects of a backend: resources that are not freed, text on stdout."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _GRACE_SECONDS = 2.0  # a thread that was told to end may still be about to
 
 
 def left_behind(before: Collection[threading.Thread]) -> list[str]:
-    """Names of the threads that were not there before, and do not end."""
+    """Return the names of the threads that are new and do not end."""
     gc.collect()
     deadline = time.monotonic() + _GRACE_SECONDS
     while True:
@@ -62,7 +62,7 @@ def _flush() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Holdings:
-    """What this process holds at a moment; 0 where the system does not tell."""
+    """The resources of this process at one moment; 0 if the system does not report them."""
 
     threads: int
     descriptors: int
@@ -70,11 +70,11 @@ class Holdings:
     active_bytes: int
 
     def times(self, count: int) -> Holdings:
-        """So many times as much."""
+        """Return these numbers multiplied by ``count``."""
         return Holdings(*(count * getattr(self, field.name) for field in fields(self)))
 
     def beyond(self, before: Holdings, least: Holdings) -> list[str]:
-        """The names of what has grown since ``before``, by ``least`` or more."""
+        """Return the names of what has grown since ``before``, by ``least`` or more."""
         grown = (
             (field.name, getattr(self, field.name) - getattr(before, field.name))
             for field in fields(self)
@@ -96,10 +96,10 @@ def holdings(active_bytes: Callable[[], int] = lambda: 0) -> Holdings:
 def growing(
     rounds: int, once: Callable[[], object], least: Holdings, active_bytes: Callable[[], int]
 ) -> list[str]:
-    """What grows by ``least`` or more in each of so many rounds, behind a first one.
+    """Return the resources that grow by ``least`` or more in each round after a first one.
 
-    What grows once may be a cache that fills, or another's doing. Who was told to end has a moment
-    for it.
+    A single growth may be a cache that fills, or another's doing. Threads that were told to end
+    have a moment for it.
     """
     once()
     start = before = holdings(active_bytes)

@@ -1,6 +1,6 @@
-"""Checks of what is left behind: streams that nobody reads, calls that failed, models closed.
+"""Checks of leftovers: unread streams, failed calls, closed models.
 
-Each is done in rounds. What is kept of one grows with every round, and takes a slot, a thread, a
+Each is done in rounds. A leftover grows with every round, and takes a slot, a thread, a
 descriptor or memory that a later request needs.
 """
 
@@ -29,7 +29,7 @@ from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing, holdings
 
 _TOKENS = 6
-_ROUNDS = 3  # behind the first
+_ROUNDS = 3  # after the first
 _LEAST = Holdings(threads=1, descriptors=1, resident_bytes=2 << 20, active_bytes=1 << 9)
 _LARGE = 8 << 20  # bytes: a model that shows in the memory of the process
 _SLOW_LOAD = 20.0  # seconds
@@ -42,7 +42,7 @@ _ITERATORS = (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING)
 
 @dataclass
 class Kept:
-    """Weak references to what was left behind, by how."""
+    """Weak references to abandoned objects, by kind of abandonment."""
 
     left: dict[str, list[weakref.ref[Any]]] = field(default_factory=dict)
 
@@ -52,7 +52,10 @@ class Kept:
             self.left.setdefault(how, []).append(weakref.ref(thing))
 
     def alive(self) -> list[str]:
-        """How those were left of which several are still there; one may be the last of its kind."""
+        """Return the kinds of abandonment of which several objects are still alive.
+
+        One may be the last of its kind.
+        """
         gc.collect()
         deadline = time.monotonic() + 2.0
         while True:
@@ -70,8 +73,8 @@ class Kept:
 
 @check(
     "lifecycle.abandoned",
-    "Streams and iterators that are not begun, dropped, closed, cancelled or timed out MUST leave "
-    "nothing behind, and their places to the next request",
+    "Streams and iterators that are not begun, dropped, closed, cancelled or timed out MUST free "
+    "everything, and give their places to the next request",
     (*SPEAKING, *_ITERATORS),
     broad=True,
 )
@@ -89,12 +92,15 @@ def abandoned(subject: Subject) -> None:
                     promptly(subject, leave, what)
             for way, rows in wanted.items():
                 found = run(subject, way, model, asked(2), _TOKENS)
-                same_rows(subject, rows, found, f"{way.name} behind abandoned ones")
+                same_rows(subject, rows, found, f"{way.name} after abandoned ones")
 
         grown = growing(_ROUNDS, once, _LEAST, _active(subject, model))
-        must(not grown, f"with each round of abandoned streams these grow: {grown}")
+        must(not grown, f"these grow with each round of abandoned streams: {grown}")
         alive = kept.alive()
-        must(not alive, f"these are still referred to somewhere: {alive}; let go of what has ended")
+        must(
+            not alive,
+            f"these are still referenced: {alive}; drop references to streams that have ended",
+        )
     goes_on(subject, [row.answer.tokens for rows in wanted.values() for row in rows])
 
 
@@ -141,7 +147,7 @@ def _opened(model: Any, way: Way, options: dict[str, Any]) -> Any:
 
 
 def _never_begun(stream: Any) -> None:
-    """Nothing."""
+    """Do nothing."""
 
 
 def _dropped(stream: Any) -> None:
@@ -180,7 +186,7 @@ _OF_STREAMS = _OF_ITERATORS | {
 
 
 def _active(subject: Subject, model: Any) -> Callable[[], int]:
-    """What the backend itself says that is held."""
+    """Return a function that returns the active bytes that the backend reports."""
     if not subject.declares(Capability.MEMORY_REPORTING):
         return lambda: 0
     return lambda: int(model.memory().active_bytes)
@@ -191,7 +197,7 @@ def _active(subject: Subject, model: Any) -> Callable[[], int]:
 
 @check(
     "lifecycle.failures",
-    "Requests that fail MUST leave nothing behind, however many they are, and the next one works",
+    "Requests that fail MUST keep no resources, however many they are, and the next one works",
     broad=True,
 )
 def failures(subject: Subject) -> None:
@@ -206,14 +212,14 @@ def failures(subject: Subject) -> None:
                 promptly(subject, fail, f"{way.name} of {prompt!r:.40} with {sorted(stop)}")
         for way, rows in wanted.items():
             found = run(subject, way, model, prompts, _TOKENS)
-            same_rows(subject, rows, found, f"{way.name} behind requests that failed")
+            same_rows(subject, rows, found, f"{way.name} after requests that failed")
 
     grown = growing(_ROUNDS, once, _LEAST, _active(subject, model))
-    must(not grown, f"with each round of failed requests these grow: {grown}")
+    must(not grown, f"these grow with each round of failed requests: {grown}")
 
 
 def _wrong(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Prompts and options with which a request fails: at the call, at once, and midway."""
+    """Yield prompts and options with which a request fails: at the call, at once, and midway."""
     yield "", {}
     if subject.model.info.context_length <= _LONGEST:
         yield "a, " * subject.model.info.context_length, {}
@@ -233,7 +239,7 @@ def _fail(model: TextModel, way: Way, prompt: str, options: dict[str, Any]) -> N
 
 @check(
     "lifecycle.loads",
-    "Models that are loaded, used and closed MUST leave nothing behind, however many they are: no "
+    "Models that are loaded, used and closed MUST free everything, however many they are: keep no "
     "thread, no descriptor, none of their weights",
     broad=True,
 )
@@ -258,16 +264,16 @@ def loads(subject: Subject) -> None:
     grown = growing(rounds, lambda: _load_and_close(subject, callers, kept, held), least, active)
     must(
         not grown,
-        f"with each model that is loaded, used and closed these grow: {grown}: free all in close() "
-        "also while somebody still holds the model",
+        f"these grow with each model that is loaded, used and closed: {grown}: free all in close() "
+        "also while the model object is still referenced",
     )
     held.clear()
     alive = kept.alive()
-    must(not alive, f"several models that were closed and dropped are still referred to: {alive}")
+    must(not alive, f"several models that were closed and dropped are still referenced: {alive}")
 
 
 def _tokenizer(path: str) -> int:
-    """What a tokenizer may take, which a closed model keeps as long as somebody holds it."""
+    """Return what a tokenizer may take, which a closed model keeps as long as somebody holds it."""
     place = Path(path).expanduser()
     if place.is_file():
         return _OF_TEXT * min(place.stat().st_size, _LARGE)

@@ -62,12 +62,15 @@ def no_trace(subject: Subject) -> None:
         with subject.loaded(adapter_path=found.one) as other:
             wanted = says(subject, other)
             must_be(
-                subject, plain, partial(says, subject, subject.model), "beside one with an adapter"
+                subject,
+                plain,
+                partial(says, subject, subject.model),
+                "alongside one with an adapter",
             )
             must_be(subject, wanted, partial(says, subject, other), "with an adapter, asked again")
         must_be(subject, plain, partial(says, subject, subject.model), "when that one was closed")
     with subject.loaded() as again:
-        must_be(subject, plain, partial(says, subject, again), "loaded behind one with an adapter")
+        must_be(subject, plain, partial(says, subject, again), "loaded after one with an adapter")
 
 
 @check(
@@ -108,7 +111,7 @@ def handles(subject: Subject) -> None:
                 must_be(
                     subject, said, partial(says, subject, another), "two handles of one adapter"
                 )
-            must_be(subject, one, partial(says, subject, handle), "a handle beside another")
+            must_be(subject, one, partial(says, subject, handle), "a handle alongside another")
         must_be(
             subject, plain, partial(says, subject, subject.model), "the model that handles are of"
         )
@@ -117,7 +120,7 @@ def handles(subject: Subject) -> None:
 
 @check(
     "adapting.kept",
-    "What is kept between calls MUST NOT go from one adapter to another, nor to none",
+    "State kept between calls MUST NOT go from one adapter to another, nor to none",
     Capability.ADAPTING,
     Capability.ADAPTERS,
 )
@@ -169,7 +172,7 @@ def any_order(subject: Subject) -> None:
 
 @check(
     "adapting.wrong",
-    "with_adapter() of what is no adapter of the model MUST raise a ModelError, and change "
+    "with_adapter() of what is not an adapter of the model MUST raise a ModelError, and change "
     "nothing; of a closed model it MUST raise ModelClosedError",
     Capability.ADAPTING,
     Capability.ADAPTERS,
@@ -185,7 +188,7 @@ def wrong_handle(subject: Subject) -> None:
         error = raised(lambda: _with(model, found.one).close())
         must(isinstance(error, ModelClosedError), f"with_adapter(), closed: {_raised(error)}")
     must_be(
-        subject, plain, partial(says, subject, subject.model), "behind an adapter that was refused"
+        subject, plain, partial(says, subject, subject.model), "after an adapter that was refused"
     )
 
 

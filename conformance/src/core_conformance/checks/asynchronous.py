@@ -45,7 +45,7 @@ _TURNS, _PATIENCE = 32, 5.0  # of an event loop; seconds
 
 @check(
     "async.calls",
-    "What is awaited MUST be what the method returns, with the metrics of that call",
+    "An awaited call MUST give what the method returns, with the metrics of that call",
     Capability.ASYNCHRONOUS,
     _ROWS,
     broad=True,
@@ -163,13 +163,13 @@ def cancelled(subject: Subject) -> None:
             seen = _looks(_given_up(model, way, prompt, most, witness), subject)
             must(
                 seen < _STOPPED * calm.seen,
-                f"the task that awaited {way} was cancelled at its beginning, and its request "
-                f"went on: its cancel was looked at {seen} times, and {calm.seen} times in all",
+                f"the task that awaited {way} was cancelled at its beginning, but its request "
+                f"continued: its cancel was polled {seen} times, {calm.seen} when not cancelled",
             )
             found = greedy(subject, model, prompt, _FEW)
             must(
                 same(subject, expected, found, prompt),
-                f"behind {way} in a task that was cancelled, the next call gave {texts(found)}, "
+                f"after {way} in a task that was cancelled, the next call gave {texts(found)}, "
                 f"not {texts(expected)}",
             )
 
@@ -199,11 +199,11 @@ def closed(subject: Subject) -> None:
 
     with unless_refused("cancel"):
         reason, left = _run(subject, run())
-        must(not left, f"a stream that was closed behind its first token gave {left} more")
+        must(not left, f"a stream closed after its first token gave {left} more tokens")
         must(reason is not None, "a stream that was closed early has no finish_reason")
         seen = witness.seen
         time.sleep(_ALONE)
-        must(witness.seen == seen, "a stream was closed, and its request goes on")
+        must(witness.seen == seen, "a stream was closed, but its request continues")
 
 
 @check(
@@ -224,7 +224,7 @@ def loop_runs_on(subject: Subject) -> None:
         _run(subject, _watched(model, way, prompt, most, watch))
         must(
             not watch.stood,
-            f"{way} was awaited, and the event loop stood still while its request was at work",
+            f"while {way} was awaited, its request blocked the event loop",
         )
         if watch.seen < _FEW_LOOKS:
             tally.left_out(f"{way}, whose cancel is looked at {watch.seen} times")
@@ -236,7 +236,7 @@ def loop_runs_on(subject: Subject) -> None:
 
     beside = [found for found, _ in _run(subject, together())]
     pairs = list(zip(alone, beside, strict=True))
-    same_answers(subject, pairs, "streams of several tasks, alone and beside one another")
+    same_answers(subject, pairs, "streams of several tasks, alone and alongside one another")
 
 
 class WatchesItsLoop(CancelAfter):
@@ -252,7 +252,7 @@ class WatchesItsLoop(CancelAfter):
         self._turned = threading.Event()
 
     def watch(self) -> None:
-        """This is the loop; to be called in it."""
+        """Take the running event loop as the one to watch; called in it."""
         self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
 
     def is_set(self) -> bool:
@@ -325,7 +325,7 @@ class CancelsItsTask(HoldsItsRequest):
         self._task: asyncio.Task[None] | None = None
 
     def watch(self, task: asyncio.Task[None]) -> None:
-        """This is the task; to be called in its event loop."""
+        """Take the task to cancel; called in its event loop."""
         self._task, self._thread = task, threading.get_ident()
 
     def is_set(self) -> bool:
@@ -355,7 +355,7 @@ async def _given_up(
 
 
 def _looks(given_up: Coroutine[Any, Any, CancelAfter], subject: Subject) -> int:
-    """How often the cancel of a request was looked at, when nobody does any more."""
+    """Return the number of polls of a request's cancel, once they have ended."""
     witness = _run(subject, given_up)
     seen = -1
     while seen != witness.seen:
@@ -371,7 +371,7 @@ async def _read(subject: Subject, model: Any, prompt: str) -> tuple[Answer, Any]
 
 
 def _long(subject: Subject) -> int:
-    """So many tokens that a cancel comes while they are made, and no more than there is room."""
+    """Return a length during which a cancel can arrive, at most what the context has room for."""
     fast = int(_SECONDS * _OF_A_PASS / pass_seconds(subject))
     return min(max(_MANY, fast), subject.model.info.context_length // 2)
 

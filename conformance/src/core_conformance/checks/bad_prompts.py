@@ -1,4 +1,4 @@
-"""Bad prompts: an error ends its own prompt alone, and the others and the model go on."""
+"""Bad prompts: an error ends its own prompt alone, and the others and the model continue."""
 
 from __future__ import annotations
 
@@ -68,20 +68,20 @@ def empty_prompt(subject: Subject) -> None:
     for name, error in found.items():
         must(
             isinstance(error, EmptyPromptError),
-            f"an empty prompt in {name}() ended with {error!r}: it has to be EmptyPromptError",
+            f"an empty prompt in {name}() ended with {error!r}: expected EmptyPromptError",
         )
 
 
 @check(
     "errors.lone-surrogate",
-    "A prompt that is no valid Unicode MUST fail alone with a CoreError, or be read.",
+    "A prompt that is not valid Unicode MUST fail alone with a CoreError, or be read.",
     READING,
 )
 def lone_surrogate(subject: Subject) -> None:
     for name, error in _errors_of(subject, _SURROGATE).items():
         must(
             error is None or isinstance(error, CoreError),
-            f"a lone surrogate in {name}() ended with {error!r}: it has to be a core.RequestError "
+            f"a lone surrogate in {name}() ended with {error!r}: expected a core.RequestError "
             "of this prompt",
         )
 
@@ -95,7 +95,10 @@ def _must_work_as_before(subject: Subject, before: list[Any], after: Ending) -> 
 
 
 def _errors_of(subject: Subject, prompt: str) -> dict[Capability, Exception | None]:
-    """The error that a prompt ends with, by operation; good rows around it have to finish."""
+    """Return the error that a prompt ends with, by operation.
+
+    Good rows around it have to finish.
+    """
     found: dict[Capability, Exception | None] = {
         name: _rows_around(subject.model, name, prompt)
         for name in declared(subject, *ROW_OPERATIONS)
@@ -112,7 +115,7 @@ def _rows_around(model: TextModel, name: Capability, prompt: str) -> Exception |
     try:
         rows = getattr(model, name.value)([PROMPTS[0], prompt, PROMPTS[1]], **options)
     except Exception as error:  # noqa: BLE001 - no error of one prompt may come out here
-        must(False, f"{name}() raised {error!r} for one prompt: it has to be that row's error")
+        must(False, f"{name}() raised {error!r} for one prompt: expected that row's error")
         return None
     must(len(rows) == 3, f"{name}() of three prompts gave {len(rows)} rows")
     for row in (rows[0], rows[2]):

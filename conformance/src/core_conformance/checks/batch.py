@@ -139,14 +139,14 @@ def rows_stop_alone(subject: Subject) -> None:
     answers = [generate(subject, prompt, 6) for prompt in _MIXED]
     goes_on(subject, [answer.tokens for answer in answers])
     free = max(answers, key=lambda answer: len(answer.tokens))
-    testable(bool(free.text), "the model says no text that could be stopped: take another model")
+    testable(bool(free.text), "the model produces no text to stop at: use another model")
     _equals_generate(subject, _MIXED, 6, stop=(free.text[len(free.text) // 2 :][:2],))
     _equals_generate(subject, _MIXED, 6, stop_tokens=free.ids[len(free.ids) // 2 :][:1])
 
 
 @check(
     "batch.error-rows",
-    "What is wrong with one prompt MUST be its row's error; the other rows finish",
+    "An error in one prompt MUST be its row's error; the other rows finish",
     Capability.BATCH_GENERATE,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
@@ -229,7 +229,7 @@ def batches_repeat(subject: Subject) -> None:
 
 @check(
     "batch.stops",
-    "A row MUST end in front of a stop string or a stop token, and no other row with it",
+    "A row MUST end before a stop string or a stop token, and no other row with it",
     Capability.BATCH_GENERATE,
 )
 def rows_stop(subject: Subject) -> None:
@@ -263,7 +263,7 @@ def _ends(
     expected: str | tuple[int, ...],
     comes: bool,
 ) -> None:
-    """See that one row ends as expected.
+    """Check that one row ends as expected.
 
     Where other tokens came, which only a tie explains, nothing can be told about the row.
     """

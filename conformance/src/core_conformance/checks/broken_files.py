@@ -42,14 +42,14 @@ def incomplete_model(subject: Subject) -> None:
             error = raised(_loading(subject, path, found))
             must(
                 isinstance(error, ModelError) or (whole and found == [sound]),
-                f"{what} raised {error!r}, and {found or 'nothing'} was loaded: it has to be a "
+                f"{what} raised {error!r}, and {found or 'nothing'} was loaded: expected a "
                 "ModelError",
             )
 
 
 @check(
     "loading.probe-agrees",
-    "What `refusal(path)` refuses MUST raise a ModelError where it is loaded all the same.",
+    "A model that `refusal(path)` refuses MUST raise a ModelError where it is loaded all the same.",
     Capability.MODEL_PROBE,
 )
 def probe_agrees(subject: Subject) -> None:
@@ -67,15 +67,14 @@ def probe_agrees(subject: Subject) -> None:
             error = raised(_loading(subject, path, []))
             must(
                 isinstance(error, ModelError) or not refused,
-                f"refusal() refuses {what}, and its load raised {error!r}: it has to be a "
-                "ModelError",
+                f"refusal() refuses {what}, and its load raised {error!r}: expected a ModelError",
             )
 
 
 @check(
     "loading.description-agrees",
-    "What `describe_model(path)` describes without a problem MUST load, unless `refusal(path)` "
-    "tells otherwise.",
+    "A model that `describe_model(path)` describes without a problem MUST load, unless "
+    "`refusal(path)` refuses it.",
     Capability.MODEL_FINDING,
 )
 def description_agrees(subject: Subject) -> None:
@@ -89,7 +88,7 @@ def description_agrees(subject: Subject) -> None:
 
 
 def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:
-    """A copy of the model whose config.json names an architecture that nobody has."""
+    """Yield a copy of the model whose config.json names an architecture that nobody has."""
     config = model / "config.json"
     if config.is_file():
         copy = _linked(model, folder / "kind", [config])
@@ -109,15 +108,15 @@ def broken_adapter(subject: Subject) -> None:
     with _folder() as folder:
         for path, what in _broken_adapters(folder):
             error = raised(_loading(subject, subject.path, [], adapter_path=path))
-            must(error is not None, f"adapter_path names {what}, and the model was loaded")
+            must(error is not None, f"adapter_path names {what}, but the model was loaded")
             typed = isinstance(error, ModelError | OptionError)
-            must(typed, f"adapter_path of {what} raised {error!r}: it has to be a ModelError")
+            must(typed, f"adapter_path of {what} raised {error!r}: expected a ModelError")
 
 
 def _loading(
     subject: Subject, path: str | Path, found: list[ModelInfo], **options: Any
 ) -> Callable[[], None]:
-    """A function that loads the model at this path and notes what it says of itself."""
+    """Return a function that loads the model at this path and notes what it says of itself."""
 
     def load() -> None:
         model = at(subject, str(path)).load(**options)
@@ -128,9 +127,9 @@ def _loading(
 
 
 def _faulty_models(path: str, folder: Path) -> Iterator[tuple[str | Path, str, bool]]:
-    """Copies of a model with one fault each, what that is, and whether all weights are there.
+    """Yield copies of a model with one fault each, the fault, and whether all weights are there.
 
-    What a server has cannot be copied: there, the fault is that it has no model of the name.
+    A server's model cannot be copied: there, the fault is an unknown model name.
     """
     if is_address(path):
         yield f"{path.partition('#')[0]}#no such model", "a model that the server has not", False
@@ -157,7 +156,7 @@ def _faulty_models(path: str, folder: Path) -> Iterator[tuple[str | Path, str, b
 
 
 def _linked(model: Path, copy: Path, but: list[Path]) -> Path:
-    """A directory with links to all that the model's has, but for these files."""
+    """Return a directory with links to all that the model's has, but for these files."""
     copy.mkdir()
     for file in model.iterdir():
         if file not in but:
@@ -194,7 +193,7 @@ def _broken_adapters(folder: Path) -> Iterator[tuple[Path, str]]:
     yield empty, "an empty directory"
     yield unreadable, "a directory of files that are broken"
     yield bare, "a directory with an adapter_config.json of PEFT, and nothing else"
-    yield file, "a file that is no adapter"
+    yield file, "a file that is not an adapter"
 
 
 @contextmanager

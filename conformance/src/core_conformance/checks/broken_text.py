@@ -1,4 +1,4 @@
-"""Text that is no Unicode, and control characters, wherever a text can be given."""
+"""Text that is not valid Unicode, and control characters, wherever a text can be given."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _BEHIND = " nobody knew, but the harbour was quiet and"
 
 @check(
     "errors.surrogates",
-    "A text that is no valid Unicode MUST fail alone with a CoreError, or be read: as a prompt, a "
+    "A text that is not valid Unicode MUST fail alone with a CoreError, or be read: as a prompt, a "
     "message or a continuation, in every operation",
     broad=True,
 )
@@ -47,14 +47,13 @@ def surrogates_fail_alone(subject: Subject) -> None:
         typed = CoreError if name != Capability.TOKENIZING else (CoreError, UnicodeError)
         must(
             error is None or isinstance(error, typed),
-            f"{text!r} in {name} ended with {error!r}: it has to be a core.RequestError of this "
-            "text",
+            f"{text!r} in {name} ended with {error!r}: expected a core.RequestError of this text",
         )
 
 
 @check(
     "errors.surrogate-options",
-    "A label or a label_prefix that is no valid Unicode MUST raise OptionError at the call",
+    "A label or a label_prefix that is not valid Unicode MUST raise OptionError at the call",
     (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING),
     Capability.LABELS,
 )
@@ -73,7 +72,7 @@ def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
 
 @check(
     "stop.surrogates",
-    "A stop string that is no valid Unicode MUST raise OptionError at the call, or change nothing",
+    "A stop string that is not valid Unicode MUST raise OptionError at the call, or change nothing",
     SPEAKING,
     broad=True,
 )
@@ -103,7 +102,7 @@ def control_characters_are_read(subject: Subject) -> None:
 
 @check(
     "text.nul",
-    "A NUL MUST NOT end a text: what stands behind it is read, in every operation",
+    "A NUL MUST NOT end a text: what stands after it is read, in every operation",
     (Capability.CLASSIFY, Capability.BATCH_GENERATE, *SPEAKING),
 )
 def nul_ends_no_text(subject: Subject) -> None:
@@ -111,13 +110,16 @@ def nul_ends_no_text(subject: Subject) -> None:
         cut, whole = count(_GOOD[0]), count(f"{_GOOD[0]}\0{_BEHIND}")
         must(
             whole > cut + 1,
-            f"{name} of {_GOOD[0]!r} read {cut} tokens, and with a NUL and {_BEHIND!r} behind it "
+            f"{name} of {_GOOD[0]!r} read {cut} tokens, and with a NUL and {_BEHIND!r} after it "
             f"{whole}",
         )
 
 
 def _errors(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, Exception | None]]:
-    """The error of each text in each operation: among good rows, which have to finish, or alone."""
+    """Yield the error of each text in each operation.
+
+    Among good rows, which have to finish, or alone.
+    """
     for name, call in _row_calls(subject).items():
         for text, row in _among_good(name, call, texts):
             must(row.error is not None or _is_answer(row), f"{name} of {text!r} gave {row!r:.200}")
@@ -132,7 +134,7 @@ def _among_good(name: str, call: RowCall, texts: Sequence[str]) -> list[tuple[st
     try:
         rows = call(given)
     except Exception as error:  # noqa: BLE001 - no error of one text may come out here
-        must(False, f"{name} of {given!r} raised {error!r}: it has to be the rows' own error")
+        must(False, f"{name} of {given!r} raised {error!r}: expected the rows' own error")
         return []
     must(len(rows) == len(given), f"{name} of {len(given)} texts gave {len(rows)} rows")
     for row in (rows[0], rows[-1]):
@@ -141,7 +143,7 @@ def _among_good(name: str, call: RowCall, texts: Sequence[str]) -> list[tuple[st
 
 
 def _row_calls(subject: Subject) -> dict[str, RowCall]:
-    """The operations that take several texts, as what gives a row for each of them."""
+    """Return the operations that take several texts, as what gives a row for each of them."""
     model: Any = subject.model
     calls: dict[Capability, dict[str, RowCall]] = {
         Capability.CLASSIFY: {"classify": model.classify},
@@ -161,7 +163,7 @@ def _row_calls(subject: Subject) -> dict[str, RowCall]:
 
 
 def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | None]]:
-    """The operations that take one text, as what gives its error."""
+    """Return the operations that take one text, as what gives its error."""
     return {
         Capability.GENERATE: lambda text: ending(lambda: model.generate(text, max_tokens=1)).error,
         Capability.CHAT: lambda text: (
@@ -179,13 +181,19 @@ def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | No
 
 
 def _is_answer(row: Any) -> bool:
-    """Whether a row has what it was asked for; one of a batch may be empty, for models may end."""
+    """Return whether a row has what it was asked for.
+
+    One of a batch may be empty, for models may end.
+    """
     parts = (getattr(row, name, True) for name in ("token", "token_logprobs", "states"))
     return row.error is None and all(parts)
 
 
 def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """What went wrong with each text: all in one call where there are rows, some in streams."""
+    """Yield the operation, the text and its error for each text; "" stands for success.
+
+    Operations on rows get all texts in one call, streams some of them.
+    """
     for name, call in _row_calls(subject).items():
         for text, row in zip(texts, call(list(texts)), strict=True):
             yield name, text, "" if _is_answer(row) else f"{row!r:.200}"
@@ -196,7 +204,7 @@ def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, s
 
 
 def _counts(subject: Subject) -> Iterator[tuple[str, Callable[[str], int]]]:
-    """The operations, as what gives the number of tokens that one reads of a text."""
+    """Yield the operations, as what gives the number of tokens that one reads of a text."""
     model: Any = subject.model
 
     def of_stream(stream: TokenStream) -> int:

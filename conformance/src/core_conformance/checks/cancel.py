@@ -33,13 +33,13 @@ from core_conformance.checking.subject import Subject
 
 _NEVER_READ = "This is where it ends, before it has begun"
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
-_LOOKS = 6  # fewer than `ENOUGH` tokens: a model that goes on for these is stopped before
+_LOOKS = 6  # fewer than `ENOUGH` tokens: a model that continues for these is stopped before
 _MANY = 200  # tokens
 _LONG_PROMPT = 4096  # numbers
 _ONE_CHUNK = 512  # tokens: a longer prompt is read in chunks
 _TOO_SHORT = (
-    f"the model has so little to say that it ends before it can be cancelled: take one that goes "
-    f"on for {ENOUGH} tokens, greedy"
+    f"the model's answers end before they can be cancelled: use a model that continues for "
+    f"{ENOUGH} tokens, greedy"
 )
 
 
@@ -54,7 +54,7 @@ def before(subject: Subject) -> None:
         must(
             isinstance(end.error, GenerationCancelled) and not end.tokens,
             f"with a cancel that was set before, the stream gave {texts(end.tokens)} and ended "
-            f"with {end.error!r}: it has to be GenerationCancelled",
+            f"with {end.error!r}: expected GenerationCancelled",
         )
 
 
@@ -67,7 +67,7 @@ def midway(subject: Subject) -> None:
     prompt, length = longest(subject)
     testable(length >= ENOUGH, _TOO_SHORT)
 
-    # The cancel is set behind the first token, and many more were asked for.
+    # The cancel is set after the first token, and many more were asked for.
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         many = min(_MANY, subject.model.info.context_length // 2)
@@ -79,15 +79,15 @@ def midway(subject: Subject) -> None:
             for _ in stream:
                 seen, cancel.now = seen + 1, True
         except GenerationCancelled:
-            must(seen < many, f"the cancel was looked at when all {many} tokens were made")
+            must(seen < many, f"the cancel was only polled once all {many} tokens were made")
             reason = stream.finish_reason
             must(reason == "cancelled", f"a cancelled stream has finish_reason {reason!r}")
             return
 
         must(
             False,
-            f"a stream whose cancel was set gave {seen} tokens and ended in peace "
-            f"({stream.finish_reason!r}, {cancel.seen} looks): look at it before every token",
+            f"a stream whose cancel was set gave {seen} tokens and ended normally "
+            f"({stream.finish_reason!r}, {cancel.seen} polls): poll it before every token",
         )
 
 
@@ -106,14 +106,14 @@ def prefill(subject: Subject) -> None:
             # It may be read at once, and what it says is then there before the second look.
             must(
                 isinstance(end.error, GenerationCancelled) or end.reason == "stop",
-                f"a cancel that was set behind the first look at it ended with {end.error!r}",
+                f"a cancel that was set after the first look at it ended with {end.error!r}",
             )
             return
 
         must(
             isinstance(end.error, GenerationCancelled) and not end.tokens,
             f"a cancel that was set while a long prompt was read gave {texts(end.tokens)} and "
-            f"{end.error!r}: read long prompts in chunks and look between them, and behind the "
+            f"{end.error!r}: read long prompts in chunks and look between them, and after the "
             "last one",
         )
 
@@ -166,7 +166,7 @@ def timeout(subject: Subject) -> None:
         error = end.error
         must(
             isinstance(error, GenerationTimeout),
-            f"timeout={_AT_ONCE} ended with {error!r} after {len(end.tokens)} tokens: it has to "
+            f"timeout={_AT_ONCE} ended with {error!r} after {len(end.tokens)} tokens: it must "
             "be GenerationTimeout",
         )
         seconds = getattr(error, "seconds", None)
@@ -243,7 +243,7 @@ def closed_stream(subject: Subject) -> None:
         must(
             found.error is None and same(subject, expected, found.tokens, prompt),
             "after streams were closed before their end, the next one gave "
-            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() has to give "
+            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() must give "
             "the slot back",
         )
 
@@ -258,7 +258,7 @@ def _stopped(subject: Subject, prompt: str, **options: Any) -> Any:
 
 
 def _long_prompt(subject: Subject) -> tuple[str, int]:
-    """A prompt that fills most of the context, and how many tokens it has at least.
+    """Return a prompt that fills most of the context, and how many tokens it has at least.
 
     Without a tokenizer to ask, numbers and blanks count for three tokens in the context, and for
     one in the prompt.
@@ -286,7 +286,7 @@ def _must_all_fail(
     for row in found:
         must(
             isinstance(row.error, kind),
-            f"{name}() with {sorted(options)} gave a row with the error {row.error!r}: it has to "
+            f"{name}() with {sorted(options)} gave a row with the error {row.error!r}: it must "
             f"be {kind.__name__}",
         )
         reason = getattr(row, "finish_reason", "error")

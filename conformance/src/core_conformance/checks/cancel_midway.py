@@ -1,7 +1,7 @@
 """Checks of a cancel that is set on the way: at any look at it, in every operation and phase.
 
 The cancel counts the looks, and is set from one of them on: so each place at which a backend stops
-is tried, whatever the machine's speed. Behind each the model has to work as before.
+is tried, whatever the machine's speed. After each the model has to work as before.
 """
 
 from __future__ import annotations
@@ -120,13 +120,13 @@ def _turns(subject: Subject, way: Way, prompts: tuple[str, ...]) -> Iterator[Tur
 
 
 def _spread(looks: int) -> list[int]:
-    """The first looks, some between them and the last, and one that does not come."""
+    """Return the first looks, some between them and the last, and one that does not come."""
     places = {1, 2, 3, *(looks * part // 6 for part in range(1, 7)), looks + 1}
     return sorted(place for place in places if 0 < place <= looks + 1)
 
 
 def _distance(at: int, looks: int) -> float:
-    """First what lies in the middle, for a short run too."""
+    """Return the distance of a poll from the middle of the run; defined for short runs too."""
     return abs(at / (looks + 1) - 0.5)
 
 
@@ -151,8 +151,8 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
     else:
         must(
             False,
-            f"{what} of {turn.looks}, gave all {len(found)} prompts their whole answers: the "
-            "backend was told that it is set, and went on to the end",
+            f"{what} of {turn.looks}, gave all {len(found)} prompts their complete answers: the "
+            "backend saw that it was set, but continued to the end",
         )
 
 
@@ -175,7 +175,7 @@ def neighbours(subject: Subject) -> None:
         own = Answer(wanted.tokens, wanted.reason, _continued(subject, other))
         ends = {"cancelled": _cancel, "closed": _close, "dropped": _drop}
         for count, (name, stop) in itertools.product((1, 0, 3), ends.items()):
-            what = f"beside one that is {name} behind {count} tokens"
+            what = f"alongside one that is {name} after {count} tokens"
             beside = partial(_beside, subject, model, prompt, other, count, stop)
             found = promptly(subject, beside, f"a stream {what}")
             same_answers(subject, [(own, found)], f"a stream alone, and {what}")
@@ -197,7 +197,8 @@ def _beside(
     count: int,
     stop: Callable[[list[Any], CancelAfter], None],
 ) -> Answer:
-    """The answer to ``other``, beside a stream that is stopped behind ``count`` of its tokens.
+    """Return the answer to ``other``, beside a stream that is stopped after ``count`` of its
+    tokens.
 
     Without slots for two, the one begins when the other has ended.
     """
@@ -220,7 +221,7 @@ def _cancel(held: list[Any], cancel: CancelAfter) -> None:
     error = ending(lambda: held[0]).error
     must(
         error is None or isinstance(error, GenerationCancelled),
-        f"a cancelled stream raised {error!r}: it has to be GenerationCancelled",
+        f"a cancelled stream raised {error!r}: expected GenerationCancelled",
     )
 
 
@@ -233,7 +234,7 @@ def _drop(held: list[Any], cancel: CancelAfter) -> None:
     gc.collect()  # a stream may hold itself
 
 
-# --------------------------------------------------------------------------- behind the end
+# --------------------------------------------------------------------------- after the end
 
 
 @check(
@@ -252,13 +253,13 @@ def let_go(subject: Subject) -> None:
     for name, cancel in tokens:
         must(
             _comes_to_rest(cancel),
-            f"the cancel of {name} is still looked at, {cancel.seen} times by now, though the call "
-            "has ended: who looks at it has to end with the call",
+            f"the cancel of {name} is still polled, {cancel.seen} times by now, though the call "
+            "has ended: polling must end with the call",
         )
 
 
 def _comes_to_rest(cancel: CancelAfter) -> bool:
-    """Whether a moment comes in which nobody looks; it has had some time already."""
+    """Return whether a moment comes in which nobody looks; it has had some time already."""
     for _ in range(8):
         seen = cancel.seen
         if cancel.times and time.perf_counter() - cancel.times[-1] > _ALONE:

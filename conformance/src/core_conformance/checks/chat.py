@@ -1,4 +1,4 @@
-"""Checks of chat: generate behind the model's own template, in which users are plain text."""
+"""Checks of chat: generate after the model's own template, in which users are plain text."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from core_conformance.checking.subject import Subject
 _HELLO = (Message("user", "Hello"),)
 _TURNS = (Message("user", "Hello"), Message("assistant", "Hi!"), Message("user", "How are you?"))
 _NO_TURNS = (
-    "the template refuses a user's message, an answer and a question behind it: take a model whose "
-    "template takes these"
+    "the template refuses a user's message, an answer and a question after it: use a model whose "
+    "template accepts these"
 )
-_NO_SPECIAL = "the template has no special tokens: take a model whose template has some"
+_NO_SPECIAL = "the template has no special tokens: use a model whose template has some"
 _OTHERWISE = ", or so it was meant to be"
 _SYSTEM = (Message("system", "Answer in one word."), *_HELLO)
 
@@ -64,8 +64,7 @@ def system_messages_count(subject: Subject) -> None:
     answer = _chat(subject, _SYSTEM)
     must(
         (rendered is None) == (answer is None),
-        "of chat and render_chat one takes a system message, and the other raises "
-        "ChatTemplateError",
+        "one of chat and render_chat accepts a system message, the other raises ChatTemplateError",
     )
     must(
         rendered is None or _SYSTEM[0].content in rendered,
@@ -104,7 +103,7 @@ def chat_is_generate(subject: Subject) -> None:
         prompt, answer = _render(subject, turns), _chat(subject, turns)
         if prompt is not None and answer is not None:
             pairs.append((answer, generate(subject, prompt, 6)))
-    same_speech(subject, pairs, "chat, and generate behind render_chat")
+    same_speech(subject, pairs, "chat, and generate after render_chat")
 
 
 @check(
@@ -177,7 +176,7 @@ def second_turns_are_whole_conversations(subject: Subject) -> None:
 
     pairs = [(one, other) for one, other in zip(wanted, found, strict=True) if one and other]
     testable(bool(pairs), _NO_TURNS)
-    same_speech(subject, pairs, "a later turn of a new load, and behind the turns before it")
+    same_speech(subject, pairs, "a later turn of a new load, and after the turns before it")
 
 
 @check(
@@ -190,17 +189,17 @@ def mappings_are_messages(subject: Subject) -> None:
     expected, found = _chat(subject, _TURNS), _chat(subject, given)
     must(
         (expected is None) == (found is None),
-        f"chat takes one of {_TURNS} and {given}, and raises ChatTemplateError for the other",
+        f"chat accepts one of {_TURNS} and {given}, but raises ChatTemplateError for the other",
     )
     if expected is not None and found is not None:
         same_speech(subject, [(expected, found)], "chat with core.Messages, and with mappings")
 
-    # What is no message has to be refused, by the place at which it stands.
+    # What is not a message must be refused, by the place at which it stands.
     for wrong, kind in _WRONG:
         error = ending(partial(subject.model.chat, [_HELLO[0], wrong], max_tokens=1)).error
         must(
             isinstance(error, kind) and "1" in str(error),
-            f"chat of a conversation whose message 1 is {wrong!r} gave {error!r}: it has to be a "
+            f"chat of a conversation whose message 1 is {wrong!r} gave {error!r}: expected a "
             f"{kind.__name__} that names the index",
         )
 
@@ -227,7 +226,7 @@ def long_conversations_are_refused(subject: Subject) -> None:
                 must_be_too_long(model, error, _length(subject, turns))
         after = _chat(subject, _HELLO, model)
     if before is not None and after is not None:
-        same_speech(subject, [(before, after)], "chat before, and behind what was too long")
+        same_speech(subject, [(before, after)], "chat before, and after what was too long")
 
 
 @check(
@@ -240,7 +239,7 @@ def empty_conversations(subject: Subject) -> None:
     error = ending(partial(subject.model.chat, [], max_tokens=1)).error
     must(
         isinstance(error, CoreError | TypeError | ValueError),
-        f"chat of no messages gave {error!r}: it has to be refused, as a ChatTemplateError",
+        f"chat of no messages gave {error!r}: expected a ChatTemplateError",
     )
     for content in ("", " ", "\n"):
         end = ending(partial(subject.model.chat, [Message("user", content)], max_tokens=1))
@@ -257,7 +256,7 @@ def _length(subject: Subject, turns: Conversation) -> int | None:
 
 
 def _render(subject: Subject, turns: tuple[Message, ...]) -> str | None:
-    """Render a prompt; None where the model's template refuses, as it may."""
+    """Render a prompt; None if the model's template refuses, as it may."""
     try:
         return tokenizing(subject).render_chat(turns)
     except ChatTemplateError:
@@ -273,7 +272,7 @@ def _rendered(subject: Subject, turns: tuple[Message, ...]) -> str:
 
 
 def _textless(subject: Subject, ids: Sequence[int]) -> set[int]:
-    """The ids that leave no text, as special tokens do, not even between two words."""
+    """Return the ids that leave no text, as special tokens do, not even between two words."""
     decode = tokenizing(subject).decode
     words = tokenizing(subject).encode(f"{_TURNS[-1].content}\n")
     between = {each: decode([*words, each, *words]) for each in set(ids) - set(words)}

@@ -20,13 +20,13 @@ _SAID = ("The weather is", " one, two \n", "")
 _UNKNOWN = "core_no_template_reads_this"
 _ANSWERS_ONLY = (
     "the template refuses every conversation that ends with the assistant's message, or does not "
-    "write that message as it is: take a model whose template writes it"
+    "copy that message unchanged: use a model whose template does"
 )
 
 
 @check(
     "chat.final-message",
-    "chat with continue_final_message MUST be generate behind render_chat with it",
+    "chat with continue_final_message MUST be generate after render_chat with it",
     Capability.CHAT,
     Capability.CHAT_TEMPLATE,
     Capability.GENERATE,
@@ -40,7 +40,7 @@ def continued_messages_are_generated(subject: Subject) -> None:
         options = {"continue_final_message": True, **evidence(subject)}
         answer = read(subject.model.chat(_turns(said), max_tokens=6, **options))
         pairs.append((answer, generate(subject, prompt, 6)))
-    same_speech(subject, pairs, "chat that continues a message, and generate behind render_chat")
+    same_speech(subject, pairs, "chat that continues a message, and generate after render_chat")
 
 
 @check(
@@ -89,7 +89,7 @@ def unknown_variables_are_refused(subject: Subject) -> None:
         error = _error(call)
         must(
             isinstance(error, InvalidOptionError) and _UNKNOWN in str(error),
-            f"chat_template_kwargs={{{_UNKNOWN!r}: True}} gave {error!r}: it has to be an "
+            f"chat_template_kwargs={{{_UNKNOWN!r}: True}} gave {error!r}: expected an "
             "InvalidOptionError that names the variable",
         )
 
@@ -118,7 +118,7 @@ def _turns(said: str) -> tuple[Message, ...]:
 
 
 def _continued(subject: Subject) -> list[tuple[str, str]]:
-    """Texts to continue, each with its prompt, as far as the template writes them."""
+    """Return texts to continue, each with its prompt, if the template copies them."""
     found = []
     for said in _SAID:
         try:
@@ -131,7 +131,7 @@ def _continued(subject: Subject) -> list[tuple[str, str]]:
 
 
 def _calls(subject: Subject, **options: Any) -> list[Callable[[], Iterable[object]]]:
-    """Calls about the user's message: of chat, and of render_chat where it is declared."""
+    """Return calls on the user's message: of chat, and of render_chat if it is declared."""
     calls: list[Callable[[], Iterable[object]]] = [
         partial(subject.model.chat, _HELLO, max_tokens=1, **options)
     ]

@@ -36,9 +36,9 @@ from core_conformance.checking.compare import (
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
-_NO_LEAD = "the model gives every token the same logit: take one with weights"
+_NO_LEAD = "the model gives every token the same logit: use one with weights"
 _UNREAD = (
-    "answers have no second token, or the tokenizer reads their text as other tokens: take another "
+    "answers have no second token, or the tokenizer reads their text as other tokens: use another "
     "model"
 )
 _LABEL_FIELDS = ("label", "probabilities", "logprobs", "label_mass", "margin")
@@ -54,8 +54,8 @@ def results_are_results(subject: Subject) -> None:
     must(isinstance(result, ClassifyResult), f"classify() gave {result!r}, not a ClassifyResult")
     drawn, size = token(result), subject.model.info.vocab_size
     must(is_token(drawn, size), f"the token is {drawn!r}: an int id below {size}, and text")
-    must(drawn.logprob is None, f"nobody asked for logprobs, and {drawn!r} has one")
-    must(result.logits is None, "nobody asked for logits, and the result has them")
+    must(drawn.logprob is None, f"logprobs were not requested, but {drawn!r} has one")
+    must(result.logits is None, "logits were not requested, but the result has them")
     filled = [name for name in _LABEL_FIELDS if getattr(result, name) is not None]
     must(not filled, f"no labels were given, and the result has {', '.join(filled)}")
 
@@ -119,7 +119,7 @@ def logits_are_an_array(subject: Subject) -> None:
         is_floats(plain, size),
         f"logits are a {type(plain).__name__} of {len(plain)}, not an array('f') of {size}",
     )
-    must(not any(map(math.isnan, plain)), "there is NaN among the logits")
+    must(not any(map(math.isnan, plain)), "NaN among the logits")
     hot = classify(subject, ask.PLAIN[:1], return_logits=True, temperature=2.0, top_k=2)[0]
     same_logits(subject, plain, row_logits(hot), "logits with and without sampling options")
 
@@ -143,7 +143,7 @@ def tolerance_is_small(subject: Subject) -> None:
 
 @check(
     "classify.neighbours",
-    "What else is in the batch MUST NOT change a prompt's logits: no content of a neighbour",
+    "Other rows of the batch MUST NOT change a prompt's logits: no content of a neighbour",
     Capability.CLASSIFY,
     Capability.LOGITS,
 )
@@ -209,7 +209,7 @@ def draws_generates_first_token(subject: Subject) -> None:
 
 @check(
     "classify.later-tokens",
-    "Every token of generate MUST be what classify says behind the text so far",
+    "Every token of generate MUST be what classify says after the text so far",
     Capability.CLASSIFY,
     Capability.GENERATE,
     Capability.TOKENIZING,
@@ -220,14 +220,14 @@ def later_tokens_agree(subject: Subject) -> None:
     later = 0
     for prompt, answer in answers.items():
         pairs = later_steps(subject, prompt, answer, **evidence(subject))
-        same_answers(subject, pairs, f"generate behind {prompt!r}, against classify step by step")
-        later += len(pairs[1:])  # the first token stands behind the prompt itself
+        same_answers(subject, pairs, f"generate after {prompt!r}, against classify step by step")
+        later += len(pairs[1:])  # the first token stands after the prompt itself
     testable(later > 0, _UNREAD)
 
 
 @check(
     "classify.error-rows",
-    "What is wrong with one prompt MUST be its row's error; the other rows finish",
+    "An error in one prompt MUST be its row's error; the other rows finish",
     Capability.CLASSIFY,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:

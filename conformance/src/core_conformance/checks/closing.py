@@ -1,7 +1,7 @@
 """Checks of close() under way: streams open, requests submitted, calls in other threads.
 
-What was asked before ends: with its whole answer, or with ModelClosedError and what it had until
-then. It never hangs, and never looks complete when it is not. What is asked later is refused.
+Earlier requests end with their complete answer, or with ModelClosedError and their tokens so far.
+They never hang, and never look complete when they are not. Later requests are refused.
 """
 
 from __future__ import annotations
@@ -77,13 +77,13 @@ def close_under_streams(subject: Subject) -> None:
             what = f"close() with {len(held)} streams open, {behind} tokens read of each,"
             promptly(subject, model.close, what)
             for one in held:
-                what = f"{one.way.name}, whose model was closed behind {behind} tokens,"
+                what = f"{one.way.name}, whose model was closed after {behind} tokens,"
                 _cut_off(subject, one, wanted[one.way.name], what)
     goes_on(subject, [row.answer.tokens for rows in wanted.values() for row in rows])
 
 
 def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, behind: int) -> list[Held]:
-    """Streams of every kind, more than there are slots where they can be submitted."""
+    """Open streams of every kind; more than there are slots if they can be submitted."""
     found: list[Held] = []
     streams = ways(subject, *SPEAKING)
     submitted = [way for way in streams if way.name is Capability.SUBMITTING]
@@ -125,7 +125,7 @@ def close_under_iterators(subject: Subject) -> None:
             left = _Left(way, subject, model, prompts)
             left.take(_TAKEN)
             promptly(subject, model.close, f"close() with a {way.name} half read")
-            what = f"{way.name}, whose model was closed behind {_TAKEN} results,"
+            what = f"{way.name}, whose model was closed after {_TAKEN} results,"
             same_rows(
                 subject, wanted[way], promptly(subject, left.rest, what), what, ModelClosedError
             )
@@ -139,7 +139,7 @@ def close_under_iterators(subject: Subject) -> None:
             errors = [row.error for row in rows]
             must(
                 all(isinstance(error, ModelClosedError) for error in errors),
-                f"{what} gave {rows!r:.200}: it has to raise ModelClosedError",
+                f"{what} gave {rows!r:.200}: it must raise ModelClosedError",
             )
 
 
@@ -212,12 +212,12 @@ def close_under_calls(subject: Subject) -> None:
                 )
 
     again = run(subject, callers[0], subject.model, prompts, _TOKENS)
-    same_rows(subject, wanted[0], again, "another load, beside models that were closed")
+    same_rows(subject, wanted[0], again, "another load, alongside models that were closed")
 
 
 @check(
     "lifecycle.close-waiting",
-    "close() MUST end the calls that wait in line behind an open stream: each has its results or "
+    "close() MUST end the calls that are queued after an open stream: each has its results or "
     "ModelClosedError",
     SPEAKING,
     broad=True,
@@ -234,7 +234,7 @@ def close_under_a_line(subject: Subject) -> None:
         found = _closed_meanwhile(subject, model, callers, prompts, _IN_LINE, 2)
         close_quietly(held)
     for way, own, rows in zip(callers, wanted, found, strict=True):
-        what = f"{way.name} in line behind an open stream, when the model was closed,"
+        what = f"{way.name} queued after an open stream, when the model was closed,"
         same_rows(subject, own, rows, what, ModelClosedError)
     goes_on(subject, [row.answer.tokens for rows in wanted for row in rows])
 
@@ -247,12 +247,15 @@ def _closed_meanwhile(
     seconds: float,
     tokens: int = _TOKENS,
 ) -> list[list[Row]]:
-    """The rows of each caller; two threads close the model so many seconds behind their calls."""
+    """Return the rows of each caller.
+
+    Two threads close the model so many seconds after their calls.
+    """
 
     def close() -> list[Row]:
         time.sleep(seconds)
         error = raised(model.close)
-        must(error is None, f"close() beside calls, and from two threads, raised {error!r}")
+        must(error is None, f"close() alongside calls, and from two threads, raised {error!r}")
         return []
 
     def call(way: Way) -> list[Row]:
@@ -260,5 +263,5 @@ def _closed_meanwhile(
 
     calls: list[Callable[[], list[Row]]] = [partial(call, way) for way in callers]
     calls += [close, close]
-    what = f"{len(callers)} calls, and close() by two threads {seconds:.3g} s behind them,"
+    what = f"{len(callers)} calls, and close() by two threads {seconds:.3g} s after them,"
     return promptly(subject, lambda: together(*calls), what)[: len(callers)]

@@ -71,7 +71,7 @@ def classify(subject: Subject) -> None:
     def rows(prompts: tuple[str, ...]) -> list[Token]:
         found = subject.model.classify(prompts, **options)
         tokens = [row.token for row in found if row.error is None and row.token is not None]
-        well_formed(len(tokens) == len(prompts), f"classify() beside other threads gave {found}")
+        well_formed(len(tokens) == len(prompts), f"classify() alongside other threads gave {found}")
         return tokens
 
     parts = [PROMPTS[index:] + PROMPTS[:index] for index in range(3)]
@@ -82,7 +82,7 @@ def classify(subject: Subject) -> None:
         for part, own, seen in zip(parts, alone, found, strict=True)
         for prompt, a, b in zip(part, own, seen, strict=True)
     ]
-    same_answers(subject, pairs, "classify() alone, and beside other threads")
+    same_answers(subject, pairs, "classify() alone, and alongside other threads")
     apart([left.ids for left, _ in pairs])
 
 
@@ -127,11 +127,11 @@ def second_stream(subject: Subject) -> None:
         second = ending(lambda: model.generate(PROMPTS[1], max_tokens=2))
         must(
             second.error is None or isinstance(second.error, ModelBusyError),
-            f"a second stream beside an open one raised {second.error!r}: it has to work, or to "
+            f"a second stream alongside an open one raised {second.error!r}: it must work, or to "
             "be ModelBusyError",
         )
 
-        # The first goes on where it was.
+        # The first continues where it was.
         rest = ending(lambda: first)
         must(rest.error is None, f"the first stream then ended with {rest.error!r}")
         found += rest.tokens
@@ -194,7 +194,7 @@ def submit(subject: Subject) -> None:
 def _readers(
     subject: Subject, model: TextModel, prompts: Sequence[str]
 ) -> list[Callable[[], list[Token]]]:
-    """Calls that each read one stream, all at the same pace as far as there are slots."""
+    """Return calls that each read one stream, all at the same pace as far as slots allow."""
     meeting = Meeting(len(prompts))
 
     def read(prompt: str) -> list[Token]:
@@ -246,7 +246,7 @@ def closing_one_leaves_the_others(subject: Subject) -> None:
     closed.close()
     extra = next(closed, None)
     must(extra is None, f"a closed request still gave {extra!r}")
-    same_speech(subject, [(alone, read(kept))], "alone and beside a request that was closed")
+    same_speech(subject, [(alone, read(kept))], "alone and alongside a request that was closed")
 
 
 @check(
@@ -261,18 +261,18 @@ def submitted_behind_the_own_stream(subject: Subject) -> None:
     config = GenerateConfig(**greedy_options(subject, 2))
 
     def both(model: TextModel) -> tuple[Exception | None, Exception | None]:
-        """How a request behind an open stream ended, and then the stream, all in one thread."""
+        """Return how a request after an open stream ended, and how the stream did."""
         first = model.generate(prompt, **greedy_options(subject, _COUNT))
         next(first, None)
         second = ending(lambda: cast("Submitting", model).submit(PROMPTS[1], config))
         return second.error, ending(lambda: first).error
 
     with subject.loaded(parallel_slots=1) as model:
-        what = "a submitted request that was read beside an open stream of its reader"
+        what = "a submitted request that was read alongside an open stream of its reader"
         second, first = promptly(subject, lambda: both(model), what)
         must(
             second is None or isinstance(second, ModelBusyError),
-            f"{what} raised {second!r}: it has to be answered, or to be ModelBusyError",
+            f"{what} raised {second!r}: expected an answer or ModelBusyError",
         )
         must(first is None, f"the open stream then ended with {first!r}")
 

@@ -1,4 +1,4 @@
-"""Checks of scores and labels behind prompts of every length, and of long continuations."""
+"""Checks of scores and labels after prompts of every length, and of long continuations."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def every_scored_length(subject: Subject) -> None:
 
         must(
             len(found) == len(ids) - length and near(subject, wanted, found[0]),
-            f"{_NEXT!r} behind a prompt of {length} tokens has the token_logprobs {found}; "
-            f"classify says {wanted:.5f} of the first of {len(ids) - length} tokens",
+            f"{_NEXT!r} after a prompt of {length} tokens has the token_logprobs {found}; "
+            f"classify gives {wanted:.5f} of the first of {len(ids) - length} tokens",
         )
 
         compared += 1
@@ -65,11 +65,11 @@ def every_continuation(subject: Subject) -> None:
     testable(bool(tails), NO_SIZES)
     whole = _logprobs(subject, fronts, head, max(fronts))
     for size in within(subject, tails[:_PLACES], reading(2), "tokens of a continuation", _SOME):
-        # The same tokens with nothing behind them.
+        # The same tokens with nothing after them.
         end = head + size
         _same_logprobs(subject, whole[:size], _logprobs(subject, fronts, head, end), size)
 
-        # The next one behind a prompt that holds them.
+        # The next one after a prompt that holds them.
         if end + 1 in fronts:
             found = _logprobs(subject, fronts, end, end + 1)
             _same_logprobs(subject, whole[size : size + 1], found, size)
@@ -77,7 +77,7 @@ def every_continuation(subject: Subject) -> None:
 
 @check(
     "lengths.labels",
-    "A label behind a prompt of any length MUST have the logprob that score gives it there",
+    "A label after a prompt of any length MUST have the logprob that score gives it there",
     Capability.CLASSIFY,
     Capability.LABELS,
     Capability.SCORING,
@@ -97,7 +97,7 @@ def labels_behind_every_length(subject: Subject) -> None:
         for label, said in zip(found, score(subject, [prompt] * len(texts), texts), strict=True):
             must(
                 near(subject, found[label], said.logprob, len(said.token_logprobs) + 1),
-                f"behind a prompt of {length} tokens, {label!r} has the logprob "
+                f"after a prompt of {length} tokens, {label!r} has the logprob "
                 f"{found[label]:.5f} as a label, and {said.logprob:.5f} as a continuation",
             )
 
@@ -106,7 +106,7 @@ def labels_behind_every_length(subject: Subject) -> None:
 
 
 def _logprobs(subject: Subject, fronts: Mapping[int, str], start: int, end: int) -> Sequence[float]:
-    """What score says of the tokens from one place to another of a text."""
+    """Return the scores of the tokens between two places of a text."""
     prompt = fronts[start]
     return score(subject, [prompt], [fronts[end][len(prompt) :]])[0].token_logprobs
 

@@ -1,4 +1,4 @@
-"""What is drawn, against the distribution that the logits tell."""
+"""Checks of draws against the distribution that the logits give."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _ASKED = ask.PLAIN[:4]
 _WARM = 3.0  # so warm that a filter which is left out lets something through
 _DRAWS = 24
 _SIGMAS = 6.0
-_NO_LEAD = "take a model some of whose tokens are clearly likelier than others"
+_NO_LEAD = "use a model some of whose tokens are clearly likelier than others"
 
 
 @check(
@@ -137,7 +137,7 @@ def output_counts(subject: Subject) -> None:
         answer = generate(subject, prompt, 12, repeat_penalty=penalty)
         goes_on(subject, [answer.tokens])
         pairs = later_steps(subject, prompt, answer, repeat_penalty=penalty)
-        what = f"repeat_penalty={penalty:g} behind {prompt!r}: generate, and classify step by step"
+        what = f"repeat_penalty={penalty:g} after {prompt!r}: generate, and classify step by step"
         rarely_different(subject, pairs, what)
 
 
@@ -208,7 +208,7 @@ def _excludes(
     filters: dict[str, float],
     allowed: Callable[[Sequence[float], int, float], bool],
 ) -> None:
-    """Draws from several prompts with several seeds stay within what ``allowed`` says."""
+    """Check that draws from several prompts with several seeds stay within ``allowed``."""
     rows = logits(subject, _ASKED)
     slack = 2 * subject.tolerance + 1e-4
     for options in seeds(subject, 6):
@@ -217,7 +217,7 @@ def _excludes(
             drawn = token(result)
             must(
                 allowed(row, drawn.id, slack),
-                f"{filters} at temperature {_WARM:g} let {drawn!r} through behind {prompt!r}: "
+                f"{filters} at temperature {_WARM:g} allowed {drawn!r} after {prompt!r}: "
                 f"its logit is {row[drawn.id]:.4g}, the best is {max(row):.4g}. The filters look "
                 "at the distribution at temperature 1",
             )
@@ -230,7 +230,7 @@ def _excludes(
 def _is_typical(
     subject: Subject, row: Sequence[float], drawn: Sequence[int], temperature: float
 ) -> None:
-    """The mean log-probability of draws is near its expectation, the negative entropy."""
+    """Check that the mean log-probability of draws is near the negative entropy."""
     logprobs = [value for value in log_softmax(row) if value > -math.inf]
     mean = math.fsum(math.exp(value) * value for value in logprobs)
     variance = math.fsum(math.exp(value) * (value - mean) ** 2 for value in logprobs)
@@ -245,7 +245,7 @@ def _is_typical(
 
 
 def _has_room(subject: Subject, prompt: str) -> bool:
-    """Whether enough logits are positive, where that can be known.
+    """Return whether enough logits are positive, where that can be known.
 
     Where every token but those seen has a negative logit, a penalised one may still be the best.
     """

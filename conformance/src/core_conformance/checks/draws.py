@@ -67,7 +67,7 @@ def seeded_draws_follow_the_logits(subject: Subject) -> None:
 
 @check(
     "sampling.draws-filtered",
-    "What a filter leaves MUST be drawn by softmax(logits / temperature) over what it leaves",
+    "Tokens that a filter leaves MUST be drawn by softmax(logits / temperature) over these",
     Capability.CLASSIFY,
     Capability.LOGITS,
     broad=True,
@@ -110,11 +110,13 @@ def _follows(
         return
     slack = 2 * subject.tolerance / temperature - math.log1p(-end)
     wrong = multinomial.surprise(log_softmax([value / temperature for value in row]), first, slack)
-    must(not wrong, f"{len(first)} draws behind {_PROMPT!r}, {what}: {wrong}")
+    must(not wrong, f"{len(first)} draws after {_PROMPT!r}, {what}: {wrong}")
 
 
 def _at_most(count: int, draws: int) -> float:
-    """A bound on the probability of what came ``count`` times; 0.0 for what never came at all.
+    """Return a bound on the probability of what came ``count`` times.
+
+    0.0 for what never came at all.
 
     Bernstein's inequality, at the same level as the test's.
     """
@@ -134,7 +136,7 @@ def _seeded(subject: Subject, name: Capability, seconds: float, **options: Any) 
 
 
 def _filters(subject: Subject, row: Sequence[float]) -> Iterator[tuple[int, dict[str, float]]]:
-    """Filters with the number of tokens that each leaves, for certain: its border is at a gap."""
+    """Yield filters with the number of tokens that each surely leaves: its border is at a gap."""
     ranked = sorted(row, reverse=True)
     gaps = [ranked[count - 1] - ranked[count] for count in range(2, min(_WIDEST, len(row)))]
     if max(gaps, default=0.0) <= 4 * subject.tolerance + 1e-4:

@@ -33,8 +33,8 @@ _BEYOND = " and a bird" * 12
 
 @check(
     "streaming.reasons",
-    'finish_reason MUST be "cancelled" behind close() and behind a cancel, "error" behind a '
-    "timeout and behind the close of the model",
+    'finish_reason MUST be "cancelled" after close() and after a cancel, "error" after a '
+    "timeout and after the close of the model",
     SPEAKING,
 )
 def reasons(subject: Subject) -> None:
@@ -109,7 +109,9 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
     for _, begin in ways:
         _first(begin(None))
     limit = max(_LEAST_SECONDS, _SLOW * (time.monotonic() - start))
-    testable(limit <= 30 * _LEAST_SECONDS, "a token takes this model too long: take a faster one")
+    testable(
+        limit <= 30 * _LEAST_SECONDS, "one token takes too long on this model: use a faster model"
+    )
 
     # All wait at once, for longer than any of them may work. One that stays begun holds its slot.
     waiting = [(name, begin(limit)) for name, begin in ways]
@@ -122,20 +124,20 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
             found = error
         must(
             not isinstance(getattr(found, "error", found), GenerationTimeout),
-            f"{name} with timeout={limit:.1f} was first asked {limit * 1.1:.1f} s after its call, "
-            "and its time was up: let it begin with the work",
+            f"{name} with timeout={limit:.1f} was first read {limit * 1.1:.1f} s after its call, "
+            "and had timed out: start the timeout with the work",
         )
 
 
 def _first(made: Iterator[Any]) -> Any:
-    """The first item of an iterator, which is closed where it can be."""
+    """Return the first item of an iterator, which is closed where it can be."""
     found = next(made, None)
     getattr(made, "close", lambda: None)()
     return found
 
 
 def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None], Iterator[Any]]]]:
-    """The operations that work when they are read, by name."""
+    """Yield the operations that work when they are read, by name."""
     model: Any = subject.model
     prompt = ask.PLAIN[0]
 
@@ -166,12 +168,12 @@ def empty_continuations(subject: Subject) -> None:
     must(len(found) == len(prompts), f"score of {len(prompts)} pairs gave {len(found)} scores")
     must(
         isinstance(found[1].error, RequestError),
-        f"the score of an empty continuation has the error {found[1].error!r}, no RequestError",
+        f"the score of an empty continuation has the error {found[1].error!r}, not a RequestError",
     )
     for place in (0, 2):
         must(
             found[place].error is None and bool(found[place].token_logprobs),
-            f"beside an empty continuation, {tails[place]!r} got {found[place]!r}",
+            f"alongside an empty continuation, {tails[place]!r} got {found[place]!r}",
         )
 
 
@@ -190,17 +192,17 @@ def pairs_without_room(subject: Subject) -> None:
         must(
             isinstance(score.error, PromptTooLongError),
             f"a {what} longer than the context has the error {score.error!r} and the logprob "
-            f"{score.logprob}: it has to be PromptTooLongError",
+            f"{score.logprob}: expected PromptTooLongError",
         )
     must(
         found[2].error is None and bool(found[2].token_logprobs),
-        f"beside pairs that are too long, a short one got {found[2]!r}",
+        f"alongside pairs that are too long, a short one got {found[2]!r}",
     )
 
 
 @check(
     "labels.too-long",
-    "A label for which the context has no room behind a prompt MUST hurt no other row, and be "
+    "A label for which the context has no room after a prompt MUST hurt no other row, and be "
     "that row's PromptTooLongError where it is refused",
     Capability.CLASSIFY,
     Capability.LABELS,
@@ -218,7 +220,7 @@ def _labels_without_room(subject: Subject, model: TextModel) -> None:
     step = max(1, len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}")))
     words = limit // step + 2
     testable(
-        words < 5000, "the context is too long to be filled: load it with a smaller context_len"
+        words < 5000, "the context is too long to fill: load the model with a smaller context_len"
     )
     prompt = " ".join([word] * words)
     while words > 1 and len(encode(prompt)) > limit:
@@ -232,13 +234,13 @@ def _labels_without_room(subject: Subject, model: TextModel) -> None:
     must(
         full.error is None or isinstance(full.error, PromptTooLongError),
         f"a prompt of {len(encode(prompt))} tokens with a label that goes beyond the context of "
-        f"{limit} gave {full.label!r} and the error {full.error!r}, no PromptTooLongError",
+        f"{limit} gave {full.label!r} and the error {full.error!r}, not a PromptTooLongError",
     )
     must(
         (full.error is None) == (full.label in labels),
-        f"it gave {full!r}: it has to have one of its labels, or an error",
+        f"it gave {full!r}: it must have one of its labels, or an error",
     )
-    must(short.error is None, f"beside it, a short prompt has the error {short.error!r}")
+    must(short.error is None, f"alongside it, a short prompt has the error {short.error!r}")
 
 
 @check(
@@ -273,7 +275,7 @@ def failed_rows_count_nothing(subject: Subject) -> None:
 
 @check(
     "labels.behind-failed",
-    "A row that fails MUST NOT keep labels from the rows behind it",
+    "A row that fails MUST NOT keep labels from the rows after it",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
@@ -284,5 +286,5 @@ def labels_behind_failed_rows(subject: Subject) -> None:
         label_logprobs(one)
         must(
             other.error is None and set(other.probabilities or ()) == set(one.probabilities or ()),
-            f"behind an empty prompt, {prompt!r} got {other!r}",
+            f"after an empty prompt, {prompt!r} got {other!r}",
         )

@@ -56,7 +56,7 @@ def equal_prompts_draw_freely(subject: Subject) -> None:
     must(
         len(drawn) > 1,
         f"{_DRAWS} times {given[0]!r} in one call with {_HOTTEST} and no seed all drew the token "
-        f"{drawn}: what is drawn once may be handed out several times with a seed only",
+        f"{drawn}: one draw may be reused for duplicate prompts only with a seed",
     )
 
 

@@ -11,10 +11,10 @@ from core.errors import (
     InvalidOptionError,
     UnsupportedOptionError,
 )
+from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
-from core.support import REFUSABLE
 from core_conformance.checking.applies import usable
 from core_conformance.checking.ask import evidence, sampled
 from core_conformance.checking.calls import (
@@ -51,7 +51,7 @@ _WRONG: dict[str, object] = {
     "cancel": object(),
 }
 _WRONG_OF_GENERATION: dict[str, object] = {"max_tokens": 0, "stop": ("",), "stop_tokens": (-1,)}
-_TOO_SHORT = "the model ends before max_tokens could end it: take one that goes on for 8 tokens"
+_TOO_SHORT = "the model ends before max_tokens could end it: use one that continues for 8 tokens"
 _NO_TEXTS: tuple[tuple[Any, str], ...] = (
     (PROMPTS[0], "one string instead of a list"),
     ([PROMPTS[0], 7], "a number among the prompts"),
@@ -84,7 +84,7 @@ def foreign_keyword(subject: Subject) -> None:
 
 @check(
     "errors.config-type",
-    "A config that is no GenerateConfig MUST raise TypeError at the call.",
+    "A config that is not a GenerateConfig MUST raise TypeError at the call.",
     OPERATIONS,
 )
 def config_type(subject: Subject) -> None:
@@ -178,7 +178,7 @@ def foreign_fields(subject: Subject) -> None:
 
 @check(
     "errors.prompt-types",
-    "Prompts that are no texts MUST raise TypeError at the call.",
+    "Prompts that are not texts MUST raise TypeError at the call.",
     OPERATIONS,
 )
 def prompt_types(subject: Subject) -> None:
@@ -193,7 +193,7 @@ def prompt_types(subject: Subject) -> None:
     for name in declared(subject, *single):
         given, ask = single[name], getattr(subject.model, name.value)
         error = ending(partial(ask, given)).error
-        must(isinstance(error, TypeError), f"{name}({given!r}) gave {error!r}, no TypeError")
+        must(isinstance(error, TypeError), f"{name}({given!r}) gave {error!r}, not a TypeError")
 
 
 def _must_be_invalid(subject: Subject, name: Capability, option: str, value: object) -> None:
@@ -201,7 +201,7 @@ def _must_be_invalid(subject: Subject, name: Capability, option: str, value: obj
     named = getattr(error, "option", None) == option
     must(
         isinstance(error, InvalidOptionError | UnsupportedOptionError) and named,
-        f"{name}({option}={value!r}) gave {error!r} at the call: it has to raise "
+        f"{name}({option}={value!r}) gave {error!r} at the call: it must raise "
         f"InvalidOptionError for {option} there, not later",
     )
 
@@ -211,7 +211,7 @@ def _classify_ignores_generation(subject: Subject) -> None:
     stops = tuple({row.token.id for row in expected if row.token is not None})
     config = GenerateConfig(max_tokens=1, stop=("e", " "), stop_tokens=stops)
 
-    # A config that would end generate at once is no concern of classify's.
+    # A config that would end generate at once does not concern classify.
     try:
         found = subject.model.classify(PROMPTS[:2], config, **evidence(subject))
     except CoreError as error:

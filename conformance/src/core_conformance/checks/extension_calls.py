@@ -27,6 +27,7 @@ from core.extensions import (
     Submitting,
     TokenPrompts,
 )
+from core.kit.support import OPTION_NEEDS
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -35,7 +36,6 @@ from core.options import (
     TemplateOptions,
 )
 from core.protocols import Capability, TokenStream
-from core.support import OPTION_NEEDS
 from core_conformance.checking import ask
 from core_conformance.checking.ask import answer, batch, classify, evidence, sampled, speaks
 from core_conformance.checking.calls import (
@@ -57,9 +57,9 @@ from core_conformance.checking.compare import same_answers
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
-_LOOKS = 10  # at an iterator that nobody reads, this long apart
+_LOOKS = 10  # at an unread iterator, this long apart
 _PAUSE = 0.02
-_PATIENCE = 10.0  # seconds until work that goes on by itself must show: never reached when it does
+_PATIENCE = 10.0  # seconds until work that runs by itself must show: not reached when it does
 _OPTIONS: dict[str, Any] = {
     "labels": ("good", "bad"),
     "return_logits": True,
@@ -151,7 +151,7 @@ def batch_stream_errors_come_last(subject: Subject) -> None:
     for place, prompt, result in zip((0, 2), good, whole, strict=True):
         found = type(result)(tuple(rows[place]), result.finish_reason)
         pair = (answer(result, prompt), answer(found, prompt))
-        same_answers(subject, [pair], "batch_generate, and batch_stream beside an empty prompt")
+        same_answers(subject, [pair], "batch_generate, and batch_stream alongside an empty prompt")
 
 
 @check(
@@ -167,7 +167,7 @@ def classify_iter_checks_at_the_call(subject: Subject) -> None:
 
 @check(
     "classify.stream-errors",
-    "What is wrong with one prompt of classify_iter MUST be its result's error; the others finish",
+    "An error in one prompt of classify_iter MUST be its result's error; the others finish",
     Capability.CLASSIFY_STREAMING,
     Capability.CLASSIFY,
 )
@@ -245,7 +245,7 @@ def inspect_attention_checks_at_the_call(subject: Subject) -> None:
 
 @check(
     "submitting.begins",
-    "submit MUST begin at the call and go on, whether or not its stream is read",
+    "submit MUST begin at the call and continue, whether or not its stream is read",
     Capability.SUBMITTING,
 )
 def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
@@ -266,8 +266,8 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
         close_quietly(stream)
         must(
             seen >= looks,
-            f"nobody read a submitted request, and its cancel was looked at {seen} times in "
-            f"{_PATIENCE:g} s, not {looks}: begin at the call, and do not wait for the reader",
+            f"the cancel of an unread submitted request was polled {seen} times in "
+            f"{_PATIENCE:g} s, expected {looks}: begin at the call, without waiting for a reader",
         )
 
 
@@ -298,7 +298,9 @@ def _must_take(call: Callable[[], object], method: str, option: str) -> None:
 def _must_refuse(call: Callable[[], object], method: str, option: str) -> None:
     what = f"{method} with {option}, which is not declared,"
     error: Any = must_raise(UnsupportedOptionError, call, what)
-    must(error.option == option, f"{what} was refused under another name: {error.option!r}")
+    must(
+        error.option == option, f"{what} was refused under the wrong option name: {error.option!r}"
+    )
 
 
 def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, known: str) -> None:
@@ -339,7 +341,7 @@ def _must_stop(subject: Subject, kind: type[Exception], **options: Any) -> None:
             what = f"{end.__name__[1:]} with {sorted(options)}"
             must(
                 isinstance(error, kind),
-                f"{what} ended with {error!r}: it has to be {kind.__name__}",
+                f"{what} ended with {error!r}: expected {kind.__name__}",
             )
 
 
@@ -367,7 +369,7 @@ def _classify_iter(model: Any, options: dict[str, Any]) -> list[Exception | None
     try:
         results = list(cast("ClassifyStreaming", model).classify_iter(iter(PROMPTS), **options))
     except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"classify_iter raised {error!r}: it has to be the error of each result")
+        must(False, f"classify_iter raised {error!r}: expected the error of each result")
         return []
     return [result.error for result in results]
 
@@ -377,7 +379,7 @@ def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     try:
         scores = cast("Scoring", model).score(PROMPTS, continuations, **options)
     except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"score raised {error!r}: it has to be the error of each score")
+        must(False, f"score raised {error!r}: expected the error of each score")
         return []
     return [score.error for score in scores]
 
@@ -388,7 +390,7 @@ def _token_prompts(model: Any, options: dict[str, Any]) -> list[Exception | None
         found = tokens.generate_tokens([[1, 2], [3]], max_tokens=_MANY, **options)
         scores = tokens.score_tokens([[1, 2], [3]], [[2], [1]], **options)
     except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"generate_tokens or score_tokens raised {error!r}: it has to be each row's")
+        must(False, f"generate_tokens or score_tokens raised {error!r}: expected each row's")
         return []
     stream = ending(lambda: tokens.stream_tokens([1, 2], max_tokens=_MANY, **options))
     return [*(row.error for row in found), *(score.error for score in scores), stream.error]
@@ -398,7 +400,7 @@ def _hidden_states(model: Any, options: dict[str, Any]) -> list[Exception | None
     try:
         found = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
     except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"hidden_states raised {error!r}: it has to be the error of each result")
+        must(False, f"hidden_states raised {error!r}: expected the error of each result")
         return []
     return [result.error for result in found]
 

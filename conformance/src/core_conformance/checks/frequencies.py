@@ -43,7 +43,7 @@ _SEEDS = 4096
 _EVIDENCE = (Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
 
 Draw = Callable[[str, int, dict[str, Any]], list[int | None]]
-"""The tokens of that many draws behind a prompt, with these options."""
+"""The tokens of that many draws after a prompt, with these options."""
 
 
 @check(
@@ -119,27 +119,27 @@ def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
     for name, warmth in warmths.items():
         must(
             warmth.surprise < SURE,
-            f"{call} with {name} and other options draws tokens that are too likely or too "
-            f"unlikely, taken together: such draws come once in e**{warmth.surprise:.0f} times, so "
-            "look at what temperature they have",
+            f"{call} with {name} and other options draws tokens that are, together, too likely "
+            f"or too unlikely: such draws occur once in e**{warmth.surprise:.0f} times. Check the "
+            "temperature that is applied",
         )
 
 
 def _open(subject: Subject) -> list[tuple[str, array[float]]]:
-    """The prompts whose logprobs vary most, so that a temperature shows, and their logits."""
+    """Return the prompts whose logprobs vary most, so that temperature shows, with their logits."""
     rows = zip(_CANDIDATES, ask.logits(subject, _CANDIDATES), strict=True)
     return sorted(rows, key=lambda pair: _variance(pair[1]), reverse=True)[:_PROMPTS]
 
 
 def _variance(row: Sequence[float]) -> float:
-    """The variance of the logprob of a draw."""
+    """Return the variance of the logprob of a draw."""
     logprobs = [value for value in log_softmax(row) if value > -math.inf]
     mean = math.fsum(math.exp(value) * value for value in logprobs)
     return math.fsum(math.exp(value) * (value - mean) ** 2 for value in logprobs)
 
 
 def _passes_for_one(subject: Subject, draw: Draw) -> float:
-    """What one draw takes of a pass; less than one where equal prompts are computed once."""
+    """Return the cost of one draw in passes; below 1 if duplicate prompts are computed once."""
     start = time.perf_counter()
     draw(_CANDIDATES[0], 8, {"temperature": 1.0})
     return (time.perf_counter() - start) / 8 / budget.pass_seconds(subject)

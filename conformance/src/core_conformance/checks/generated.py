@@ -131,7 +131,10 @@ def _batched(world: World, found: tuple[list[str], int, Options]) -> None:
 
 
 def _streamed(world: World, rows: Sequence[str], asked: dict[str, Any]) -> list[list[Token]]:
-    """The tokens of each row; the error of a row that failed comes last, and is left to others."""
+    """Return the tokens of each row.
+
+    The error of a row that failed comes last, and is left to others.
+    """
     found: list[list[Token]] = [[] for _ in rows]
     pairs = cast("BatchStreaming", world.model).batch_stream(rows, **asked)
     try:
@@ -174,7 +177,7 @@ def _answered(world: World, found: tuple[str, int, Options, tuple[int, int], str
 
 
 def _formed(stop: str, form: str) -> str:
-    """The stop string, or one that only looks like it."""
+    """Return the stop string, or one that only looks like it."""
     if form.startswith("NF"):
         return unicodedata.normalize(cast("Any", form), stop)
     return stop + form
@@ -187,7 +190,7 @@ def _stopped(
     if place < 0 and _BROKEN in free.text:
         return
     answer, error = _spoken(world, prompt, asked | {"stop": (stop,)})
-    must(error is None, f"stop=({stop!r},) behind {prompt!r:.80} raised {error!r}")
+    must(error is None, f"stop=({stop!r},) after {prompt!r:.80} raised {error!r}")
     expected = free.text if place < 0 else free.text[:place]
     ended = place < 0 or answer.finish_reason == "stop"
     parted = parting(free, answer)
@@ -206,8 +209,8 @@ def _stopped(
     again, _ = _spoken(world, prompt, asked)
     must(
         again.ids != free.ids,
-        f"stop=({stop!r},) behind {prompt!r:.80} left {answer.text!r} of {free.text!r}: "
-        f"{expected!r} was to come out",
+        f"stop=({stop!r},) after {prompt!r:.80} left {answer.text!r} of {free.text!r}: "
+        f"expected {expected!r}",
     )
 
 
@@ -226,7 +229,7 @@ def _encoded(world: World, text: str) -> None:
 
     once = model.decode(ids)
     again = model.decode(model.encode(once)) if once else once
-    # Some tokenizers put a space in front of every text, and some drop it again; what stands for
+    # Some tokenizers put a space before every text, and some drop it again; what stands for
     # a character that has no meaning is theirs to choose.
     must(
         not _has_meaning(text) or again.lstrip(" ") == once.lstrip(" "),
@@ -239,12 +242,12 @@ def _encoded(world: World, text: str) -> None:
 
 
 def _has_meaning(text: str) -> bool:
-    """Whether the text has neither controls nor characters for private use or of no use yet."""
+    """Return whether the text has no control, private-use or unassigned characters."""
     return not any(unicodedata.category(each) in ("Cc", "Cn", "Co") for each in text)
 
 
 def _plain(text: str) -> str:
-    """The letters that no neighbour can be joined with: what follows is ASCII as well."""
+    """Return the letters that no neighbour can be joined with: what follows is ASCII as well."""
     behind = f"{text[1:]}."
     return "".join(
         one
@@ -254,6 +257,6 @@ def _plain(text: str) -> str:
 
 
 def _holds(text: str, letters: str) -> bool:
-    """Whether these letters stand in the text, in this order."""
+    """Return whether these letters stand in the text, in this order."""
     rest = iter(text)
     return all(letter in rest for letter in letters)

@@ -89,7 +89,7 @@ def _cost(program: Program) -> float:
 def _run(world: World, program: Program) -> None:
     machine = Machine(world, program)
 
-    # First the yardstick: what the calls leave behind in this process shall not reach it.
+    # First the yardstick: what the calls leave in this process shall not reach it.
     for step in program.steps:
         _ASKED.get(step.kind, _nothing)(machine, step)
     try:
@@ -214,7 +214,7 @@ def _named(machine: Machine, kind: str, count: int) -> None:
 def _score(machine: Machine, step: Step) -> None:
     prompt, text = machine.pair(step)
     wanted, (found,) = machine.world.scored(prompt, text), score(machine.model, [prompt], [text])
-    what = f"{text!r} behind {prompt!r:.80} scored alone, and among other calls"
+    what = f"{text!r} after {prompt!r:.80} scored alone, and among other calls"
     same_error(wanted.error, found.error, what)
     one, same = wanted.token_logprobs, found.token_logprobs
     must(

@@ -77,7 +77,7 @@ def _labelled(world: World, found: tuple[list[str], tuple[str, ...], str, Any]) 
     turned = tuple(random.sample(labels, len(labels)))
     others = classify(world.model, prompts, options | {"labels": turned})
     for prompt, result, other in zip(prompts, results, others, strict=True):
-        what = f"labels {labels!r} with label_prefix={prefix!r} behind {prompt!r:.80}"
+        what = f"labels {labels!r} with label_prefix={prefix!r} after {prompt!r:.80}"
         if not same_error(result.error, other.error, f"{what}, in another order"):
             continue
         _is_sound(world, labels, result, what)
@@ -92,7 +92,7 @@ def _labelled(world: World, found: tuple[list[str], tuple[str, ...], str, Any]) 
 
 
 def _is_sound(world: World, labels: Sequence[str], result: ClassifyResult, what: str) -> None:
-    """The numbers of a result fit together."""
+    """Check that the numbers of a result are consistent."""
     logprobs, probabilities = result.logprobs or {}, result.probabilities or {}
     must(
         list(logprobs) == list(labels) == list(probabilities),
@@ -147,7 +147,7 @@ def _as_scored(
         must(
             found.error is None
             and near(world.subject, one, found.logprob, len(found.token_logprobs) + 1),
-            f"{what}: {label!r} has the logprob {one}, and score() says {found!r}",
+            f"{what}: {label!r} has the logprob {one}, and score() gives {found!r}",
         )
 
 
@@ -161,7 +161,7 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
     prompts, continuations = [prompt for prompt, _ in pairs], [text for _, text in pairs]
     found = score(world.model, prompts, continuations)
     for place, ((prompt, text), result) in enumerate(zip(pairs, found, strict=True)):
-        what = f"{text!r} behind {prompt!r:.80}, pair {place} of {len(pairs)}"
+        what = f"{text!r} after {prompt!r:.80}, pair {place} of {len(pairs)}"
 
         wanted = world.scored(prompt, text)
         if not same_error(wanted.error, result.error, what):
@@ -198,7 +198,7 @@ def _by_steps(world: World, prompt: str, text: str, found: Score) -> None:
     asked = steps(subject, prompt, text)
     if asked is not None and len(asked) <= _STEPS:
         expected = logprobs_by_steps(subject, asked)
-        _same_score(world, expected, found, f"{text!r} behind {prompt!r:.80}, step by step")
+        _same_score(world, expected, found, f"{text!r} after {prompt!r:.80}, step by step")
 
 
 def _most_tokens(label: str) -> int:

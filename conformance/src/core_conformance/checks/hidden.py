@@ -32,8 +32,8 @@ _MOST = 0.25  # of a state's length, that two runs of one prompt may differ by a
 _FEW_TOKENS = 4096
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, ask.HOSTILE[1], *ask.PLAIN[1:4])
 _ALIKE = (
-    "the model has the same logits behind every prompt that was tried, so that nobody could see "
-    "one's state in another's place: take a model that reads its prompts"
+    "the model has the same logits after every prompt tried, so swapped states would not show: "
+    "use a model whose output depends on the prompt"
 )
 
 
@@ -51,14 +51,14 @@ def results_have_states(subject: Subject) -> None:
         must(count == size, f"a state has {count} numbers, and the model's hidden_size is {size}")
         must(
             found.layers == (last,),
-            f"the states of layers=(-1,), of {last} layers, are said to be those of {found.layers}",
+            f"the states of layers=(-1,), of {last} layers, are reported as {found.layers}",
         )
     must(showing(subject).hidden_states([]) == [], "hidden_states([]) is not []")
 
 
 @check(
     "hidden.neighbours",
-    "What else is asked in the same call MUST NOT change a state, nor its place",
+    "Other prompts of the same call MUST NOT change a state, nor its place",
     Capability.HIDDEN_STATES,
 )
 def neighbours_change_nothing(subject: Subject) -> None:
@@ -70,7 +70,7 @@ def neighbours_change_nothing(subject: Subject) -> None:
 
 @check(
     "hidden.prompts",
-    "Prompts behind which the model has other logits MUST have other states, though they end alike",
+    "Prompts after which the model has other logits MUST have other states, though they end alike",
     Capability.HIDDEN_STATES,
     Capability.CLASSIFY,
     Capability.LOGITS,
@@ -93,7 +93,7 @@ def prompts_have_their_own(subject: Subject) -> None:
 @check(
     "hidden.embeddings",
     "Layer 0 MUST be the embedding of the prompt's last token: the same in prompts that end in "
-    "this token behind as many others. A backend that does not show it refuses it",
+    "this token after as many others. A backend that does not show it refuses it",
     Capability.HIDDEN_STATES,
     Capability.TOKENIZING,
 )
@@ -109,12 +109,12 @@ def embeddings_are_of_one_token(subject: Subject) -> None:
         told = told or len(alike) > 1
         states = hidden(subject, alike[:4], [0]) if shown else []
         for prompt, state in zip(alike, states, strict=False):
-            _same(subject, state, states[0], f"layer 0 behind {prompt!r:.60} and {alike[0]!r:.60}")
-    testable(told, "no two words have as many tokens: take another model")
+            _same(subject, state, states[0], f"layer 0 after {prompt!r:.60} and {alike[0]!r:.60}")
+    testable(told, "no two words have as many tokens: use another model")
 
 
 def _alike(subject: Subject, prompts: Sequence[str]) -> list[str]:
-    """The most of these prompts that have as many tokens, and end in the same one."""
+    """Return the most of these prompts that have as many tokens, and end in the same one."""
     ends: dict[tuple[int, int], list[str]] = {}
     for prompt in prompts:
         ids = tokenizing(subject).encode(prompt)
@@ -124,7 +124,7 @@ def _alike(subject: Subject, prompts: Sequence[str]) -> list[str]:
 
 @check(
     "hidden.again",
-    "What was asked before MUST NOT change a state, whatever beginning the prompts share",
+    "Earlier requests MUST NOT change a state, whatever beginning the prompts share",
     Capability.HIDDEN_STATES,
 )
 def asked_before(subject: Subject) -> None:
@@ -157,7 +157,7 @@ def layers_have_their_own(subject: Subject) -> None:
         for found, alone in zip(together, hidden(subject, prompts, [layer]), strict=True):
             must(
                 found.layers == tuple(shown[::-1]),
-                f"layers={asked} are said to be {found.layers}, and are {tuple(shown[::-1])}",
+                f"layers={asked} are reported as {found.layers}, but are {tuple(shown[::-1])}",
             )
             what = f"the state of layer {layer} in layers={asked}, and of layers=[{layer}],"
             _near(subject, found.vectors[place], alone.vectors[0], what)
@@ -169,7 +169,7 @@ def layers_have_their_own(subject: Subject) -> None:
 
 @check(
     "hidden.no-layers",
-    "Layers that there are not, none at all, one twice, and what is no number MUST raise "
+    "Nonexistent layers, none at all, one twice, and anything but a number MUST raise "
     "InvalidOptionError at the call",
     Capability.HIDDEN_STATES,
 )
@@ -182,7 +182,7 @@ def wrong_layers_are_refused(subject: Subject) -> None:
 
 @check(
     "hidden.error-rows",
-    "What is wrong with one prompt MUST be its result's error; the others finish",
+    "An error in one prompt MUST be its result's error; the others finish",
     Capability.HIDDEN_STATES,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
@@ -210,17 +210,17 @@ def prompts_without_room(subject: Subject) -> None:
         found = cast("HiddenStates", model).hidden_states([overlong(model), ask.PLAIN[0]])
     must(
         isinstance(found[0].error, PromptTooLongError),
-        f"a prompt longer than the context has the error {found[0].error!r}: it has to be "
+        f"a prompt longer than the context has the error {found[0].error!r}: expected "
         "PromptTooLongError",
     )
     must(
         found[1].error is None and bool(found[1].states),
-        f"beside a prompt that is too long, a short one got {found[1]!r}",
+        f"alongside a prompt that is too long, a short one got {found[1]!r}",
     )
 
 
 def _shown(subject: Subject) -> Iterator[int]:
-    """Of the first layers, one in the middle and the last ones, those that are not refused."""
+    """Yield those of the first, middle and last layers that the backend does not refuse."""
     last = subject.model.info.num_layers
     for layer in sorted({0, 1, last // 2, last - 1, last}):
         error = raised(partial(showing(subject).hidden_states, [ask.SHORT], layers=(layer,)))

@@ -44,7 +44,7 @@ _AT_ONCE = 1e-9  # seconds: over before anything can be done
 
 @check(
     "history.classify",
-    "What was classified before MUST NOT change a result, whatever beginning the prompts share",
+    "Earlier classifications MUST NOT change a result, whatever beginning the prompts share",
     Capability.CLASSIFY,
 )
 def classified_before(subject: Subject) -> None:
@@ -62,7 +62,7 @@ def classified_before(subject: Subject) -> None:
 
 @check(
     "history.labels",
-    "Labels MUST be judged anew behind a prompt that was asked for others, or with another prefix",
+    "Labels MUST be judged again after a prompt that was asked for others, or with another prefix",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
@@ -89,7 +89,7 @@ def options_of_before(subject: Subject) -> None:
     bare = alone(subject, subject.model, prompts)
     for prompt, result in zip(prompts, bare, strict=True):
         told = [result.logits, result.label, ask.token(result).logprob]
-        must(told == [None] * 3, f"{prompt!r} was asked for no logits, and gave {result!r:.200}")
+        must(told == [None] * 3, f"no logits requested for {prompt!r}, but got {result!r:.200}")
     again = alone(subject, subject.model, prompts, **options)
     same_results(subject, prompts, plain, again, "greedy, before and after other options")
 
@@ -165,13 +165,13 @@ def threads_share_a_beginning(subject: Subject) -> None:
     found = together(*(partial(alone, subject, model, part, **options) for part in asked))
     for order, part, results in zip(orders, asked, found, strict=True):
         own = [wanted[place] for place in order]
-        same_results(subject, part, own, results, "alone, and beside a thread that asks alike")
+        same_results(subject, part, own, results, "alone, and alongside a thread that asks alike")
     apart(list(map(told, wanted)))
 
 
 @check(
     "history.scores",
-    "What was scored before MUST NOT change a score, whatever beginning the prompts share",
+    "Earlier scores MUST NOT change a score, whatever beginning the prompts share",
     Capability.SCORING,
 )
 def scored_before(subject: Subject) -> None:
@@ -185,7 +185,7 @@ def scored_before(subject: Subject) -> None:
         must(
             len(one.token_logprobs) == len(other.token_logprobs)
             and all(near(subject, *both) for both in parts),
-            f"{text!r} behind {prompt!r} scores {one.token_logprobs} when asked in one order, and "
+            f"{text!r} after {prompt!r} scores {one.token_logprobs} when asked in one order, and "
             f"{other.token_logprobs} in the other",
         )
     apart(forth[1:])
@@ -193,7 +193,7 @@ def scored_before(subject: Subject) -> None:
 
 @check(
     "history.speech",
-    "What was generated before MUST NOT change a greedy text, whatever beginning the prompts share",
+    "Earlier generations MUST NOT change a greedy text, whatever beginning the prompts share",
     SPEAKING,
 )
 def generated_before(subject: Subject) -> None:
@@ -226,7 +226,7 @@ def _draws_its_own(subject: Subject, prompt: str) -> None:
         pairs = list(zip(forth, back, strict=True))
         same_draws(subject, pairs, "drawn with several seeds by turns, and in the opposite order")
     drawn = {answer.ids for answer in forth}
-    must(len(drawn) > 1, f"{len(drawn)} draws with {EVEN} behind {prompt!r} all gave {drawn}")
+    must(len(drawn) > 1, f"{len(drawn)} draws with {EVEN} after {prompt!r} all gave {drawn}")
 
 
 def _drawn(subject: Subject, prompt: str, options: dict[str, Any]) -> Answer:
@@ -249,7 +249,7 @@ def _scored(subject: Subject, model: TextModel, pairs: Sequence[tuple[str, str]]
         scores = cast("Scoring", model).score([prompt], [text])
         well_formed(
             len(scores) == 1 and bool(scores[0].token_logprobs),
-            f"score() gave {text!r} behind {prompt!r:.60} {scores!r:.200}",
+            f"score() gave {text!r} after {prompt!r:.60} {scores!r:.200}",
         )
         found += scores
     return found

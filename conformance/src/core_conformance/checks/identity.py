@@ -62,7 +62,7 @@ _OF_BACKENDS: dict[Capability, type] = {
 def name(subject: Subject) -> None:
     found: object = subject.backend.name
     sound = isinstance(found, str) and found != "" and found == found.strip()
-    must(sound, f"name is {found!r}: it has to be the text that users choose the backend by")
+    must(sound, f"name is {found!r}: expected the text by which users choose the backend")
 
 
 @check("identity.protocol", "A backend MUST state the version of the contract it is written for.")
@@ -78,7 +78,7 @@ def protocol(subject: Subject) -> None:
 @check("identity.capabilities", "`capabilities` MUST be a frozenset of core.Capability.")
 def capabilities(subject: Subject) -> None:
     found: object = subject.backend.capabilities
-    must(isinstance(found, frozenset), f"capabilities is a {type(found).__name__}, no frozenset")
+    must(isinstance(found, frozenset), f"capabilities is a {type(found).__name__}, not a frozenset")
     items: frozenset[object] = subject.backend.capabilities
     strange = [item for item in items if not isinstance(item, Capability)]
     must(not strange, f"capabilities holds {strange!r}: only members of core.Capability count")
@@ -91,7 +91,7 @@ def capabilities(subject: Subject) -> None:
 )
 def formats(subject: Subject) -> None:
     found: object = subject.backend.formats
-    must(isinstance(found, frozenset), f"formats is a {type(found).__name__}, no frozenset")
+    must(isinstance(found, frozenset), f"formats is a {type(found).__name__}, not a frozenset")
     read: frozenset[Any] = subject.backend.formats
     strange = [item for item in read if not isinstance(item, str) or not item]
     must(not strange, f"formats holds {strange!r}: names alone count")
@@ -112,12 +112,15 @@ def formats(subject: Subject) -> None:
 def availability(subject: Subject) -> None:
     available: object = subject.backend.available()
     reason: object = subject.backend.unavailable_reason()
-    must(isinstance(available, bool), f"available() returned {available!r}: it has to be a bool")
+    must(isinstance(available, bool), f"available() returned {available!r}: expected a bool")
     if available:
-        must(reason is None, f"available() is True, and unavailable_reason() says {reason!r}")
+        must(reason is None, f"available() is True, but unavailable_reason() returned {reason!r}")
     else:
         sound = isinstance(reason, str) and reason != ""
-        must(sound, f"available() is False, and unavailable_reason() is {reason!r}: say why")
+        must(
+            sound,
+            f"available() is False, but unavailable_reason() is {reason!r}: return the reason",
+        )
 
 
 @check(
@@ -129,20 +132,20 @@ def registered(subject: Subject) -> None:
     listed = [entry.name for entry in REGISTRY.entries()]
     must(
         name in listed,
-        f"no entry point of the group core.backends is called {name!r} (there are {listed}): name "
-        "the entry point, or what core.register() is given, as the backend's `name` says",
+        f"no entry point of the group core.backends is called {name!r} (found: {listed}): the "
+        "entry point, or the name given to core.register(), must equal the backend's `name`",
     )
     try:
         found = REGISTRY.get(name)
     except BackendError as error:
-        must(False, f"the backend {name!r} is registered and cannot be had: {error}")
+        must(False, f"the backend {name!r} is registered but cannot be loaded: {error}")
         return
-    must(found.name == name, f"under the name {name!r} stands a backend called {found.name!r}")
+    must(found.name == name, f"the backend registered as {name!r} has the name {found.name!r}")
 
 
 @check(
     "identity.optional-protocols",
-    "What isinstance answers for an optional protocol MUST agree with `capabilities`.",
+    "The answer of isinstance for an optional protocol MUST agree with `capabilities`.",
 )
 def optional_protocols(subject: Subject) -> None:
     subjects: list[tuple[str, object, dict[Capability, type]]] = [
@@ -157,24 +160,24 @@ def optional_protocols(subject: Subject) -> None:
             must(
                 declared or not there,
                 f"the {what} has the methods of {kind.__name__}, and {capability!r} is not "
-                "declared: declare it or take them away",
+                "declared: declare it or remove them",
             )
             must(
                 there or not declared,
-                f"{capability!r} is declared, and the {what} lacks methods of {kind.__name__}",
+                f"{capability!r} is declared, but the {what} lacks methods of {kind.__name__}",
             )
 
 
 @check(
     "identity.declared",
-    "What a model declares MUST be a frozenset of core.Capability, of which the backend names all, "
-    "and stay the same.",
+    "The capabilities a model declares MUST be a frozenset of core.Capability, of which "
+    "the backend names all, and stay the same.",
     Capability.DECLARING,
 )
 def declared(subject: Subject) -> None:
     model: Any = subject.model
     found: object = model.declared()
-    must(isinstance(found, frozenset), f"declared() is a {type(found).__name__}, no frozenset")
+    must(isinstance(found, frozenset), f"declared() is a {type(found).__name__}, not a frozenset")
     strange = [item for item in model.declared() if not isinstance(item, Capability)]
     must(not strange, f"declared() holds {strange!r}: only members of core.Capability count")
     beyond = sorted(model.declared() - subject.backend.capabilities)
@@ -191,14 +194,19 @@ def declared(subject: Subject) -> None:
 def devices(subject: Subject) -> None:
     backend: Any = subject.backend
     found: object = backend.devices()
-    must(isinstance(found, Sequence), f"devices() returned a {type(found).__name__}, no sequence")
+    must(
+        isinstance(found, Sequence), f"devices() returned a {type(found).__name__}, not a sequence"
+    )
     if subject.backend.available():
-        must(bool(found), "devices() is empty, and the backend is available: say what it runs on")
+        must(bool(found), "devices() is empty, but the backend is available: list what it runs on")
     for device in backend.devices():
-        must(isinstance(device, Device), f"devices() lists {device!r}, no core.Device")
+        must(isinstance(device, Device), f"devices() lists {device!r}, not a core.Device")
         must(bool(device.name), f"{device!r} has no name")
-        must(device.kind in ("cpu", "gpu"), f"{device!r} is of no known kind: 'cpu' or 'gpu'")
-        must(device.memory_bytes >= 0, f"{device!r} has less than no memory")
+        must(
+            device.kind in ("cpu", "gpu"),
+            f"{device!r} has an unknown kind: expected 'cpu' or 'gpu'",
+        )
+        must(device.memory_bytes >= 0, f"{device!r} has negative memory")
 
 
 @check(
@@ -209,9 +217,13 @@ def devices(subject: Subject) -> None:
 def choices(subject: Subject) -> None:
     model: Any = subject.model
     found: object = model.choices()
-    must(isinstance(found, Sequence), f"choices() returned a {type(found).__name__}, no sequence")
-    must(bool(found), "choices() is empty: it has to name the device at least, and why that one")
+    must(
+        isinstance(found, Sequence), f"choices() returned a {type(found).__name__}, not a sequence"
+    )
+    must(
+        bool(found), "choices() is empty: it must list at least the device, with the reason for it"
+    )
     for choice in model.choices():
-        must(isinstance(choice, Choice), f"choices() lists {choice!r}, no core.Choice")
-        must(bool(choice.name and choice.value), f"{choice!r} does not say what was chosen")
+        must(isinstance(choice, Choice), f"choices() lists {choice!r}, not a core.Choice")
+        must(bool(choice.name and choice.value), f"{choice!r} does not name what was chosen")
         must(bool(choice.reason), f"the choice {choice.name}={choice.value} has no reason")

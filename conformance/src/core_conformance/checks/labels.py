@@ -28,10 +28,10 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NO_EXTENSION = (
-    f"behind none of the labels {list(ask.LABELS)} the model says a text that its tokenizer keeps "
-    "apart from them: take another model"
+    f"after none of the labels {list(ask.LABELS)} does the model produce text that its tokenizer "
+    "keeps separate from them: use another model"
 )
-_NO_LEAD = "take a model with an opinion"
+_NO_LEAD = "use a model that prefers some labels"
 _SUM = 1e-4  # how far sums of probabilities may be off: they are made from float32 logits
 
 
@@ -166,7 +166,7 @@ def labels_are_independent(subject: Subject) -> None:
 
 @check(
     "labels.neighbours",
-    "What else is in the batch MUST NOT change a prompt's label probabilities",
+    "Other rows of the batch MUST NOT change a prompt's label probabilities",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
@@ -202,7 +202,10 @@ def token_is_the_same(subject: Subject) -> None:
 
 
 def _extension(subject: Subject, behind: str) -> str:
-    """What the model says next, likely, so that it would show; "" where it joins what precedes."""
+    """Return a likely continuation, so that a difference would show.
+
+    "" if it joins the preceding tokens.
+    """
     more, encode = token(classify(subject, [behind])[0]).text, tokenizing(subject).encode
     head = encode(behind)
     return more if encode(behind + more)[: len(head)] == head else ""
@@ -251,7 +254,7 @@ def prefix_stands_between(subject: Subject) -> None:
 
 @check(
     "labels.white-space",
-    "Behind a prompt that ends in white space, labels MUST come without label_prefix",
+    "After a prompt that ends in white space, labels MUST come without label_prefix",
     Capability.CLASSIFY,
     Capability.LABELS,
 )

@@ -1,8 +1,8 @@
 """Checks of prompts and answers of every length.
 
 Prompts are read in chunks, and caches grow by blocks: so an engine breaks where one is just full.
-What a prompt of some length gets is held against what decoding gave one token before it, and
-against other operations, which read that text in other pieces.
+The result for a prompt of some length is compared with what decoding gave one token before it,
+and with other operations, which read that text in other pieces.
 """
 
 from __future__ import annotations
@@ -47,12 +47,12 @@ _LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
 _REPEATS = (8, 70, 24, 100, 250)  # words between a prompt's beginning and its end
 _AGAIN, _PENALTY = " the", 0.01  # what was seen becomes likely
 _BEHIND = " and so"
-_SHORT = "the model's answer ends after a token: take a model that goes on for a dozen tokens"
+_SHORT = "the model's answer ends after one token: use a model that continues for a dozen tokens"
 
 
 @check(
     "lengths.prompts",
-    "generate behind a prompt of any length MUST give what is read there as the end of a prompt",
+    "generate after a prompt of any length MUST give what is read there as the end of a prompt",
     Capability.GENERATE,
     broad=True,
 )
@@ -66,12 +66,12 @@ def every_prompt_length(subject: Subject) -> None:
             pairs += _read_again(subject, answers[-1], range(2), what)
     testable(bool(answers), NO_SIZES)
     goes_on(subject, [each.tokens for each in answers])
-    same_answers(subject, pairs, "tokens behind prompts of all lengths, and what is read there")
+    same_answers(subject, pairs, "tokens after prompts of all lengths, and what is read there")
 
 
 @check(
     "lengths.answers",
-    "Every token of a long answer MUST be what is read behind the text so far",
+    "Every token of a long answer MUST be what is read after the text so far",
     Capability.GENERATE,
     broad=True,
 )
@@ -87,12 +87,12 @@ def long_answers(subject: Subject) -> None:
             pairs += _read_again(subject, answers[-1], places, f"an answer of {length} tokens")
     testable(bool(answers), NO_SIZES)
     goes_on(subject, [each.tokens for each in answers])
-    same_answers(subject, pairs, "tokens of long answers, and what is read behind the text so far")
+    same_answers(subject, pairs, "tokens of long answers, and what is read after the text so far")
 
 
 @check(
     "lengths.rows",
-    "Rows of any length beside one another MUST each give what is read behind their prompts",
+    "Rows of any length beside one another MUST each give what is read after their prompts",
     (Capability.BATCH_GENERATE, Capability.SUBMITTING),
     (Capability.CLASSIFY, Capability.GENERATE),
     broad=True,
@@ -111,7 +111,7 @@ def rows_of_all_lengths(subject: Subject) -> None:
                     pairs += _read_again(subject, each, range(2), what)
     testable(bool(answers), NO_SIZES)
     goes_on(subject, [each.tokens for each in answers])
-    same_answers(subject, pairs, "rows of all lengths, and what is read behind their prompts")
+    same_answers(subject, pairs, "rows of all lengths, and what is read after their prompts")
 
 
 @check(
@@ -171,7 +171,7 @@ def penalty_sees_all(subject: Subject) -> None:
         for name, token in drawn.items():
             must(
                 token is None or scores[token.id] >= max(scores) - 2 * subject.tolerance / _PENALTY,
-                f"{name} with repeat_penalty={_PENALTY} behind a prompt of {sizes[count]} tokens, "
+                f"{name} with repeat_penalty={_PENALTY} after a prompt of {sizes[count]} tokens, "
                 f"which ends with {_AGAIN!r} {count} times, gave {token!r}: not the best once "
                 "all tokens of the prompt are counted",
             )
@@ -190,7 +190,7 @@ def unequal_rows(subject: Subject) -> None:
     for gap in within(subject, apart, lambda gap: 9 + gap / 5, "tokens between rows", _SOME):
         found = [sized(subject, size, turn=3) for size in (shortest + gap, shortest)]
         given = [prompt for prompt in found if prompt is not None]
-        what = f"alone, and beside rows that are {gap} tokens longer or shorter"
+        what = f"alone, and alongside rows that are {gap} tokens longer or shorter"
 
         if subject.declares(Capability.CLASSIFY):
             options = in_full(subject)
@@ -205,12 +205,14 @@ def unequal_rows(subject: Subject) -> None:
 
 
 def _longest(subject: Subject) -> int:
-    """The tokens of an answer that is asked for in part, as the context and the passes allow."""
+    """Return the tokens of an answer that is asked for in part, as the context and the passes
+    allow.
+    """
     return int(min(_LIMIT, room(subject, behind=40), max(12, passes(subject))))
 
 
 def _lengths(subject: Subject) -> list[int]:
-    """The lengths of prompts: those around powers of two first, the context's own among them."""
+    """Return the lengths of prompts, starting around powers of two and the context's length."""
     context = subject.model.info.context_length
     short, long = telling(room(subject)), [*_LONG, context - 2, context - 1]
     fitting = [length for length in long if room(subject) < length < context]
@@ -220,7 +222,9 @@ def _lengths(subject: Subject) -> list[int]:
 def _read_again(
     subject: Subject, given: Answer, places: Iterable[int], what: str
 ) -> Iterator[Pair]:
-    """The tokens at some places of an answer, each with what is read behind the text before it."""
+    """Yield the tokens at some places of an answer, each with what is read after the text before
+    it.
+    """
     for place in places:
         front = _front(subject, given, place)
         if front is not None:
@@ -232,7 +236,7 @@ def _read_again(
 
 
 def _front(subject: Subject, given: Answer, place: int) -> str | None:
-    """The text before a token; None where the tokenizer would read it otherwise."""
+    """Return the text before a token; None where the tokenizer would read it otherwise."""
     if place >= len(given.tokens):
         return None
     front = given.prompt + "".join(token.text for token in given.tokens[:place])
@@ -247,7 +251,7 @@ def _front(subject: Subject, given: Answer, place: int) -> str | None:
 
 
 def _read(subject: Subject, front: str) -> Answer:
-    """The next token, as another call reads it: with ``classify`` where it is declared."""
+    """Return the next token, as another call reads it: with ``classify`` where it is declared."""
     if subject.declares(Capability.CLASSIFY):
         return sampled(classify(subject, [front], **evidence(subject))[0])
     return generate(subject, front, 1)
@@ -264,7 +268,7 @@ def _same_scores(subject: Subject, given: Sequence[str], what: str) -> None:
         (one,) = score(subject, [prompt], [_BEHIND])
         must(
             near(subject, one.logprob, other.logprob, len(one.token_logprobs)),
-            f"{what}: {_BEHIND!r} behind {prompt!r} scores {one.logprob:.5f} and "
+            f"{what}: {_BEHIND!r} after {prompt!r} scores {one.logprob:.5f} and "
             f"{other.logprob:.5f}",
         )
 

@@ -56,7 +56,7 @@ def any_number_of_tokens(subject: Subject) -> None:
 
 
 def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
-    """A greedy answer of some tokens from each operation that generates."""
+    """Return a greedy answer of some tokens from each operation that generates."""
     names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
     found: list[tuple[Capability, str, Answer]]
     found = [(name, *_longest(subject, name)) for name in names]
@@ -65,7 +65,7 @@ def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
 
 
 def _longest(subject: Subject, name: Capability) -> tuple[str, Answer]:
-    """The first prompt with an answer of full length, or else the longest answer."""
+    """Return the first prompt with an answer of full length, or else the longest answer."""
     best = ("", Answer((), None))
     for prompt in ask.PLAIN:
         (free,) = draw(subject, name, [prompt], _LENGTH)
@@ -76,7 +76,7 @@ def _longest(subject: Subject, name: Capability) -> tuple[str, Answer]:
 
 
 def _stream(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pair:
-    """As many tokens of a stream as the shorter answer had, or all where it ended before."""
+    """Read as many tokens of a stream as the shorter answer had, or all if it ended before."""
     stream = speak(subject, subject.model, prompt, max_tokens=max_tokens, **evidence(subject))
     try:
         tokens = tuple(token for _, token in zip(free.tokens, stream, strict=False))
@@ -87,7 +87,7 @@ def _stream(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pai
 
 
 def _rows(subject: Subject, prompt: str, free: Answer, max_tokens: int) -> Pair | None:
-    """A row that ends at its second token or so; None where it went on for too long."""
+    """Return a row that ends at its second token or so; None where it went on for too long."""
     stops = set(free.ids[1:]) - {free.ids[0]}
     end = next((place for place, token in enumerate(free.ids) if token in stops), None)
     if end is None:

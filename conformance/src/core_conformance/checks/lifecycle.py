@@ -1,4 +1,4 @@
-"""Checks of a model's life from load to close, and of what it leaves behind."""
+"""Checks of a model's life from load to close, and of the resources it frees."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def close_twice(subject: Subject) -> None:
     model = subject.load()
     model.close()
     error = raised(model.close)
-    must(error is None, f"the second close() raised {error!r}: it has to do nothing")
+    must(error is None, f"the second close() raised {error!r}: it must do nothing")
 
 
 @check(
@@ -85,7 +85,7 @@ def use_after_close(subject: Subject) -> None:
         error = raised(use)
         must(
             isinstance(error, ModelClosedError),
-            f"{name}() of a closed model gave {error or 'an answer'!r}: it has to raise "
+            f"{name}() of a closed model gave {error or 'an answer'!r}: it must raise "
             "ModelClosedError",
         )
 
@@ -158,11 +158,11 @@ def memory(subject: Subject) -> None:
         must(
             after - before <= most,
             f"{before} bytes were active before a model was loaded, {during} while it was used, "
-            f"and {after} after close(): free it there, also while somebody still holds the object",
+            f"and {after} after close(): free it there, also while the object is still referenced",
         )
 
 
-@check("lifecycle.threads", "A closed model MUST leave no thread behind.")
+@check("lifecycle.threads", "A closed model MUST leave no thread running.")
 def threads(subject: Subject) -> None:
     _use(subject, subject.model)  # what the library keeps for the whole process is there now
     before = set(threading.enumerate())
@@ -199,7 +199,7 @@ def _must_be_over(stream: TokenStream, what: str) -> tuple[Token, ...]:
     end = ending(lambda: stream)
     must(
         end.error is None or isinstance(end.error, ModelClosedError),
-        f"{what} of a closed model raised {end.error!r}: it has to be ModelClosedError",
+        f"{what} of a closed model raised {end.error!r}: expected ModelClosedError",
     )
     return end.tokens
 
@@ -221,7 +221,7 @@ def _use(subject: Subject, model: TextModel) -> None:
 
 
 def _begin(model: TextModel, name: Capability) -> Callable[[], object]:
-    """A function that makes one small call, and reads its stream so that the work begins."""
+    """Return a function that makes one small call, and reads its stream so that the work begins."""
 
     def run() -> object:
         if name is Capability.CLASSIFY:

@@ -29,14 +29,14 @@ from core_conformance.checking.subject import Subject
 _SMALL = 32  # positions
 _LARGE = 1024  # more than this would take too long to fill
 _TOO_LARGE = (
-    f"the context cannot be made smaller, and to fill it would take too long: take a model whose "
+    f"the context cannot be made smaller, and filling it would take too long: use a model whose "
     f"context holds at most {_LARGE} tokens"
 )
 _FILLER, _ROOM = "So it is. ", 48  # what fills a large one, but for so many tokens
 _UNIFORM = 1e4  # a temperature
 _ENDS = (
-    "behind each of some prompts the model ends before the context is full, and there is no "
-    "temperature to make it go on: take a model that goes on"
+    "the model ends before the context is full after every prompt tried, and temperature is not "
+    "available to prevent that: use a model that continues"
 )
 _BEYOND = 12  # tokens asked for that the context has no place for
 _NEAR = 0.02  # of the largest key: two runs may differ in rounding only
@@ -63,7 +63,7 @@ def context_ends_generation(subject: Subject) -> None:
 
 @check(
     "context.rotate",
-    'With context_overflow="rotate" a generation MUST go on beyond the context',
+    'With context_overflow="rotate" a generation MUST continue past the context',
     Capability.GENERATE,
     Capability.ROTATE,
 )
@@ -95,7 +95,7 @@ def rotation_takes_no_longer_prompts(subject: Subject) -> None:
                 ask_rows: Any = getattr(model, name.value)
                 rows = ask_rows([PROMPTS[0], long, PROMPTS[1]], **few)
                 errors = [row.error for row in rows]
-                must(errors[::2] == [None, None], f"{name} beside a prompt too long: {errors}")
+                must(errors[::2] == [None, None], f"{name} alongside a prompt too long: {errors}")
                 must_be_too_long(model, errors[1], length)
             elif name is Capability.GENERATE:
                 end = ending(partial(model.generate, long, max_tokens=1))
@@ -106,7 +106,7 @@ def rotation_takes_no_longer_prompts(subject: Subject) -> None:
 
 
 def _nearly_full(subject: Subject, limit: int) -> list[str]:
-    """Prompts behind so much other text that some twenty tokens fit behind them."""
+    """Return prompts after so much filler that some twenty tokens fit after them."""
     cost = limit / 20
     told = subject.declares(Capability.TOKENIZING)
     for _ in within(subject, [limit] if told else [], lambda _: cost, "filling a context of"):
@@ -114,14 +114,14 @@ def _nearly_full(subject: Subject, limit: int) -> list[str]:
         front = _FILLER * int((limit - _ROOM) / each)
         return [front + prompt for prompt in ask.PLAIN]
     raise NotTestable(
-        f"the context cannot be made smaller than {limit} tokens, and to fill it takes too long"
+        f"the context cannot be made smaller than {limit} tokens, and filling it takes too long"
     )
 
 
 def _fill(
     subject: Subject, model: TextModel, prompts: Sequence[str], many: int
 ) -> tuple[str, Answer]:
-    """A prompt that the model continues to the end of its context, and the answer.
+    """Return a prompt that the model continues to the end of its context, and the answer.
 
     Where every greedy answer ends by itself, tokens are drawn with about the same probability each,
     so that the end-of-text token is rare.
@@ -140,8 +140,8 @@ def _fill(
                 return prompt, answer
 
     raise Violation(
-        f"every generation with max_tokens={many} said 'stop' before its end, at a temperature of "
-        f"{_UNIFORM:g} too: one that the context or max_tokens ends has finish_reason 'length'"
+        f"every generation with max_tokens={many} ended with 'stop', even at a temperature of "
+        f"{_UNIFORM:g}: expected finish_reason 'length' if the context or max_tokens ends it"
     )
 
 
@@ -214,9 +214,9 @@ def longer_prompts_begin_alike(subject: Subject) -> None:
     must(
         _apart(short, _inspect(subject, other), min(2, len(other))) > 0
         or _common(subject, prompt, other) >= 2,
-        f"{prompt!r} and {other!r} have the same keys: they tell nothing of the prompt",
+        f"{prompt!r} and {other!r} have the same keys, so the keys do not depend on the prompt",
     )
-    testable(shared > 0, f"{prompt!r} and {longer!r} share no token: take another model")
+    testable(shared > 0, f"{prompt!r} and {longer!r} share no token: use another model")
 
 
 def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
@@ -230,7 +230,7 @@ def _common(subject: Subject, left: str, right: str) -> int:
 
 
 def _apart(left: AttentionSnapshot, right: AttentionSnapshot, positions: int) -> float:
-    """The largest difference over the first positions, as a fraction of the largest key."""
+    """Return the largest difference over the first positions, as a fraction of the largest key."""
     size = positions * left.head_dim
     ends = [
         (ours[:size], theirs[:size])
@@ -262,7 +262,7 @@ def memory_is_reported(subject: Subject) -> None:
         value = getattr(before, name)
         must(isinstance(value, int) and value >= 0, f"{name} is {value!r}, not a count of bytes")
 
-    # While another model is loaded more is held, and behind it the peak remembers that.
+    # While another model is loaded more is held, and after it the peak remembers that.
     with subject.loaded() as other:
         _begun(other)
         most = max(before.active_bytes, cast("MemoryReporting", other).memory().active_bytes)
@@ -290,6 +290,6 @@ def memory_is_reported(subject: Subject) -> None:
 
 
 def _begun(model: TextModel) -> None:
-    """A model that has read something holds all that it needs for it."""
+    """Run a small request, so that the model allocates the memory it needs."""
     [result] = model.classify([ask.SHORT])
     must(result.error is None, f"classify() of another model gave the error {result.error!r}")

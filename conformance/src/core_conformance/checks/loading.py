@@ -46,7 +46,7 @@ def missing_path(subject: Subject) -> None:
 
 @check(
     "loading.broken-model",
-    "Files that are no sound model MUST raise a ModelError.",
+    "Files that are not a sound model MUST raise a ModelError.",
 )
 def broken_model(subject: Subject) -> None:
     with _folder() as folder:
@@ -80,13 +80,16 @@ def gpu_layers(subject: Subject) -> None:
         error = raised(_loading(subject, gpu_layers=layers))
         if error is not None:
             refused = isinstance(error, UnsupportedOptionError) and error.option == "gpu_layers"
-            must(refused, f"gpu_layers={layers} raised {error!r}: load, or UnsupportedOptionError")
+            must(
+                refused,
+                f"gpu_layers={layers} raised {error!r}: it must load, or refuse gpu_layers",
+            )
         elif layers and subject.declares(Capability.DEVICE_REPORTING):
             backend: Any = subject.backend
             kinds = [device.kind for device in backend.devices()]
             must(
                 "gpu" in kinds,
-                f"gpu_layers={layers} was accepted, and no device of {kinds} is a GPU",
+                f"gpu_layers={layers} was accepted, but no device of {kinds} is a GPU",
             )
 
 
@@ -104,7 +107,7 @@ def path_types(subject: Subject) -> None:
     for path in (os.fspath(subject.path), Path(subject.path)):
         error = raised(_loading(at(subject, path)))
         kind = type(path).__name__
-        must(error is None, f"the model's path as a {kind} was not taken: {error!r}")
+        must(error is None, f"the model's path as a {kind} was not accepted: {error!r}")
 
 
 @check(
@@ -142,9 +145,9 @@ def missing_adapter(subject: Subject) -> None:
     with _folder() as folder:
         path = folder / "no-such-adapter"
         error = raised(_loading(subject, adapter_path=path))
-    must(error is not None, f"adapter_path={str(path)!r} does not exist, and the model was loaded")
+    must(error is not None, f"adapter_path={str(path)!r} does not exist, but the model was loaded")
     typed = isinstance(error, ModelError | OptionError)
-    must(typed, f"adapter_path of nothing raised {error!r}: it has to be a ModelError")
+    must(typed, f"a nonexistent adapter_path raised {error!r}: expected a ModelError")
 
 
 @check(
@@ -155,7 +158,7 @@ def missing_adapter(subject: Subject) -> None:
 def probe(subject: Subject) -> None:
     backend: Any = subject.backend
     refusal: object = backend.refusal(subject.path)
-    must(refusal is None, f"refusal() of the model under test is {refusal!r}, and it loads")
+    must(refusal is None, f"refusal() of the model under test is {refusal!r}, but the model loads")
     with _folder() as folder:
         nothing = (folder / "nothing", "a path where nothing is")
         for path, what in (nothing, *_broken_models(folder)):
@@ -165,7 +168,7 @@ def probe(subject: Subject) -> None:
                 refusal = str(error)
             must(
                 isinstance(refusal, str) and refusal != "",
-                f"refusal() of {what} is {refusal!r}: it has to say why it cannot be loaded",
+                f"refusal() of {what} is {refusal!r}: it must say why it cannot be loaded",
             )
 
 
@@ -179,7 +182,7 @@ def description(subject: Subject) -> None:
     path = resolve_path(subject.path)
     found, fault = described_by(subject.backend, path)
     must(not fault, fault)
-    must(found is not None, f"describe_model({path!r}) is None, and the model there loads")
+    must(found is not None, f"describe_model({path!r}) is None, but the model there loads")
     assert found is not None
     must(not found.problem, f"the problem of a model that loads is {found.problem!r}")
 
@@ -211,18 +214,18 @@ def description_of_others(subject: Subject) -> None:
 @check("loading.info", "`info` and `model_type` MUST state plausible facts about the model.")
 def info(subject: Subject) -> None:
     found: Any = subject.model.info
-    must(isinstance(found, ModelInfo), f"info is a {type(found).__name__}, no core.ModelInfo")
+    must(isinstance(found, ModelInfo), f"info is a {type(found).__name__}, not a core.ModelInfo")
     names = {"model_type": subject.model.model_type, "info.architecture": found.architecture}
     for name, text in names.items():
-        must(isinstance(text, str) and text != "", f"{name} is {text!r}: it has to be a name")
+        must(isinstance(text, str) and text != "", f"{name} is {text!r}: expected a name")
     for name, least in _LEAST.items():
         value: object = getattr(found, name)
         sound = type(value) is int and value >= least
-        must(sound, f"info.{name} is {value!r}: it has to be an int of at least {least}")
+        must(sound, f"info.{name} is {value!r}: expected an int of at least {least}")
     tolerance = found.logit_tolerance
     must(
         math.isfinite(tolerance) and tolerance >= 0.0,
-        f"info.logit_tolerance is {tolerance!r}: it has to be finite and not negative",
+        f"info.logit_tolerance is {tolerance!r}: it must be finite and not negative",
     )
 
 
@@ -249,14 +252,14 @@ def _load_unless_refused(subject: Subject, context_len: int) -> TextModel | None
         return subject.load(context_len=context_len)
     except OptionError as error:
         named = getattr(error, "option", None) == "context_len"
-        must(named, f"context_len={context_len} was refused under another name: {error!r}")
+        must(named, f"context_len={context_len} was refused under the wrong option name: {error!r}")
         return None
 
 
 def _must_say_context(found: int, asked: int) -> None:
     must(
         found == asked,
-        f"context_len={asked} was accepted, and info.context_length is {found}: honour it or "
+        f"context_len={asked} was accepted, but info.context_length is {found}: honour it or "
         "refuse it",
     )
 
@@ -294,7 +297,7 @@ def _broken_models(folder: Path) -> list[tuple[Path, str]]:
     gguf.write_bytes(b"no GGUF")
     return [
         (empty, "an empty directory"),
-        (unreadable, "a directory whose config.json is no JSON"),
+        (unreadable, "a directory whose config.json is not valid JSON"),
         (bare, "a directory whose config.json says nothing"),
-        (gguf, "a .gguf file that is none"),
+        (gguf, "a .gguf file that is not GGUF"),
     ]

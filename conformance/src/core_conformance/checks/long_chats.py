@@ -41,13 +41,13 @@ def long_conversations(subject: Subject) -> None:
         answers.append(found)
         if subject.declares(Capability.GENERATE):
             wanted = generate(subject, prompt, _COUNT)
-            what = f"chat of {count} messages, and generate behind render_chat"
+            what = f"chat of {count} messages, and generate after render_chat"
             same_rows(subject, [(Answer(wanted.tokens, wanted.finish_reason, prompt), found)], what)
     goes_on(subject, [each.tokens for each in answers])
 
 
 def _conversation(count: int) -> list[Message]:
-    """So many messages, each with a word of its own, or one with many."""
+    """Return ``count`` messages, each with a different word, or one with many words."""
     said = [f"I say {word}." for word in words(count)]
     if count == 1:
         said = [" ".join(words(_WORDS))]

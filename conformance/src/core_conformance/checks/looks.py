@@ -171,7 +171,7 @@ def _stops(
         seconds = min(seconds, took)  # it is faster than it was
     must(
         len(wrong) < _STRIKES,
-        f"{long} did all its work though its {option} came after {', '.join(wrong)}: look at it "
+        f"{long} did all its work though its {option} came after {', '.join(wrong)}: check it "
         "between any two pieces of work",
     )
 
@@ -220,7 +220,7 @@ def _keeps(
 def _stopped(
     subject: Subject, long: Long, prompts: Sequence[str], seconds: float, option: str
 ) -> tuple[list[Row], float, bool]:
-    """The rows, how long they took, and whether the stop came when it was to come."""
+    """Return the rows, how long they took, and whether the stop came when it was to come."""
     cancel, start, came = CancelAfter(), time.perf_counter(), list[float]()
 
     def come() -> None:
@@ -238,5 +238,5 @@ def _stopped(
 
 
 def _work(rows: Sequence[Row]) -> int:
-    """How much was done: tokens, or prompts that were read."""
+    """Return the amount of work done: tokens, or prompts that were read."""
     return sum(len(row.answer.tokens) or row.error is None for row in rows)

@@ -1,6 +1,6 @@
 """Checks of many labels, of long ones, and of labels that are the beginnings of others.
 
-What a label gets is held against what it gets alone, in two parts, and as a continuation.
+A label's logprob is compared with those it has alone, in two parts, and as a continuation.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ def _agree(
 
 
 def _continued(subject: Subject) -> tuple[int, dict[int, str]]:
-    """The tokens of the question, and what continues it by the tokens of both."""
+    """Return the tokens of the question, and what continues it by the tokens of both."""
     size = room(subject, behind=_PASS) - len(ask.QUESTION)
     fronts = cuts(subject, f"{ask.QUESTION} {sized(subject, size, turn=6) or ''}")
     head = len(tokenizing(subject).encode(ask.QUESTION))
@@ -182,7 +182,7 @@ def _behind(front: str) -> str:
 
 
 def _in_parts(subject: Subject, middle: str, front: str) -> float:
-    """The logprob of a text behind the question, read as two labels, one behind the other."""
+    """Return the logprob of a text after the question, read as two labels, one after the other."""
     parts = (ask.QUESTION, middle[len(ask.QUESTION) :]), (middle, front[len(middle) :])
     return math.fsum(
         label_logprobs(classify(subject, [prompt], labels=(label,), label_prefix="")[0])[label]
@@ -191,7 +191,7 @@ def _in_parts(subject: Subject, middle: str, front: str) -> float:
 
 
 def _extend(subject: Subject, nested: list[str]) -> bool:
-    """Whether the tokens of each label begin with those of the first, as far as can be seen."""
+    """Return whether each label's tokens visibly begin with those of the first label."""
     if not subject.declares(Capability.TOKENIZING):
         return False
     rows = [list(tokenizing(subject).encode(f"{ask.QUESTION} {label}")) for label in nested]

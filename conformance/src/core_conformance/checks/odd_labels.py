@@ -63,7 +63,7 @@ def a_space_is_left_out_where_none_belongs(subject: Subject) -> None:
 
 @check(
     "labels.nul",
-    "A NUL MUST NOT end a label: what stands behind it counts",
+    "A NUL MUST NOT end a label: what stands after it counts",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
@@ -71,12 +71,15 @@ def nul_ends_no_label(subject: Subject) -> None:
     try:
         result = classify(subject, [ask.QUESTION], labels=_NUL)[0]
     except LabelError as error:
-        must(False, f"labels={_NUL!r} raised {error!r}: text behind a NUL tells labels apart")
+        must(
+            False,
+            f"labels={_NUL!r} raised {error!r}: labels that differ only after a NUL are distinct",
+        )
         return
     found = label_logprobs(result)
     must(tuple(found) == _NUL, f"labels={_NUL!r} came back as {list(found)}")
     possible = max(found[_NUL[0]], found[_NUL[1]]) > -math.inf
-    testable(possible, f"to the model each of {_NUL[:2]!r} is impossible: take another")
+    testable(possible, f"to the model each of {_NUL[:2]!r} is impossible: use another")
     must(
         abs(found[_NUL[0]] - found[_NUL[1]]) > 1e-9,
         f"the labels {_NUL[:2]!r} have the same logprob, {found[_NUL[0]]}",
@@ -84,7 +87,7 @@ def nul_ends_no_label(subject: Subject) -> None:
 
 
 def _told_apart(subject: Subject, labels: tuple[str, ...]) -> tuple[str, ...]:
-    """The labels, or those of them of which this model's tokenizer makes different tokens."""
+    """Return the labels that this model's tokenizer turns into different tokens, or all."""
     left = list[str]()
     if _refusal(subject, labels) is None:
         return labels

@@ -110,7 +110,7 @@ def beside_others(subject: Subject) -> None:
         for stream in streams:
             close_quietly(stream)
     for request, found in zip(requests, answers, strict=True):
-        request.judge(subject, [found], " beside other requests")
+        request.judge(subject, [found], " alongside other requests")
     goes_on(subject, [found.tokens for found in answers])
 
 
@@ -157,7 +157,7 @@ def _in_pairs(
 
 
 def _in_few_slots(subject: Subject, operation: Capability, part: float) -> None:
-    """Rows that wait until a slot is free, where the number of slots can be asked for."""
+    """Run rows that wait for a free slot, if the number of slots can be set."""
     if not subject.declares(Capability.PARALLEL):
         _in_pairs(subject, operation, part)
         return
@@ -170,12 +170,15 @@ def _prompt(number: int) -> str:
 
 
 def _cost(subject: Subject, prompts: int) -> float:
-    """The passes that a case takes: its answers, those without stops, and what judges them."""
+    """Return the passes that a case takes.
+
+    Its answers, those without stops, and what judges them.
+    """
     return prompts * (2 * LENGTHS[1] * _PASS + judged(subject) * (_PASS + step_cost(subject)))
 
 
 def _requests(subject: Subject, part: float) -> Iterator[Request]:
-    """A request for a single prompt with each case, those of as many as there are passes for."""
+    """Yield a single-prompt request for each case, as many as the passes allow."""
     cases = table(subject, SAMPLING, ENDS, REQUEST, part=part)
     cost = _cost(subject, 1)
     for number, case in budget.within(subject, enumerate(cases), lambda _: cost, "cases"):

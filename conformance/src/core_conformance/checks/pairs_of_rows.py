@@ -13,7 +13,7 @@ from typing import Any, cast
 from weakref import WeakKeyDictionary
 
 from core.extensions import ClassifyStreaming
-from core.labels import label_texts
+from core.kit.labels import label_texts
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.types import ClassifyResult, Score
@@ -168,7 +168,7 @@ def _judge(
 
 
 def _without_options(subject: Subject, **asked: Any) -> list[ClassifyResult]:
-    """The results with these options alone, of which each is checked elsewhere."""
+    """Return the results with these options alone, of which each is checked elsewhere."""
     known = _plain.setdefault(subject, {})
     if repr(asked) not in known:
         known[repr(asked)] = ask.classify(subject, _ASKED, **asked)
@@ -179,7 +179,7 @@ def _judge_logits(
     subject: Subject, call: str, place: int, result: ClassifyResult, asked: dict[str, Any]
 ) -> None:
     if not asked.get("return_logits"):
-        must(result.logits is None, f"{call} has logits, for which nobody asked")
+        must(result.logits is None, f"{call} has logits, which were not requested")
     elif result.logits is not None or not asked.get("labels_only"):
         wanted = _without_options(subject, return_logits=True)[place]
         same_logits(subject, row_logits(wanted), row_logits(result), call)
@@ -195,7 +195,7 @@ def _judge_labels(
 ) -> None:
     shares, only = result.probabilities, bool(asked.get("labels_only"))
     if not asked.get("labels"):
-        must(result.label is None and shares is None, f"{call} has labels, and none were given")
+        must(result.label is None and shares is None, f"{call} has labels, but none were given")
         return
     best_label(subject, wanted, result, call)
 
@@ -232,7 +232,7 @@ def _judge_shares(
 
 
 def _are_tokens(subject: Subject, prompt: str, asked: dict[str, Any]) -> bool:
-    """True for labels of which each is known to be one token after the prompt."""
+    """Return True for labels of which each is known to be one token after the prompt."""
     if not subject.declares(Capability.TOKENIZING):
         return False
     encode = tokenizing(subject).encode
@@ -241,7 +241,7 @@ def _are_tokens(subject: Subject, prompt: str, asked: dict[str, Any]) -> bool:
 
 
 def _close(subject: Subject, one: float, other: float) -> bool:
-    """True for probabilities whose logarithms are as near as those of labels have to be."""
+    """Return True for probabilities whose logarithms are as near as those of labels have to be."""
     reach = 2 * LONGEST_LABEL * subject.tolerance
     return abs(one - other) <= 1e-4 + max(one, other) * -math.expm1(-2 * reach)
 
@@ -249,9 +249,9 @@ def _close(subject: Subject, one: float, other: float) -> bool:
 def _first_tokens(
     subject: Subject, found: Iterable[ClassifyResult], asked: dict[str, Any]
 ) -> Iterator[tuple[Answer, Answer]]:
-    """What generate draws first behind each prompt, and what classify drew."""
+    """Yield generate's first draw after each prompt, with classify's draw."""
     same = {name: asked[name] for name in SAMPLING if name in asked} | evidence(subject)
     for prompt, result in zip(_ASKED[:2], found, strict=False):
         first = read(subject.model.generate(prompt, max_tokens=1, **same), prompt)
-        if first.tokens and result.token is not None:  # the end of the text is no token
+        if first.tokens and result.token is not None:  # the end of the text is not a token
             yield Answer(first.tokens, None, prompt), sampled(result, prompt)

@@ -26,7 +26,7 @@ _NOT_UTF8 = b"mod\xe8le"
 
 @check(
     "loading.odd-paths",
-    "A model MUST load from any path: not ASCII, with blanks, through links, with a slash behind",
+    "A model MUST load from any path: not ASCII, with blanks, through links, with a trailing slash",
 )
 def odd_paths(subject: Subject) -> None:
     if is_address(subject.path):
@@ -62,7 +62,7 @@ def relative_paths(subject: Subject) -> None:
 
 @check(
     "loading.path-bytes",
-    "A path whose bytes are no UTF-8 MUST load, or raise a CoreError",
+    "A path whose bytes are not UTF-8 MUST load, or raise a CoreError",
 )
 def paths_of_any_bytes(subject: Subject) -> None:
     with _folder(subject) as (folder, path):
@@ -73,7 +73,7 @@ def paths_of_any_bytes(subject: Subject) -> None:
             try:
                 (folder / _NAME).rename(odd)
             except (OSError, UnicodeError):
-                testable(False, "this system has no file names but Unicode ones: take another")
+                testable(False, "this system allows only Unicode file names: use another system")
             named = str(odd / os.path.relpath(path, folder / _NAME))
         try:
             model = at(subject, named).load()
@@ -97,21 +97,27 @@ def description_path(subject: Subject) -> None:
         for place in [path] if is_address(path) else [path, inside]:
             found, fault = described_by(subject.backend, place)
             must(not fault, fault)
-            must(found is not None, f"describe_model({place!r}) is None, and it leads to the model")
+            must(
+                found is not None,
+                f"describe_model({place!r}) is None, but the path leads to the model",
+            )
 
 
 @contextmanager
 def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
-    """A folder with the model under test in another of an odd name: links, and no copies.
+    """Yield a folder, and the model under test linked into an oddly named folder in it.
 
-    Of a model behind an address, an empty one, and the address.
+    For a model at an address, yield an empty folder and the address.
     """
     if is_address(subject.path):
         with tempfile.TemporaryDirectory() as name:
             yield Path(name), subject.path
         return
     source = Path(os.path.abspath(os.path.expanduser(subject.path)))
-    testable(source.exists(), f"{subject.path!r} is no file: take a model that is one here")
+    testable(
+        source.exists(),
+        f"{subject.path!r} is not a file: use a model that is a file on this machine",
+    )
     files = sorted(source.iterdir()) if source.is_dir() else [source]
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
@@ -121,7 +127,7 @@ def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
             for file in files:
                 (odd / file.name).symlink_to(file, target_is_directory=file.is_dir())
         except OSError:
-            testable(False, "this system lets nobody make links to files: take another")
+            testable(False, "this system cannot create symbolic links: use another system")
         yield folder, str(odd if source.is_dir() else odd / source.name)
 
 

@@ -1,6 +1,6 @@
 """Checks of a cancel that is set while a prompt is read, by looks and by time.
 
-A prompt of more than a chunk is read in several: a cancel is heard between them, and behind the
+A prompt of more than a chunk is read in several: a cancel is heard between them, and after the
 last one, before the first token is drawn.
 """
 
@@ -31,7 +31,7 @@ _count = itertools.count()
 @check(
     "cancel.prefill-midway",
     "A cancel that is set at any look while a prompt is read MUST be heard before its first token, "
-    "behind the last chunk of a long one too",
+    "after the last chunk of a long one too",
     SPEAKING,
     broad=True,
 )
@@ -53,7 +53,10 @@ def prefill(subject: Subject) -> None:
 
 
 def _long_prompt(subject: Subject) -> tuple[str, int]:
-    """A prompt of more than a chunk, where context and passes have room for it; its length."""
+    """Return a prompt of more than a chunk, where context and passes have room for it.
+
+    Its length.
+    """
     room = subject.model.info.context_length * 5 // 8
     most = min(room, _LONG, max(64, passes(subject) * 20 // 2))
     count = most // 3  # a number and its blank are at most three tokens
@@ -69,7 +72,7 @@ def _numbers(count: int) -> str:
 
 
 def _first_token(subject: Subject, prompt: str) -> tuple[tuple[Any, ...], int, float]:
-    """The first token, how many looks there were before it, and the seconds until it came."""
+    """Return the first token, the number of polls before it, and the seconds until it came."""
     calm, start = CancelAfter(), time.perf_counter()
     stream = speak(subject, subject.model, _fresh(prompt), max_tokens=1, cancel=calm)
     first = _first(stream)
@@ -80,7 +83,7 @@ def _first_token(subject: Subject, prompt: str) -> tuple[tuple[Any, ...], int, f
 
 
 def _fresh(prompt: str) -> str:
-    """The prompt behind other first letters than before, so that nothing of it is kept."""
+    """Return the prompt after two new letters, so that no part of it is cached."""
     front, back = divmod(next(_count) % 26**2, 26)
     return f"{chr(ord('A') + front)}{chr(ord('a') + back)}{prompt}"
 
@@ -98,14 +101,14 @@ def _heard_at(subject: Subject, prompt: str, at: int, looks: int) -> None:
     must(
         False,
         f"a cancel that was set at look {at} of {looks} of a long prompt gave {first!r}: "
-        "GenerationCancelled comes in the place of the first token",
+        "expected GenerationCancelled instead of the first token",
     )
 
 
 def _heard_behind_the_last_chunk(
     subject: Subject, prompt: str, share: float, seconds: float
 ) -> None:
-    """Set it by time, between two looks. Where the token comes soon behind that, it is excused."""
+    """Set the cancel by time, between two polls; a token that comes soon after it is excused."""
     early = (1 - share) * seconds
     for _ in range(_TRIES):
         cancel = CancelAfter()
@@ -125,7 +128,7 @@ def _heard_behind_the_last_chunk(
     must(
         False,
         f"a cancel was set {left:.2f} s before the first token of a long prompt, which took "
-        f"{seconds:.2f} s, and {first!r} came: look between chunks, and behind the last one",
+        f"{seconds:.2f} s, but {first!r} came: poll it between chunks, and after the last one",
     )
 
 

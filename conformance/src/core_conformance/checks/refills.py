@@ -1,8 +1,8 @@
 """Checks of slots that are used again: a row owes nothing to the one that had its slot before.
 
 Two slots, and rows of unequal lengths that end at different times, so that each slot is given away
-at least twice. What belongs to a row are its tokens, its random numbers, what its penalty has seen,
-the text that its stop strings hold back, and what it was asked to tell.
+at least twice. A row's own state is its tokens, its random numbers, what its penalty has seen,
+the text that its stop strings hold back, and the details requested.
 """
 
 from __future__ import annotations
@@ -112,7 +112,7 @@ def _alone(subject: Subject, given: Sequence[str], options: Options) -> list[Ans
 
 
 def _cases(subject: Subject, free: Sequence[Answer]) -> dict[str, Options]:
-    """Options by the name of the one that a backend may refuse; each shows what a slot kept."""
+    """Return options by the name of the one that a backend may refuse; each shows leftovers."""
     ends = tuple(
         {each.ids[(2 * row + 1) % len(each.ids)] for row, each in enumerate(free) if each.ids}
     )
@@ -153,7 +153,7 @@ def _as_alone(subject: Subject, model: TextModel, given: Sequence[str], options:
 
 
 def _kinds(subject: Subject) -> Iterator[Options]:
-    """Options for one request each, of which the backend takes all."""
+    """Yield options for one request each, all of which the backend accepts."""
     yield {"max_tokens": 3} | evidence(subject)
     for options in (EVEN | seeds(subject, 1)[0], _SEEN):
         drawn = options is _SEEN or subject.declares(Capability.SEED)

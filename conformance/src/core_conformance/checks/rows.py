@@ -1,6 +1,6 @@
 """Checks of many rows in one call: each is as if alone, however many stand beside it.
 
-Engines read rows in blocks and refill slots, so they break one row behind a full block. From one
+Engines read rows in blocks and refill slots, so they break one row after a full block. From one
 size to the next the rows come in the opposite order, so that no prompt keeps its place.
 """
 
@@ -55,7 +55,7 @@ _EMPTY = (
     (),
     (),
     (),
-)  # prompts in front of every eighth row, and so on
+)  # prompts before every eighth row, and so on
 _AMONG = "without rows that fail, and among them"
 _SLOTS = (2, 3, 1)
 _ROWS = 8  # short ones, that take about as long as a pass
@@ -105,7 +105,7 @@ def many_streamed_rows(subject: Subject) -> None:
 
 @check(
     "rows.told",
-    "What classify tells of a prompt, its labels and logits too, MUST be what it tells of it alone",
+    "A prompt's result from classify, its labels and logits too, MUST be the one it has alone",
     Capability.CLASSIFY,
     (Capability.LABELS, Capability.LOGITS),
     broad=True,
@@ -187,7 +187,7 @@ def many_scores(subject: Subject) -> None:
         for prompt, one, other in zip(given, wanted, found, strict=True):
             must(
                 near(subject, one.logprob, other.logprob, len(one.token_logprobs)),
-                f"{what}: {_BEHIND!r} behind {prompt!r} scores {one.logprob:.5f} and "
+                f"{what}: {_BEHIND!r} after {prompt!r} scores {one.logprob:.5f} and "
                 f"{other.logprob:.5f}",
             )
 
@@ -269,7 +269,7 @@ def many_errors(subject: Subject) -> None:
 
 
 def _without_errors(given: Sequence[str], found: Sequence[Failing]) -> list[Failing]:
-    """The results of the prompts that are not empty; the others have to have failed."""
+    """Return the results of the prompts that are not empty; the others have to have failed."""
     must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
     for row, (prompt, result) in enumerate(zip(given, found, strict=True)):
         must(
@@ -288,7 +288,7 @@ def _sweep(
     what: str,
     share: float = _SOME,
 ) -> Sequence[Row]:
-    """Ask for ever more rows; hold each against itself alone, or in a call of fewer rows.
+    """Run growing numbers of rows; compare each with itself alone, or in a call of fewer rows.
 
     Returns what was found for each prompt.
     """

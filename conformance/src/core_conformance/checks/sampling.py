@@ -24,11 +24,11 @@ from core_conformance.checking.subject import Subject
 _ASKED = ask.PLAIN[:3]
 _DRAWS = 3  # of each prompt
 _TIE_OR_NOT = (
-    "draws that were to be what greedy gives vary, and nobody can see whether at a tie: take a "
+    "draws that should equal the greedy answer vary, and whether at a tie is not visible: use a "
     "model whose best token leads, or declare LOGPROBS, or CLASSIFY and LOGITS"
 )
 _NO_STEPS = (
-    "most answers are shorter than 3 tokens where all tokens are about as likely: take a model "
+    "most answers are shorter than 3 tokens where all tokens are about as likely: use a model "
     "with a larger vocabulary"
 )
 _WARM = 10.0  # so warm that a filter which is left out lets something else through
@@ -159,7 +159,7 @@ def min_p_one_is_greedy(subject: Subject) -> None:
 
 
 def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
-    """Draws with these options are what greedy gives, up to a tie."""
+    """Check that draws with these options equal the greedy answer, up to a tie."""
     free = [generate(subject, prompt, 3) for prompt in _ASKED]
     goes_on(subject, [answer.tokens for answer in free])
     drawn = [
@@ -186,7 +186,7 @@ def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:
 
 @check(
     "sampling.steps",
-    "Each token of a generation MUST be drawn anew: a seed is not one draw for all of its steps",
+    "Each token of a generation MUST be drawn separately: a seed is not one draw for all its steps",
     SPEAKING,
     Capability.SEED,
 )
@@ -214,13 +214,13 @@ def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> boo
         return False
     must(
         any(max(draws) - min(draws) > near_by for draws in told),
-        f"where all tokens are about as likely, each seed's draws are one: {what} {told}",
+        f"with all tokens about equally likely, the draws of each seed hardly vary: {what} {told}",
     )
     return True
 
 
 def _ranks(subject: Subject, answer: Answer) -> list[int]:
-    """How many tokens stood before each of the answer's, where its text tells its tokens."""
+    """Return the rank of each of the answer's tokens, as far as its text gives its tokens."""
     encode, prompt = tokenizing(subject).encode, answer.prompt
     head, asked = encode(prompt), []
     for place, token in enumerate(answer.tokens):

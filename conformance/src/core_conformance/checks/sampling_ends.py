@@ -70,7 +70,7 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
 def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     size = subject.model.info.vocab_size
     off: list[dict[str, Any]] = [
-        {"top_p": 1.0},  # nobody refuses what is the default
+        {"top_p": 1.0},  # no backend refuses the default
         {"typical_p": 1.0},
         *({"top_k": count} for count in (2**32 + 1, size + 1, 2**31, size)),
         {"min_p": _TINY},
@@ -122,7 +122,7 @@ def penalties_at_their_ends(subject: Subject) -> None:
 @check(
     "sampling.penalty-negative",
     "repeat_penalty MUST make a negative logit less likely that was seen, at any temperature: "
-    "behind a large one none of these is drawn",
+    "after a large one none of these is drawn",
     Capability.CLASSIFY,
     Capability.LOGITS,
     Capability.TOKENIZING,
@@ -136,7 +136,7 @@ def penalties_of_negative_logits(subject: Subject) -> None:
     logits_of = {token: row[token] for token in sorted(found)}
     must(
         not found,
-        f"repeat_penalty=1e4 at temperature 100 behind {ask.LONG!r:.60} drew tokens that stand in "
+        f"repeat_penalty=1e4 at temperature 100 after {ask.LONG!r:.60} drew tokens that stand in "
         f"it, with the logits {logits_of}: a negative logit is multiplied by the penalty",
     )
 
@@ -144,7 +144,7 @@ def penalties_of_negative_logits(subject: Subject) -> None:
 def _best(
     row: Sequence[float], seen: Collection[int], penalty: float, slack: float
 ) -> Collection[int]:
-    """The tokens that may be the best after an enormous or a minute penalty.
+    """Return the tokens that may be the best after an enormous or a minute penalty.
 
     Enormous: of a positive logit that was seen nothing is left, and a negative one is impossible.
     Minute: a positive one is beyond all others, and of a negative one nothing is left.

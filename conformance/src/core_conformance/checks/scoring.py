@@ -22,8 +22,8 @@ from core_conformance.checking.subject import Subject
 
 _CONTINUATIONS = tuple(f" {words}" for words in (*ask.SEVERAL_WORDS, *ask.LABELS))
 _JOINED = (
-    "the tokenizer reads every text that was tried together with the prompt's end, so that its "
-    "tokens cannot be told: take a model with another tokenizer"
+    "the tokenizer merges every text tried with the prompt's end, so its tokens cannot be "
+    "identified: use a model with another tokenizer"
 )
 _OTHER = " zyx qqq"
 _FEW_TOKENS = 2048
@@ -53,7 +53,7 @@ def scores_are_sums(subject: Subject) -> None:
 
 @check(
     "scoring.neighbours",
-    "What else is scored in the same call MUST NOT change a score, nor its place",
+    "Other pairs of the same call MUST NOT change a score, nor its place",
     Capability.SCORING,
 )
 def neighbours_change_nothing(subject: Subject) -> None:
@@ -68,14 +68,14 @@ def neighbours_change_nothing(subject: Subject) -> None:
         alone = score(subject, [prompt], [continuation])[0]
         must(
             near(subject, found.logprob, alone.logprob, len(alone.token_logprobs)),
-            f"{continuation!r} behind {prompt!r} scores {found.logprob:.5f} among others, and "
+            f"{continuation!r} after {prompt!r} scores {found.logprob:.5f} among others, and "
             f"{alone.logprob:.5f} alone",
         )
 
 
 @check(
     "scoring.steps",
-    "A token's log-probability MUST be what classify's logits say behind the text in front of it",
+    "A token's log-probability MUST be what classify's logits say after the text before it",
     Capability.SCORING,
     Capability.CLASSIFY,
     Capability.LOGITS,
@@ -165,14 +165,14 @@ def greedy_is_greedy(subject: Subject) -> None:
         f"score says is_greedy=False of what greedy decoding makes of {missed}",
     )
 
-    # Other text than the model's own has to score as not greedy, though it goes on as the model.
+    # Other text than the model's own has to score as not greedy, though it continues as the model.
     for prompt, answer in asked:
         other = _OTHER if not answer.text.startswith(_OTHER[:2]) else _CONTINUATIONS[0]
         for text in (other, other + generate(subject, prompt + other, 1).text):
             found = score(subject, [prompt], [text])[0]
             must(
                 not found.is_greedy or _as_likely(subject, prompt, answer, found),
-                f"score says is_greedy=True of {text!r} behind {prompt!r}; greedy decoding makes "
+                f"score says is_greedy=True of {text!r} after {prompt!r}; greedy decoding makes "
                 f"{answer.text!r}",
             )
     testable(bool(reread), _JOINED)
@@ -180,7 +180,7 @@ def greedy_is_greedy(subject: Subject) -> None:
 
 @check(
     "scoring.error-rows",
-    "What is wrong with one pair MUST be its row's error; the other rows finish",
+    "An error in one pair MUST be its row's error; the other rows finish",
     Capability.SCORING,
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
@@ -199,19 +199,19 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
 
 
 def _is_reread(subject: Subject, prompt: str, answer: Answer) -> bool:
-    """Whether the answer's text is read as the tokens that it came in."""
+    """Return whether the answer's text is read as the tokens that it came in."""
     encode = tokenizing(subject).encode
     reads = encode(prompt + answer.text) == [*encode(prompt), *answer.ids]
     return bool(answer.text) and reads
 
 
 def _denied(subject: Subject, prompt: str, answer: Answer) -> bool:
-    """True when score says that a greedy answer is not greedy."""
+    """Return True when score says that a greedy answer is not greedy."""
     return not score(subject, [prompt], [answer.text])[0].is_greedy
 
 
 def _as_likely(subject: Subject, prompt: str, answer: Answer, other: Score) -> bool:
-    """Whether each token of another text is at a tie with the likeliest of a greedy answer."""
+    """Return whether each token of another text ties with the likeliest of a greedy answer."""
     if not answer.text:
         return False
     likeliest = max(score(subject, [prompt], [answer.text])[0].token_logprobs)
@@ -234,7 +234,10 @@ def scores_of_a_full_context(subject: Subject) -> None:
     told = False
     with short_context(subject, _FEW_TOKENS) as model:
         limit = model.info.context_length
-        testable(limit <= _FEW_TOKENS, "its context is too long to be filled: load a smaller one")
+        testable(
+            limit <= _FEW_TOKENS,
+            "the context is too long to fill: load the model with a smaller context_len",
+        )
         for size, fits in ((limit + 1, True), (limit + 2, False)):
             for prompt, continuation in _of_tokens(subject, size):
                 told = True
@@ -247,7 +250,7 @@ def scores_of_a_full_context(subject: Subject) -> None:
 
 
 def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
-    """A prompt with a continuation which are so many tokens together, where there is one."""
+    """Yield a prompt with a continuation which are so many tokens together, where there is one."""
     encode = tokenizing(subject).encode
     well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
     for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
@@ -262,8 +265,8 @@ def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
 
 @check(
     "chat.continued",
-    "Labels MUST be read, and continuations scored, behind what render_chat gives: plain text "
-    "behind the template's own",
+    "Labels MUST be read, and continuations scored, after what render_chat gives: plain text "
+    "after the template's own",
     Capability.CHAT,
     Capability.TOKENIZING,
     (Capability.LABELS, Capability.SCORING),
@@ -274,11 +277,11 @@ def plain_text_behind_a_template(subject: Subject) -> None:
         [found] = classify(subject, [rendered], labels=ask.LABELS)
         must(
             found.label in ask.LABELS,
-            f"labels={ask.LABELS} behind what render_chat() gave have {found!r:.200}",
+            f"labels={ask.LABELS} after what render_chat() gave have {found!r:.200}",
         )
     if subject.declares(Capability.SCORING):
         [score_of] = score(subject, [rendered], [_CONTINUATIONS[0]])
         must(
             bool(score_of.token_logprobs),
-            f"a continuation behind what render_chat() gave has {score_of!r:.200}",
+            f"a continuation after what render_chat() gave has {score_of!r:.200}",
         )

@@ -22,8 +22,8 @@ _WIDEST = 8  # tokens
 _SOME = 0.5  # of the passes for one check
 _MANY = 40  # stop strings that never come
 _NO_TEXT = (
-    "behind none of the prompts that were tried does the model say two tokens of whole characters: "
-    "take another model"
+    "after none of the prompts tried does the model produce two tokens of complete characters: "
+    "use another model"
 )
 
 
@@ -46,7 +46,7 @@ def spans_of_all_sizes(subject: Subject) -> None:
         stop = _text(free, start, width)
         must_stop(subject, prompt, free, (stop,), _LENGTH)
 
-    # All of an answer, a character of the last token less; and one behind many others.
+    # All of an answer, a character of the last token less; and one after many others.
     if len(free.text) > 1 and "\ufffd" not in free.text:
         must_stop(subject, prompt, free, (free.text[:-1],), _LENGTH)
     never = [f"\u2603 {number}" for number in range(_MANY)]
@@ -54,7 +54,7 @@ def spans_of_all_sizes(subject: Subject) -> None:
 
 
 def _wordy(subject: Subject) -> tuple[str, Answer]:
-    """The prompt whose greedy answer has most tokens of whole characters."""
+    """Return the prompt whose greedy answer has most tokens of whole characters."""
     best, prompts = ("", Answer((), None)), (*ask.PLAIN, ask.LONG)
     for prompt in prompts:
         best = max(best, (prompt, generate(subject, prompt, _LENGTH)), key=_whole)
@@ -65,13 +65,13 @@ def _wordy(subject: Subject) -> tuple[str, Answer]:
 
 
 def _whole(found: tuple[str, Answer]) -> int:
-    """The number of an answer's tokens in front of what is no character."""
+    """Return the number of an answer's tokens before its first broken character."""
     texts = [token.text for token in found[1].tokens]
     return next((place for place, text in enumerate(texts) if "\ufffd" in text), len(texts))
 
 
 def _spans(free: Answer) -> Iterator[tuple[int, int]]:
-    """First token and width of each span that has a text of its own, from the beginning on first.
+    """Yield the first token and width of each span with a different text, by its start.
 
     Its text begins with a token and ends with the first character of another, or of the same.
     """

@@ -76,7 +76,7 @@ def overlapping(subject: Subject) -> None:
     must(
         answer.text in allowed,
         f"stop={(outer, inner)!r} in {free.text!r} left {answer.text!r}; one of "
-        f"{sorted(allowed)} was to come out",
+        f"{sorted(allowed)} was expected",
     )
 
 
@@ -120,7 +120,7 @@ def stop_tokens(subject: Subject) -> None:
 
 
 def _spoken(subject: Subject) -> tuple[str, Answer]:
-    """A prompt with a greedy answer that has text to take stop strings from."""
+    """Return a prompt with a greedy answer that has text to take stop strings from."""
     return next(_all_spoken(subject), None) or _nothing_to_stop(
         f"{_LENGTH} greedy tokens of whole characters"
     )
@@ -137,7 +137,7 @@ def _all_spoken(subject: Subject) -> Iterator[tuple[str, Answer]]:
 def _nothing_to_stop(what: str) -> NoReturn:
     raise NotTestable(
         f"none of {len(ask.PLAIN) + 1} prompts is continued by {what}, so there is nothing "
-        "that could be stopped: take a model that goes on"
+        "that could be stopped: use a model that continues"
     )
 
 
@@ -151,12 +151,12 @@ def _stops_across(subject: Subject, width: int) -> None:
 
 
 def _border(free: Answer, tokens: int) -> int:
-    """The place in the text at which the first ``tokens`` tokens end."""
+    """Return the place in the text at which the first ``tokens`` tokens end."""
     return len("".join(token.text for token in free.tokens[:tokens]))
 
 
 def _border_string(free: Answer, width: int) -> str:
-    """The shortest text across ``width`` tokens that does not come earlier in the answer."""
+    """Return the shortest text across ``width`` tokens that does not come earlier in the answer."""
     texts = [token.text for token in free.tokens]
     for first in range(1, _LENGTH - width):
         if not all(texts[first : first + width]):

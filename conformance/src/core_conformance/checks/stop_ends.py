@@ -1,4 +1,4 @@
-"""Stops that never come: begun in the prompt, behind a NUL, beyond the vocabulary, or none."""
+"""Stops that never come: begun in the prompt, after a NUL, beyond the vocabulary, or none."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def prompts_hold_no_stops(subject: Subject) -> None:
 
 @check(
     "stop.nul",
-    "A stop string MUST be matched whole, what stands behind a NUL in it too",
+    "A stop string MUST be matched whole, what stands after a NUL in it too",
     _NEEDS,
     broad=True,
 )
@@ -50,7 +50,7 @@ def nul_ends_no_stop(subject: Subject) -> None:
 
 @check(
     "stop.tokens-beyond",
-    "An id of stop_tokens that is no token of the vocabulary MUST stop nothing",
+    "An id of stop_tokens that is not a token of the vocabulary MUST stop nothing",
     _NEEDS,
     broad=True,
 )
@@ -75,7 +75,7 @@ def no_stops_stop_nothing(subject: Subject) -> None:
 
 
 def _answers(subject: Subject) -> Iterator[tuple[Capability, str, Answer]]:
-    """Greedy answers that have text, of each operation that generates."""
+    """Yield greedy answers that have text, of each operation that generates."""
     free = list[Answer]()
     names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
     for name in names:
@@ -94,10 +94,10 @@ def _changes_nothing(
     try:
         (found,) = draw(subject, name, [prompt], _LENGTH, **options)
     except OptionError as error:
-        # What is no token may be refused; a stop that is none may not.
+        # What is not a token may be refused; an invalid stop may not.
         must(bool(options.get("stop_tokens")), f"{name} with {options} raised {error!r}")
         return
-    what = f"{name} behind {prompt!r} without, and with {options}"
+    what = f"{name} after {prompt!r} without, and with {options}"
     stop = options.get("stop", ())
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
     same_answers(subject, [(free, found)], what, stops=stops)

@@ -27,7 +27,7 @@ from core_conformance.checking.compare import same_speech
 from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
-_LOOKS = 10  # at a stream that nobody reads, this long apart
+_LOOKS = 10  # at an unread stream, this long apart
 _PAUSE = 0.02
 _LONG = 64  # tokens
 _SOON = 0.3  # seconds after which a stream that has to wait does so
@@ -50,7 +50,7 @@ def tokens_are_tokens(subject: Subject) -> None:
             f"a stream yielded {token!r}, not a core.Token with an int id from 0 to "
             f"{size - 1} and a str as text",
         )
-        must(token.logprob is None, f"nobody asked for logprobs, and {token!r} has one")
+        must(token.logprob is None, f"logprobs were not requested, but {token!r} has one")
     goes_on(subject, streams)
 
 
@@ -63,8 +63,8 @@ def draws_come_out(subject: Subject) -> None:
     answers = [generate(subject, p, 4, temperature=50.0) for p in ask.PLAIN]
     must(
         any(answer.tokens for answer in answers),
-        f"{len(answers)} generations at temperature 50 had no token at all: the tokens that are "
-        "drawn have to be handed out",
+        f"{len(answers)} generations at temperature 50 had no token at all: tokens that "
+        "are drawn must be yielded",
     )
 
 
@@ -94,7 +94,7 @@ def work_starts_at_next(subject: Subject) -> None:
         )
     must(
         stream.finish_reason is None,
-        f"a stream that nobody has read has finish_reason={stream.finish_reason!r}",
+        f"an unread stream has finish_reason={stream.finish_reason!r}",
     )
     stream.close()
 
@@ -168,7 +168,7 @@ def close_ends(subject: Subject) -> None:
 
 @check(
     "streaming.close-behind",
-    "close() behind a stream's end MUST leave it as it ended: its finish_reason, its metrics",
+    "close() after a stream's end MUST leave it as it ended: its finish_reason, its metrics",
     SPEAKING,
 )
 def close_behind_the_end(subject: Subject) -> None:
@@ -181,7 +181,7 @@ def close_behind_the_end(subject: Subject) -> None:
         stream.close()
         must(
             (stream.finish_reason, stream.metrics) == ended,
-            f"{name} gave {len(given)} tokens and ended with {ended}; behind close() that is "
+            f"{name} gave {len(given)} tokens and ended with {ended}; after close() that is "
             f"{(stream.finish_reason, stream.metrics)}",
         )
 
@@ -189,7 +189,7 @@ def close_behind_the_end(subject: Subject) -> None:
 @check(
     "streaming.close-elsewhere",
     "A stream that one thread waits for MUST end there when another thread closes it, whether it "
-    "runs or is in line behind another",
+    "runs or is queued after another",
     SPEAKING,
     broad=True,
 )
@@ -201,7 +201,7 @@ def close_in_another_thread(subject: Subject) -> None:
         waiting = speak(subject, model, ask.PLAIN[2], max_tokens=_LONG)
         timer = threading.Timer(_SOON, waiting.close)
         timer.start()
-        what = "a stream in line behind an open one, that another thread closed,"
+        what = "a stream queued after an open one, that another thread closed,"
         end = promptly(subject, partial(ending, lambda: waiting), what)
         timer.join()
         must(

@@ -1,4 +1,4 @@
-"""Checks of metrics behind the forms that stream: read to their end, and left before it."""
+"""Checks of metrics after the forms that stream: read to their end, and left before it."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Open = Callable[[], TokenStream]
 
 @check(
     "metrics.streams",
-    "The metrics behind chat and submit MUST count their prompt and the tokens given, and be "
+    "The metrics after chat and submit MUST count their prompt and the tokens given, and be "
     "those of the model once the stream was read.",
     _STREAMS[1:],
     broad=True,
 )
 def streams_count_their_tokens(subject: Subject) -> None:
     streams = list(_streams(subject, _STREAMS[1:]))
-    testable(bool(streams), "the model has no chat template: take a model that has one")
+    testable(bool(streams), "the model has no chat template: use a model that has one")
     for name, length, open_stream in streams:
         _ask_something_else(subject)
         stream = open_stream()
@@ -134,7 +134,7 @@ def closed_streams_of_rows_count_what_they_did(subject: Subject) -> None:
 def _streams(
     subject: Subject, names: Sequence[Capability]
 ) -> Iterator[tuple[str, int | None, Open]]:
-    """Each of these forms: its name, the tokens of its prompt if they are known, and the call."""
+    """Yield each of these forms: its name, its prompt's tokens if known, and the call."""
     model: Any = subject.model
     prompt = talkative(subject) if subject.declares(Capability.GENERATE) else PROMPTS[0]
 
@@ -164,7 +164,7 @@ def _row_streams(subject: Subject) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _ask_something_else(subject: Subject) -> None:
-    """Whose metrics can be told from those of the call that comes next."""
+    """Make a call whose metrics differ from those of the next call."""
     model = subject.model
     if subject.declares(Capability.CLASSIFY):
         model.classify(PROMPTS[1:2])
@@ -181,7 +181,7 @@ def _counts(found: GenerateMetrics, lengths: Sequence[int | None], what: str) ->
     expected = sum(known) if exact else len(lengths)
     must(
         found.prompt_tokens == expected if exact else found.prompt_tokens >= expected,
-        f"prompt_tokens is {found.prompt_tokens} behind {what}; the prompts have {lengths} tokens",
+        f"prompt_tokens is {found.prompt_tokens} after {what}; the prompts have {lengths} tokens",
     )
     must(
         0 <= found.cached_prompt_tokens <= found.prompt_tokens,

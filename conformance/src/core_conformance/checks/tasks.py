@@ -1,4 +1,4 @@
-"""Checks of what `core.Task` builds on labels: decisions and calibrations that can be relied on.
+"""Checks of what `core_tasks.Task` builds on labels: reliable decisions and calibrations.
 
 Core does the arithmetic. A backend can still spoil it: by labels that count by their place, by
 answers that drift with what was asked before, and by models that cannot be told from one another.
@@ -11,13 +11,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from importlib.util import find_spec
 from pathlib import Path
-from typing import cast
+from typing import TYPE_CHECKING, cast
 
 from core.errors import CalibrationError
 from core.models import fingerprint
 from core.protocols import Capability, TextModel
-from core.tasks import Decision, Task
 from core_conformance.checking import ask
 from core_conformance.checking.budget import passes
 from core_conformance.checking.calls import must_raise
@@ -27,19 +27,23 @@ from core_conformance.checking.registry import check
 from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
 
+if TYPE_CHECKING:
+    from core_tasks import Decision, Task
+
 _TEMPLATE = "{text} It is"
 _MOST, _SHARE = 48, 0.3  # texts, and of the passes for one check
 _ROUNDING = 1e-4  # of a probability, or its logarithm: labels' logits may be float32
 _LEAST = 1e-30  # has a logarithm
 _ALIKE = (
-    "the model gives its labels the same probabilities behind every prompt that was tried, so that "
-    "nobody could see one text's in another's place: take a model that reads its prompts"
+    "the model gives its labels the same probabilities after every prompt tried, so swapped texts "
+    "would not show: use a model whose output depends on the prompt"
 )
 _NEVER = (
-    "the model finds a label impossible behind every prompt that was tried, so that it has no "
-    "prior: take another model"
+    "the model gives a label a probability of about 0 after every prompt tried, so it has no "
+    "prior: use another model"
 )
-_EQUAL = "the model finds every label as likely as any other: take a model with an opinion"
+_MISSING = "core_tasks is not installed: install the extra core[tasks]"
+_EQUAL = "all labels are equally likely to the model: use a model that prefers some labels"
 
 
 @check(
@@ -80,11 +84,11 @@ def frozen_prior(subject: Subject) -> None:
     fitted = _fitted(subject, subject.model, texts)
     wanted = _decided(subject, fitted, few)
     many = _decided(subject, fitted, [*texts[4:], *few])[-len(few) :]
-    _same(subject, few, wanted, many, f"beside {len(texts) - 4} others")
+    _same(subject, few, wanted, many, f"alongside {len(texts) - 4} others")
     for _ in range(2):
         _decided(subject, fitted, [texts[-1]] * len(texts))
-    _same(subject, few, wanted, _decided(subject, fitted, few), f"behind {2 * len(texts)} others")
-    _same(subject, few, before, _decided(subject, _task(), few), "raw, asked again behind these")
+    _same(subject, few, wanted, _decided(subject, fitted, few), f"after {2 * len(texts)} others")
+    _same(subject, few, before, _decided(subject, _task(), few), "raw, asked again after these")
 
 
 @check(
@@ -117,7 +121,10 @@ def calibration_of_one_model(subject: Subject) -> None:
 
 
 def _task() -> Task:
-    """Three labels of two words each, of which none begins another."""
+    """Return a task of three two-word labels, none a prefix of another."""
+    testable(find_spec("core_tasks") is not None, _MISSING)
+    from core_tasks import Task
+
     words = {
         label: (label, more) for label, more in zip(ask.LABELS, ask.SEVERAL_WORDS, strict=True)
     }
@@ -163,7 +170,7 @@ def _same(
 
 
 def _far(one: Decision, other: Decision) -> float:
-    """The most by which a label's probability differs."""
+    """Return the most by which a label's probability differs."""
     left, right = _shares(one), _shares(other)
     return max(abs(left[label] - right[label]) for label in left)
 
@@ -184,7 +191,10 @@ def _leads(subject: Subject, decision: Decision) -> bool:
 
 
 def _noise(subject: Subject) -> float:
-    """How far two probabilities of one label may be apart: both logprobs are tokens' sums."""
+    """Return the tolerance between two probabilities of one label.
+
+    Both logprobs are tokens' sums.
+    """
     return LONGEST_LABEL * subject.tolerance + _ROUNDING
 
 

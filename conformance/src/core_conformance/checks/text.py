@@ -28,12 +28,12 @@ _TRIES = 100
 _SEEN: dict[str, Any] = {"repeat_penalty": 0.01}  # likelier is what the prompt has
 _ANY_SEEN: dict[str, Any] = {"temperature": 1e4, "top_k": 4} | _SEEN
 _NO_CHARACTERS = (
-    "no answer holds a character whose bytes lie in several tokens: take a model that continues "
-    "emoji or Japanese in kind"
+    "no answer has a character whose bytes span several tokens: use a model that continues "
+    "emoji or Japanese text in the same script"
 )
 _ONLY_ASCII = (
-    "behind emoji, Japanese and Cyrillic the model says nothing but ASCII: take one that continues "
-    "these in kind"
+    "after emoji, Japanese and Cyrillic the model produces only ASCII: use one that continues them "
+    "in their script"
 )
 _SPACED = (
     "Hello , world ! It 's fine . Is it ? We do n't know , they 've said so ; I 'm not .",
@@ -111,7 +111,7 @@ def _ways(subject: Subject) -> list[dict[str, float | int]]:
 
 
 def _sought(subject: Subject, size: int, rare: str) -> set[str]:
-    """Characters of this size that came in several tokens, in answers that repeat their prompts."""
+    """Return characters of this size that came in several tokens, in answers that repeat them."""
     made = 0
     for prompt, length, options in _asked(subject, rare):
         made += length
@@ -125,7 +125,7 @@ def _sought(subject: Subject, size: int, rare: str) -> set[str]:
 
 
 def _asked(subject: Subject, rare: str) -> Iterator[tuple[str, int, dict[str, Any]]]:
-    """Prompts, lengths and options: first what may go on for long, then draws of one character."""
+    """Yield prompts, lengths and options: first long continuations, then draws of one character."""
     encode, repeating = tokenizing(subject).encode, []
     for character in rare:
         tokens = len(encode(character * 6)) - len(encode(character * 5))
@@ -138,7 +138,10 @@ def _asked(subject: Subject, rare: str) -> Iterator[tuple[str, int, dict[str, An
 
 
 def _all_are_tokens(subject: Subject) -> bool:
-    """Whether even rare characters have a token of their own: then none lies in several tokens."""
+    """Return whether even rare characters have a token of their own.
+
+    Then none lies in several tokens.
+    """
     model = tokenizing(subject)
     return all(model.decode(model.encode(each)[-1:]) == each for each in chain(*_RARE.values()))
 
@@ -148,10 +151,10 @@ def _size(character: str) -> int:
 
 
 def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
-    """See that a stream's texts are its ids decoded, as far as either has no broken character.
+    """Check that a stream's texts are its ids decoded, except for broken characters.
 
     Returns the characters of several bytes that were compared, and that no token has for itself.
-    Some tokenizers drop a space in front of a text; some break all bytes beside an invalid one.
+    Some tokenizers drop a space before a text; some break all bytes beside an invalid one.
     """
     decode, encode = tokenizing(subject).decode, tokenizing(subject).encode
     texts, places = [token.text for token in answer.tokens], range(1, len(answer.tokens) + 1)
@@ -201,13 +204,13 @@ def plain_text_comes_back(subject: Subject) -> None:
     model = tokenizing(subject)
     for text in (*ask.PLAIN, ask.LONG):
         back = model.decode(model.encode(text))
-        # Some tokenizers put a space in front of every text, and some drop it again.
+        # Some tokenizers put a space before every text, and some drop it again.
         must(back.lstrip(" ") == text, f"decode(encode({text!r})) is {back!r}")
 
 
 @check(
     "tokenizing.open-ended",
-    "encode MUST put nothing behind a text: a longer text begins with the ids of a shorter one",
+    "encode MUST put nothing after a text: a longer text begins with the ids of a shorter one",
     Capability.TOKENIZING,
 )
 def texts_go_on(subject: Subject) -> None:
@@ -217,13 +220,13 @@ def texts_go_on(subject: Subject) -> None:
     must(
         any(longer[: len(ids)] == ids and len(longer) > len(ids) for ids, longer in pairs),
         f"none of {len(pairs)} longer texts begins with the ids of the shorter one: {pairs[0][1]} "
-        f"and {pairs[0][0]}; a generation goes on behind them, so that nothing may end a prompt",
+        f"and {pairs[0][0]}; generation continues from them, so encode must append nothing",
     )
 
 
 @check(
     "tokenizing.stable",
-    "What decode gives back MUST be whole characters, and itself go through encode and decode "
+    "The text that decode gives MUST be whole characters, and itself go through encode and decode "
     "unchanged, in any script",
     Capability.TOKENIZING,
 )
@@ -236,12 +239,15 @@ def decoded_text_is_stable(subject: Subject) -> None:
         must(again == once, f"{name}: {text!r} came back as {once!r}, and that as {again!r}")
         if _tells_apart(subject, text):
             whole.append(_BROKEN not in once)
-    must(any(whole or [True]), f"decode shows {_BROKEN!r} for characters that encode tells apart")
+    must(any(whole or [True]), f"decode shows {_BROKEN!r} for characters that encode distinguishes")
     must(model.decode([]) == "", f"decode([]) is {model.decode([])!r}")
 
 
 def _tells_apart(subject: Subject, text: str) -> bool:
-    """Whether encode has other ids for each character beyond ASCII: then it has their bytes."""
+    """Return whether encode has other ids for each character beyond ASCII.
+
+    Then it has their bytes.
+    """
     characters = {character for character in text if not character.isascii()}
     found = {tuple(tokenizing(subject).encode(character)) for character in characters}
     return len(found) == len(characters) > 1
@@ -249,7 +255,7 @@ def _tells_apart(subject: Subject, text: str) -> bool:
 
 @check(
     "tokenizing.spacing",
-    "decode MUST keep white space as it was encoded: in front of punctuation, in contractions, "
+    "decode MUST keep white space as it was encoded: before punctuation, in contractions, "
     "several blanks and lines",
     Capability.TOKENIZING,
 )

@@ -106,7 +106,7 @@ def _in_time(row: Row, timeout: float, took: float, what: str) -> None:
     must(said == timeout, f"{what}: GenerationTimeout.seconds is {said}")
     must(
         took >= timeout - _TICK,
-        f"{what} raised {row.error!r} {took:.4g} s behind the call: a timeout is in seconds, from "
+        f"{what} raised {row.error!r} {took:.4g} s after the call: a timeout is in seconds, from "
         "the call on",
     )
 
@@ -117,7 +117,7 @@ def _in_time(row: Row, timeout: float, took: float, what: str) -> None:
 @check(
     "cancel.waiting",
     "A request that waits in line MUST be stopped there, by its cancel and by its timeout, which "
-    "begins with the call; and the one that it waits for goes on",
+    "begins with the call; and the one that it waits for continues",
     SPEAKING,
     broad=True,
 )
@@ -139,12 +139,12 @@ def waiting(subject: Subject) -> None:
                     _in_line(subject, model, way, prompts[:2], rows, option)
         found = Answer((*tokens, *held), held.finish_reason)
         own = alone if voice(subject) is not Capability.CHAT else replace(alone, prompt="")
-        same_answers(subject, [(own, found)], "a stream alone, and with others in line behind it")
+        same_answers(subject, [(own, found)], "a stream alone, and with others queued after it")
 
         # Whoever gave up has given its place back as well.
         for way, rows in wanted.items():
             again = run(subject, way, model, prompts[:2], 2)
-            same_rows(subject, rows, again, f"{way.name} behind requests that left the line")
+            same_rows(subject, rows, again, f"{way.name} after requests that left the line")
 
 
 def _in_line(
@@ -159,7 +159,7 @@ def _in_line(
     stop: dict[str, Any] = {"timeout": _WAIT} if option == "timeout" else {"cancel": cancel}
     timer = threading.Timer(_WAIT, setattr, (cancel, "now", True))
     timer.start()
-    what = f"{way.name} in line behind an open stream, whose {option} came after {_WAIT:g} s,"
+    what = f"{way.name} queued after an open stream, whose {option} came after {_WAIT:g} s,"
     options = way.options(subject, 2) | stop
     patience = _PATIENCE + _PASSES * pass_seconds(subject)
     rows = promptly(subject, lambda: way.ask(model, prompts, options), what, patience)

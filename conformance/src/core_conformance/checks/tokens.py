@@ -23,7 +23,7 @@ _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, *ask.PLAIN[1:4])
 _FEW_TOKENS = 2048
 _TOKENS, _STEPS, _SAMPLES, _SEED = 8, 4, 3, 7
-_SILENT = "no prompt that was tried is continued by any token: take a model that says something"
+_SILENT = "no prompt tried is continued by any token: use a model that generates text"
 
 
 @check(
@@ -43,7 +43,7 @@ def sequences_are_whole(subject: Subject) -> None:
         _is_whole(subject, found, rows[place // 2])
     must(model.generate_tokens([]) == [], "generate_tokens([]) is not []")
     alone = model.generate_tokens(rows[0], max_tokens=2)
-    must(len(alone) == 1, f"one prompt, which is no list of them, gave {len(alone)} sequences")
+    must(len(alone) == 1, f"one prompt that is not a list of prompts gave {len(alone)} sequences")
 
 
 @check(
@@ -86,8 +86,8 @@ def padding_is_not_read(subject: Subject) -> None:
 
 @check(
     "tokens.mask",
-    "A mask of another shape, one with a hole, padding on the right, and what is no id MUST raise "
-    "InvalidOptionError at the call; what is no list of ids is a TypeError",
+    "A mask of another shape, one with a hole, padding on the right, and anything but an id MUST "
+    "raise InvalidOptionError at the call; anything but a list of ids is a TypeError",
     *_NEEDS,
 )
 def wrong_masks_are_refused(subject: Subject) -> None:
@@ -141,7 +141,7 @@ def samples_have_their_draws(subject: Subject) -> None:
 
 @check(
     "tokens.stream",
-    "stream_tokens MUST give the tokens that generate gives behind the text of the ids",
+    "stream_tokens MUST give the tokens that generate gives after the text of the ids",
     *_NEEDS,
     Capability.GENERATE,
 )
@@ -165,7 +165,7 @@ def streams_are_of_their_text(subject: Subject) -> None:
 @check(
     "tokens.scores",
     "score_tokens MUST say of ids what score says of their texts, and score a text from its "
-    "beginning behind its first token",
+    "beginning after its first token",
     *_NEEDS,
     Capability.SCORING,
 )
@@ -178,7 +178,7 @@ def scores_are_of_their_text(subject: Subject) -> None:
             heads.append(head)
             tails.append(whole[len(head) :])
             expected.append(score(subject, [prompt], [" and so on"])[0])
-    testable(bool(heads), "the tokenizer joins the words that were tried with the prompt's end")
+    testable(bool(heads), "the tokenizer joins the words tried with the prompt's end")
     found = model.score_tokens(heads, tails)
     for row, one, two in zip(tails, found, expected, strict=True):
         must(
@@ -224,9 +224,9 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
         found[2].error is not None,
         f"a prompt with the id {beyond}, of {beyond} that there are, has no error",
     )
-    must(found[1].error is None, f"beside two broken prompts, one has {found[1].error!r}")
+    must(found[1].error is None, f"alongside two broken prompts, one has {found[1].error!r}")
     pair = (_answers(subject, [alone])[0], _answers(subject, [found[1]])[0])
-    same_answers(subject, [pair], "alone, and beside two broken prompts")
+    same_answers(subject, [pair], "alone, and alongside two broken prompts")
 
     scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
     errors = [each.error for each in scores]
@@ -251,7 +251,7 @@ def _told(subject: Subject) -> dict[str, Any]:
 
 
 def _run(subject: Subject, rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
-    """Greedy sequences of sound prompts: one for each, and no error."""
+    """Return greedy sequences of sound prompts: one for each, without errors."""
     model = _tokens_of(subject)
     found: Any = model.generate_tokens(rows, max_tokens=_TOKENS, **_told(subject))
     well_formed(
@@ -272,14 +272,14 @@ def _is_whole(subject: Subject, found: TokenSequence, row: Sequence[int]) -> Non
     must(
         list(found.ids[: len(row)]) == list(row)
         and found.generated == (False,) * len(row) + (True,) * new,
-        f"the sequence {found!r} is not the prompt {list(row)} and what comes behind it",
+        f"the sequence {found!r} is not the prompt {list(row)} and what comes after it",
     )
     size = subject.model.info.vocab_size
     must(all(0 <= id < size for id in found.ids), f"{found!r} has ids beyond the vocabulary")
 
 
 def _answers(subject: Subject, found: Sequence[TokenSequence], samples: int = 1) -> list[Answer]:
-    """What was generated, as the answers of the other checks, behind the texts of their ids."""
+    """Return the generated sequences as answers, each with its ids' text as prompt."""
     answers, decode = [], tokenizing(subject).decode
     for place, each in enumerate(found):
         new = [id for id, mine in zip(each.ids, each.generated, strict=True) if mine]
@@ -309,7 +309,10 @@ def _pairs(one: Any, other: Any) -> list[tuple[float, float]]:
 def scores_of_a_full_context(subject: Subject) -> None:
     with short_context(subject, _FEW_TOKENS) as model:
         limit = model.info.context_length
-        testable(limit <= _FEW_TOKENS, "its context is too long to be filled: load a smaller one")
+        testable(
+            limit <= _FEW_TOKENS,
+            "the context is too long to fill: load the model with a smaller context_len",
+        )
         ids = (tokenizing(subject).encode(ask.LONG) * limit)[: limit + 2]
         tails = [ids[limit // 2 : limit + 1], ids[limit // 2 :]]
         found = cast("TokenPrompts", model).score_tokens([ids[: limit // 2]] * 2, tails)

@@ -55,7 +55,7 @@ def loss_falls(subject: Subject) -> None:
     for report in reports:
         sound = math.isfinite(report.loss) and 0 < report.learned <= report.tokens
         plan = (report.steps, report.learning_rate) == (_STEPS, _CONFIG.learning_rate)
-        must(sound and plan and report.seconds >= 0, f"a step is told as {report}")
+        must(sound and plan and report.seconds >= 0, f"a step is reported as {report}")
     seconds = math.fsum(report.seconds for report in reports)
     must(seconds <= elapsed, f"steps of {seconds:g} s in all took {elapsed:g} s")
     losses = [report.loss for report in reports]
@@ -78,7 +78,7 @@ def untouched(subject: Subject) -> None:
         )
         next(steps)
         behind = says(subject, model)
-    must_differ(subject, before, behind, "a model says the same before a step and behind it")
+    must_differ(subject, before, behind, "the output is the same before and after a step")
 
 
 @check(
@@ -112,7 +112,7 @@ def saved(subject: Subject) -> None:
 
 @check(
     "training.kept",
-    "What was kept of earlier calls MUST NOT be used behind a training",
+    "State kept of earlier calls MUST NOT be used after a training",
     Capability.TRAINABLE,
 )
 def kept(subject: Subject) -> None:
@@ -127,7 +127,7 @@ def kept(subject: Subject) -> None:
             subject,
             wanted,
             partial(says, subject, model, prompts),
-            "asked before a training and behind",
+            "asked before a training and after",
         )
 
 
@@ -145,9 +145,9 @@ def left_early(subject: Subject) -> None:
         close = getattr(steps, "close", None)
         error = raised(close) if close else None
         must(error is None, f"close() of a training that runs raised {error!r}")
-        must_be(subject, made, partial(says, subject, model), "behind a training that was left")
+        must_be(subject, made, partial(says, subject, model), "after a training that was left")
         again = next(_train(model))
-        must(again.step == 1, f"the first step of another training is told as {again}")
+        must(again.step == 1, f"the first step of another training is reported as {again}")
 
 
 @check(
@@ -167,7 +167,7 @@ def same_again(subject: Subject) -> None:
 
 @check(
     "training.refused",
-    "What is not an example, examples that teach nothing, and targets that are not there MUST "
+    "Anything but an example, examples that teach nothing, and unknown targets MUST "
     "raise a CoreError at the call and change nothing; every use of a closed model MUST raise "
     "ModelClosedError",
     Capability.TRAINABLE,
@@ -187,9 +187,7 @@ def refused(subject: Subject) -> None:
             error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
             what = f"train({examples!r:.80}, targets={config.targets})"
             must(isinstance(error, CoreError), f"{what} raised {error!r}")
-        must_be(
-            subject, before, partial(says, subject, model), "behind trainings that were refused"
-        )
+        must_be(subject, before, partial(says, subject, model), "after trainings that were refused")
     with subject.loaded() as model:
         steps = _train(model)
         next(steps)

@@ -37,7 +37,7 @@ _PER_TOKEN = 4  # tolerances: a log-probability is a difference of logits, and t
 
 @check(
     "training.labels",
-    "The loss of a text with a label MUST be that of the label's tokens, behind the template, "
+    "The loss of a text with a label MUST be that of the label's tokens, after the template, "
     "where classify reads them",
     Capability.TRAINABLE,
     Capability.CLASSIFY,
@@ -49,15 +49,15 @@ def labels_where_classify_reads_them(subject: Subject) -> None:
         for text, label in zip(PLAIN, [*LABELS, *LABELS], strict=False):
             (row,) = model.classify([_TEMPLATE.replace("{text}", text)], labels=LABELS)
             read = -(row.raise_for_error().logprobs or {})[label]
-            testable(math.isfinite(read), f"behind {text!r} the label {label!r} is impossible")
+            testable(math.isfinite(read), f"after {text!r} the label {label!r} is impossible")
             example = TrainingExample(text=text, label=label)
             told = _step(model, [example], template=_TEMPLATE, labels=LABELS)
-            _same_nats(subject, told, read, f"{label!r} behind {text!r}, trained and classified")
+            _same_nats(subject, told, read, f"{label!r} after {text!r}, trained and classified")
 
 
 @check(
     "training.masked",
-    "Behind a prompt, what is to be written there MUST be learned alone; with mask_prompt=False, "
+    "After a prompt, what is to be written there MUST be learned alone; with mask_prompt=False, "
     "and of a text alone, every token but the first",
     Capability.TRAINABLE,
 )
@@ -68,8 +68,8 @@ def masked(subject: Subject) -> None:
             further = replace(example, prompt=f"{PLAIN[4]} {prompt}")
             must(
                 alone.learned == _step(model, [further]).learned,
-                f"of {completion!r} {alone.learned} tokens are learned behind {prompt!r}, and "
-                "another number behind a longer prompt",
+                f"of {completion!r} {alone.learned} tokens are learned after {prompt!r}, and "
+                "another number after a longer prompt",
             )
             whole = _step(model, [example], mask_prompt=False)
             must(
@@ -105,7 +105,7 @@ def turns(subject: Subject) -> None:
         asked_longer = _step(model, [_conversation(f"{PLAIN[0]} {PLAIN[4]}", PLAIN[1])])
         must(
             one.learned == asked_longer.learned,
-            f"of one answer {one.learned} tokens are learned, and {asked_longer.learned} behind a "
+            f"of one answer {one.learned} tokens are learned, and {asked_longer.learned} after a "
             "longer question",
         )
         longer = _step(model, [_conversation(PLAIN[0], f"{PLAIN[1]} {PLAIN[4]}")])
@@ -155,7 +155,7 @@ def longest(subject: Subject) -> None:
         for example in _EXAMPLES[:2]:
             tokens = _step(model, [example], mask_prompt=False).learned + 1  # the first is not
             told = _step(model, [example], max_tokens=tokens)
-            must(told.learned > 0, f"with max_tokens={tokens} a step is told as {told}")
+            must(told.learned > 0, f"with max_tokens={tokens} a step is reported as {told}")
             config = replace(_CONFIG, max_tokens=tokens - 1)
             error = raised(lambda: _trainable(model).train([example], config))  # noqa: B023
             must(
@@ -167,7 +167,7 @@ def longest(subject: Subject) -> None:
 
 @check(
     "training.scale",
-    "What an adapter adds MUST be multiplied by its scale, whether it is given or made of alpha",
+    "The output of an adapter MUST be multiplied by its scale, whether given or made of alpha",
     Capability.TRAINABLE,
 )
 def scale(subject: Subject) -> None:
@@ -206,20 +206,20 @@ def defaults(subject: Subject) -> None:
         spelled = next(_trainable(other).train(_EXAMPLES, TrainConfig()))
     must(
         without.steps == spelled.steps and without.learned == spelled.learned,
-        f"the first step is told as {without} without a config, and {spelled} with TrainConfig()",
+        f"the first step is reported as {without} without config, but {spelled} with TrainConfig()",
     )
     _same_nats(subject, without, spelled.loss * spelled.learned, "without a config, and with one")
 
 
 def _behind_its_question(subject: Subject, model: Any, told: TrainStep) -> None:
-    """Of an answer that was learned: what `score` says of it, and its end where that is learned."""
+    """Check a learned answer's loss against `score`, as far as its end is not learned too."""
     prompt = model.render_chat([Message("user", PLAIN[0])])
     (read,) = model.score([prompt], [PLAIN[1]])
     found, more = told.loss * told.learned, told.learned - len(read.token_logprobs)
     noise = _PER_TOKEN * subject.tolerance * told.learned
     must(
         found >= -read.logprob - noise and (more != 0 or found <= -read.logprob + noise),
-        f"{PLAIN[1]!r} behind its question was learned at {found:.6g} nats in {told.learned} "
+        f"{PLAIN[1]!r} after its question was learned at {found:.6g} nats in {told.learned} "
         f"tokens, and score() reads {-read.logprob:.6g} in {len(read.token_logprobs)}",
     )
 
@@ -233,14 +233,14 @@ def _same_nats(subject: Subject, told: TrainStep, nats: float, what: str) -> Non
 
 
 def _conversation(*said: str) -> TrainingExample:
-    """Turns of a user and of an assistant."""
+    """Return an example of user and assistant turns."""
     roles = ("user", "assistant")
     messages = [Message(roles[turn % 2], words) for turn, words in enumerate(said)]  # type: ignore[arg-type]
     return TrainingExample(messages=tuple(messages))
 
 
 def _step(model: TextModel, examples: Sequence[TrainingExample], **options: Any) -> TrainStep:
-    """The one step of a training that moves nothing."""
+    """Return the only step of a training that changes no weight."""
     (told,) = _trainable(model).train(examples, replace(_CONFIG, **options))
     return told
 

@@ -22,11 +22,11 @@ _WARM = 3.0  # so warm that a filter which is left out lets something through
 _HOT = 10.0
 _P = 0.3
 _NOTHING_LEFT_OUT = (
-    f"typical_p={_P:g} would leave every token: take a model some of whose tokens are clearly "
+    f"typical_p={_P:g} would leave every token: use a model some of whose tokens are clearly "
     "likelier than others"
 )
 _UNREAD = (
-    "draws that were to be of one token vary, and nobody can see whether at a tie: take a backend "
+    "draws that should give one token vary, possibly at a tie, which is not visible: use a backend "
     "that declares LOGPROBS, or CLASSIFY and LOGITS"
 )
 
@@ -60,7 +60,7 @@ def typical_p_comes_first(subject: Subject) -> None:
         best, logit = typicality.best_kept(_P), typicality.row[drawn.id]
         must(
             logit >= best - typicality.slack,
-            f"typical_p={_P:g} and top_k=1 gave {drawn!r} behind {prompt!r}: its logit is "
+            f"typical_p={_P:g} and top_k=1 gave {drawn!r} after {prompt!r}: its logit is "
             f"{logit:.4g}, and a token that typical_p leaves has {best:.4g}",
         )
     testable(shut, _NOTHING_LEFT_OUT)
@@ -97,13 +97,13 @@ def _must_be_typical(prompt: str, typicality: Typicality, drawn: Token) -> None:
     nearer = typicality.mass_before(drawn.id)
     must(
         nearer <= _P + typicality.slack,
-        f"typical_p={_P:g} at temperature {_WARM:g} let {drawn!r} through behind {prompt!r}: "
+        f"typical_p={_P:g} at temperature {_WARM:g} allowed {drawn!r} after {prompt!r}: "
         f"tokens with a probability of {nearer:.4g} are nearer to the entropy at temperature 1",
     )
 
 
 def _drawn(subject: Subject, **filters: Any) -> Iterator[tuple[str, Typicality, Token]]:
-    """Warm draws with ``typical_p``: each prompt, what its logits tell, and what was drawn."""
+    """Draw warm with ``typical_p``: yield each prompt, its typicality, and the token drawn."""
     slack = 2 * subject.tolerance + 1e-4
     told = [Typicality.of(row, slack) for row in logits(subject, _ASKED)]
     for seed in seeds(subject, _SEEDS):

@@ -109,7 +109,7 @@ def what_came_of_it(subject: Subject) -> None:
 def _agrees(
     stream: TokenStream, name: Capability, text: str, error: Exception | None = None
 ) -> None:
-    """See that ``to_dict()`` tells what the stream tells otherwise."""
+    """Check that ``to_dict()`` agrees with the stream's attributes."""
     found = _told(stream, name)
     wanted: dict[str, object] = {
         "text": text,
@@ -133,7 +133,7 @@ def _told(stream: TokenStream, name: Capability) -> dict[str, Any]:
 
 
 def _streams(subject: Subject) -> Iterator[Capability]:
-    """The declared ones of `SPEAKING` that work with this model."""
+    """Yield the declared ones of `SPEAKING` that work with this model."""
     for name in SPEAKING:
         if subject.declares(name) and (name is not Capability.CHAT or has_template(subject)):
             yield name

@@ -38,20 +38,20 @@ HEADER = "\t".join(_COLUMNS) + "\n"
 
 
 def begun(check_id: str) -> str:
-    """The beginning of the line of a check that now runs."""
+    """Return the beginning of the line of a check that now runs."""
     return f"{check_id}\t"
 
 
 def ended(result: Result) -> str:
-    """The rest of the line of a check that has ended."""
+    """Return the rest of the line of a check that has ended."""
     return "\t".join(_cells(result)[1:]) + "\n"
 
 
 @contextmanager
 def progress(total: int | None, lines: bool = False) -> Iterator[Callable[[str], None]]:
-    """A bar on stderr where that is a terminal; the function it gives takes what comes next.
+    """Show a progress bar if stderr is a terminal; yield the function that takes the next step.
 
-    ``lines``: elsewhere, what comes next is a line on stderr.
+    ``lines``: otherwise, print each step as a line on stderr.
     """
     if not sys.stderr.isatty():
         yield lambda text: click.echo(text, err=True) if lines else None
@@ -98,22 +98,22 @@ def complaints(run: Run) -> None:
     silent = (Status.PASSED, Status.NOT_RUN, Status.KNOWN, Status.NOT_TESTABLE)
     _untestable(run)
     for line in run.left_out():
-        click.echo(f"\nNOT LOOKED AT by {visible(line)}", err=True)
+        click.echo(f"\nSKIPPED by {visible(line)}", err=True)
     for result in run.all_results():
         if result.status in silent:
             continue
         click.echo(f"\n{str(result.status).upper()} {result.id}", err=True)
         click.echo(f"  {all_checks()[result.id].clause}", err=True)
         click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
-        click.echo(f"  Again: {_again(run, result)}", err=True)
+        click.echo(f"  Rerun: {_again(run, result)}", err=True)
         if result.call:
-            click.echo(f"  To see it again:\n\n{visible_lines(result.call)}\n", err=True)
+            click.echo(f"  To reproduce:\n\n{visible_lines(result.call)}\n", err=True)
         if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
-            click.echo(f"  Its last words:\n{visible_lines(result.details)}", err=True)
+            click.echo(f"  Last output:\n{visible_lines(result.details)}", err=True)
 
 
 def _again(run: Run, result: Result) -> str:
-    """The command that runs this check alone."""
+    """Return the command that runs this check alone."""
     target = run.target
     pairs = [
         part
@@ -193,7 +193,7 @@ def _check(flags: dict[str, Any], run: Run) -> None:
     finally:
         run.stop()
 
-    # The run has ended: what it left behind, its files, its results, and the exit code.
+    # The run has ended: what it left, its files, its results, and the exit code.
     threads = tuple(thread.name for thread in left.threads())
     _write(flags, run, threads)
     if not live and not flags["as_json"]:
@@ -203,7 +203,7 @@ def _check(flags: dict[str, Any], run: Run) -> None:
 
 def _whole_or_parts(flags: dict[str, Any]) -> None:
     if flags["certify"] and flags["only"]:
-        raise UsageError("--certify is about all checks: leave -k out, or --certify.")
+        raise UsageError("--certify requires all checks. Remove -k or --certify.")
 
 
 def _lines(write: Callable[[str], None], run: Run, check: Check, quiet: bool) -> None:
@@ -217,13 +217,13 @@ def _lines(write: Callable[[str], None], run: Run, check: Check, quiet: bool) ->
 
 
 def _said(result: Result) -> bool:
-    """Whether a result is shown where only what did not pass is."""
+    """Return whether --quiet shows a result: one that did not pass."""
     return result.status is not Status.PASSED
 
 
 def _without_end(run: Run, write: Callable[[str], None]) -> None:
-    """Go on with generated inputs until they are stopped by hand, or all checks have failed."""
-    click.echo("Other inputs now, until you press Ctrl-C.", err=True)
+    """Keep generating inputs until the user interrupts, or all checks have failed."""
+    click.echo("Generating more inputs until you press Ctrl-C.", err=True)
     with suppress(KeyboardInterrupt):
         for result in run.further():
             if _said(result):
@@ -231,7 +231,7 @@ def _without_end(run: Run, write: Callable[[str], None]) -> None:
 
 
 def _warn(run: Run, live: bool) -> None:
-    """Say beforehand what to make of an end without a verdict: a dead process says nothing."""
+    """Print the seed, and how to interpret a process that dies without a verdict."""
     if run.target.effort.deep:
         seed = run.target.effort.seed
         click.echo(f"Seed {seed}: --seed {seed} gives the same inputs again.", err=True)
@@ -239,7 +239,7 @@ def _warn(run: Run, live: bool) -> None:
         where = "stdout" if live else "stderr"
         click.echo(
             "The checks run in this process. If it dies, the last check named on "
-            f"{where} did it; --isolate gives each a process of its own, and runs the rest.",
+            f"{where} is the cause; --isolate runs each check in its own process.",
             err=True,
         )
 
@@ -284,7 +284,9 @@ def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None
     complaints(run)
     if threads:
         names = ", ".join(threads)
-        click.echo(f"Warning: threads left for which Python would wait: {names}", err=True)
+        click.echo(
+            f"Warning: threads still running, which Python would wait for: {names}", err=True
+        )
     verdict = run.verdict()
     certified = " (certified)" if flags["certify"] and verdict.certifiable else ""
     click.echo(f"{run.summary()}{certified}.", err=True)

@@ -9,10 +9,10 @@ import pluggy
 if TYPE_CHECKING:
     import click
 
-LOAD_OPTION = "A load option: context_len=512, or one of the backend's own."
-ONLY = "Only this check, area (stop) or pattern (*.seed*); may be given again."
+LOAD_OPTION = "Set a load option, such as context_len=512 or a backend-specific one. Repeatable."
+ONLY = "Run only this check, area (stop) or pattern (*.seed*). Repeatable."
 
-DEEP = "Leave nothing out, and generate inputs for so many seconds; inf: until stopped."
+DEEP = "Run everything and generate inputs for S seconds (inf: until stopped)."
 
 hookimpl = pluggy.HookimplMarker("core")
 
@@ -28,25 +28,36 @@ def core_register_commands(cli: click.Group) -> None:
 
     @cli.command()
     @click.argument("name", required=False, metavar="[BACKEND]")
-    @click.option("-m", "--model", metavar="PATH", help="A model that the backend loads.")
+    @click.option("-m", "--model", metavar="PATH", help="Model to test with. [env: INFER_MODEL]")
     @click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)
-    @click.option("--known", metavar="FILE", type=file, help='TOML: check id = "reason, link".')
+    @click.option(
+        "--known",
+        metavar="FILE",
+        type=file,
+        help='TOML file of known failures: check id = "reason, link".',
+    )
     @click.option("-k", "--check", "only", multiple=True, metavar="ID", help=ONLY)
-    @click.option("--timeout", type=float, metavar="S", help="Seconds for each check.")
-    @click.option("--isolate", is_flag=True, default=None, help="A process for each check.")
-    @click.option("--seed", type=click.IntRange(0), metavar="N", help="Of generated inputs.")
+    @click.option("--timeout", type=float, metavar="S", help="Time limit per check, in seconds.")
+    @click.option(
+        "--isolate", is_flag=True, default=None, help="Run each check in its own process."
+    )
+    @click.option("--seed", type=click.IntRange(0), metavar="N", help="Seed for generated inputs.")
     @click.option("--deep", type=float, metavar="S", help=DEEP)
     @click.option("--certify", is_flag=True, help="Fail unless every check ran and passed.")
     @click.option("--report", metavar="FILE", type=output, help="Write a JSON report.")
     @click.option("--badge", metavar="FILE", type=output, help="Write a badge for shields.io.")
-    @click.option("--html", metavar="FILE", type=output, help="Write the report as a page.")
-    @click.option("--json", "as_json", is_flag=True, help="The report on stdout.")
-    @click.option("-q", "--quiet", is_flag=True, help="Only what did not pass, and the verdict.")
-    @click.option("--selftest", is_flag=True, help="Prove that each check finds its violation.")
+    @click.option("--html", metavar="FILE", type=output, help="Write an HTML report.")
+    @click.option("--json", "as_json", is_flag=True, help="Print the report as JSON.")
+    @click.option(
+        "-q", "--quiet", is_flag=True, help="Show only checks that did not pass, and the verdict."
+    )
+    @click.option(
+        "--selftest", is_flag=True, help="Verify that each check detects its faulty backends."
+    )
     def conformance(**flags: Any) -> None:
-        """Check whether a backend keeps the contract.
+        """Test a backend against the contract.
 
-        What is not given comes from [tool.core-conformance] in pyproject.toml, and the model
+        Missing options are read from [tool.core-conformance] in pyproject.toml, and the model
         from INFER_MODEL. The exit code is 0 for a conformant backend, and 1 otherwise.
         """
         from core_conformance.front.command import run_command

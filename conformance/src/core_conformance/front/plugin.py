@@ -21,28 +21,37 @@ _SESSION: pytest.StashKey[Session] = pytest.StashKey()
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     """Add the options ``--core-*``."""
-    group = parser.getgroup("core-conformance", "conformance of backends of core")
-    group.addoption("--core-backend", metavar="NAME", help="The backend to check.")
-    group.addoption("--core-model", metavar="PATH", help="A model that it loads.")
+    group = parser.getgroup("infercore-conformance", "conformance of backends of core")
+    group.addoption("--core-backend", metavar="NAME", help="Backend to test.")
+    group.addoption("--core-model", metavar="PATH", help="Model to test with.")
     group.addoption(
         "--core-option",
         metavar="K=V",
         action="append",
         default=[],
-        help="A load option: context_len=512, or one of the backend's own.",
+        help="Set a load option, such as context_len=512 or a backend-specific one. Repeatable.",
     )
 
-    group.addoption("--core-known", metavar="FILE", help='TOML: check id = "reason, link".')
-    group.addoption("--core-timeout", metavar="S", type=float, help="Seconds for each check.")
     group.addoption(
-        "--core-isolate", action="store_true", default=None, help="A process for each check."
+        "--core-known",
+        metavar="FILE",
+        help='TOML file of known failures: check id = "reason, link".',
     )
-    group.addoption("--core-seed", metavar="N", type=int, help="Of generated inputs.")
+    group.addoption(
+        "--core-timeout", metavar="S", type=float, help="Time limit per check, in seconds."
+    )
+    group.addoption(
+        "--core-isolate",
+        action="store_true",
+        default=None,
+        help="Run each check in its own process.",
+    )
+    group.addoption("--core-seed", metavar="N", type=int, help="Seed for generated inputs.")
     group.addoption(
         "--core-deep",
         metavar="S",
         type=float,
-        help="Leave nothing out, and generate inputs for so many seconds.",
+        help="Run everything and generate inputs for S seconds.",
     )
     group.addoption(
         "--core-certify", action="store_true", help="Fail unless every check ran and passed."
@@ -58,7 +67,7 @@ def pytest_configure(config: pytest.Config) -> None:
     whole = any(config.getoption(f"core_{name}") for name in ("certify", "report", "badge"))
     if whole and config.getoption("numprocesses", None):  # pytest-xdist
         raise pytest.UsageError(
-            "One verdict needs one process: leave -n out with --core-certify, "
+            "A verdict needs a single process: remove -n, or --core-certify, "
             "--core-report and --core-badge."
         )
     if config.option.pyargs:  # a project's own python_files would hide the suite's file

@@ -60,7 +60,7 @@ class Session:
         return status
 
     def summarise(self, terminal: pytest.TerminalReporter) -> None:
-        """Print one line for each run, and what the session left behind."""
+        """Print one line for each run, and the threads still running."""
         terminal.section("core conformance")
         for run in self._runs.values():
             kind = run.verdict().kind
@@ -68,7 +68,7 @@ class Session:
             colour = {"green": kind == "conformant", "red": kind == "not conformant"}
             terminal.line(run.summary() + ended, **colour)
             for line in run.left_out():
-                terminal.line(f"not looked at by {line}")
+                terminal.line(f"skipped by {line}")
             if run.target.effort.deep:
                 terminal.line(f"Generated with --core-seed {run.target.effort.seed}")
 
@@ -91,7 +91,9 @@ class Session:
         )
         runs = {key: Run(own.over(general)) for key, own in asked.items()}
         if len(runs) > 1 and (self._option.core_report or self._option.core_badge):
-            raise UsageError("A report is of one backend. Run the conformance tests of one only.")
+            raise UsageError(
+                "A report covers one backend. Select the conformance tests of only one."
+            )
         return runs
 
     def _applies(self, item: pytest.Item) -> bool:
@@ -144,7 +146,7 @@ def _tell(check: Check, result: Result) -> None:
         pytest.skip(f"not testable with this model: {result.reason}")
     if result.status is not Status.PASSED:
         seen = f"{check.clause}\n{result.status}: {result.reason}\n{result.details}"
-        call = f"\nTo see it again:\n\n{result.call}\n" if result.call else ""
+        call = f"\nTo reproduce:\n\n{result.call}\n" if result.call else ""
         pytest.fail(seen.rstrip() + call, pytrace=False)
 
 

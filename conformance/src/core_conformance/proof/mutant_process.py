@@ -66,7 +66,7 @@ def survey(sources: Mapping[str, str], checks: Sequence[str]) -> dict[str, Passe
 
 
 def killer(mutant: Mutant, order: Sequence[str], passed: Mapping[str, Passed]) -> str:
-    """The check that fails the mutant, or how its process ended; "" for neither."""
+    """Return the check that fails the mutant, or how its process ended; "" for neither."""
     check = ""
     with _process(_first_failure, mutant, list(order)) as pipe:
         while pipe.poll(passed[check].limit if check in passed else PATIENCE):

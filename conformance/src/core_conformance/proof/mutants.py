@@ -14,7 +14,7 @@ import copy
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
-from core.labels import common_length
+from core.kit.labels import common_length
 
 _COMPARISONS: dict[type[ast.cmpop], type[ast.cmpop]] = {
     ast.Lt: ast.LtE,
@@ -52,7 +52,7 @@ class Mutant:
 
     @property
     def place(self) -> str:
-        """What the fault is in: ``module:function``, or ``module:Class.method``."""
+        """The place of the fault: ``module:function``, or ``module:Class.method``."""
         return self.name.partition(": ")[0]
 
 
@@ -67,7 +67,7 @@ class _Site:
 
 
 def mutants(module: str, source: str) -> list[Mutant]:
-    """Every mutant of a module's source, in its order; equal names are numbered."""
+    """Return every mutant of a module's source, in its order; equal names are numbered."""
     tree = ast.parse(source)
     found, names = list[Mutant](), dict[str, int]()
     for site in _sites(tree):
@@ -80,7 +80,9 @@ def mutants(module: str, source: str) -> list[Mutant]:
 
 
 def traced(module: str, source: str) -> str:
-    """The source, in which all that runs puts its `Mutant.place` into ``called`` as it begins."""
+    """Return the source, in which all that runs puts its `Mutant.place` into ``called`` as it
+    begins.
+    """
     tree = ast.parse(source)
     for function, node in _walk(tree, ""):
         if isinstance(node, ast.FunctionDef | ast.ClassDef):
@@ -89,7 +91,7 @@ def traced(module: str, source: str) -> str:
 
 
 def _changed(tree: ast.Module, site: _Site) -> str:
-    """The source with one node replaced; nodes are told by their number in the walk."""
+    """Return the source with one node replaced; nodes are told by their number in the walk."""
     twin = copy.deepcopy(tree)
     node = list(ast.walk(twin))[site.number]
     return ast.unparse(ast.fix_missing_locations(_Replace(node, site.after).visit(twin)))
@@ -107,7 +109,7 @@ class _Replace(ast.NodeTransformer):
 
 
 def _shown(site: _Site) -> str:
-    """What becomes of what, in one line each; of long ones what is around the difference."""
+    """Return the change as one line, before -> after; long ones are cut around the difference."""
     before, after = (ast.unparse(node).splitlines()[0] for node in (site.before, site.after))
     same = common_length(before, after)
     end = common_length(before[:same:-1], after[:same:-1])
@@ -127,7 +129,7 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
 
 
 def _walk(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
-    """The nodes that may be changed, with the name of what they stand in."""
+    """Yield the nodes that may be changed, with the name of what they stand in."""
     yield function, node
     for name, value in ast.iter_fields(node):
         if _left_out(node, name) or (isinstance(node, ast.keyword) and node.arg in _GUARDS):
@@ -146,7 +148,7 @@ def _left_out(node: ast.AST, name: str) -> bool:
 
 
 def _is_text(node: ast.AST) -> bool:
-    """A text, or a statement that is one; imports and declarations of types as well."""
+    """Return a text, or a statement that is one; imports and declarations of types as well."""
     if isinstance(node, ast.Expr):
         return _is_text(node.value)
     return (
@@ -158,7 +160,7 @@ def _is_text(node: ast.AST) -> bool:
 
 
 def _changes(node: ast.AST) -> Iterator[ast.AST]:
-    """What may stand in the place of one node."""
+    """Yield the replacements of one node."""
     for make in _OPERATORS.get(type(node), ()):
         for changed in make(copy.deepcopy(node)):
             yield ast.fix_missing_locations(changed)

@@ -1,8 +1,8 @@
 """Mutation of the reference: ``python -m core_conformance.proof.mutation --report FILE``.
 
 Each mutant runs in a process of its own, against all checks until one fails. One that no check
-fails is alive: the suite would certify a backend with that fault. Those that are equivalent, so
-that nobody could see a difference, are listed with a line of proof each in
+fails is alive: the suite would certify a backend with that fault. Equivalent mutants, which
+behave the same in every way, are listed with a line of proof each in
 ``equivalent_mutants.toml``.
 """
 
@@ -40,7 +40,7 @@ _ALIVE = "alive"
 
 @dataclass(slots=True)
 class Outcome:
-    """What became of all mutants; ``killed`` says by which check. Lists are of names."""
+    """The outcome of all mutants, by name; ``killed`` maps each to the check that failed."""
 
     killed: dict[str, str] = field(default_factory=dict)
     equivalent: dict[str, str] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class Outcome:
 
 
 class Progress:
-    """What became of each mutant so far, by name, in a file: a run that was ended goes on there.
+    """The outcome of each mutant so far, by name, in a file from which an ended run resumes.
 
     With ``again``, mutants that stayed alive are forgotten, to be run against the checks of now.
     """
@@ -96,30 +96,30 @@ class Progress:
 
 @cache
 def all_mutants() -> Sequence[Mutant]:
-    """Every mutant of the reference, module by module."""
+    """Return every mutant of the reference, module by module."""
     return [each for module, source in _sources().items() for each in mutants(module, source)]
 
 
 def listed() -> dict[str, str]:
-    """The mutants that are known to be equivalent, with the proof of each."""
+    """Return the mutants that are known to be equivalent, with the proof of each."""
     table: dict[str, str] = tomllib.loads(_LISTED.read_text("utf-8"))
     return table
 
 
 @cache
 def passed() -> Mapping[str, Passed]:
-    """What each check takes and calls on the reference itself, here and now."""
+    """Return the time and the calls of each check on the reference itself, on this machine."""
     return survey(traced_sources(), [*all_checks(), *_refusals()])
 
 
 def _refusals() -> list[str]:
-    """What a backend that does not declare a capability has to refuse, for each of them."""
+    """Return the refusal checks, one for each capability that a backend may not declare."""
     needed = {need for check in all_checks().values() for need in check.needs}
     return [f"{WITHOUT}{each}" for each in Capability if each in needed]
 
 
 def traced_sources() -> dict[str, str]:
-    """The reference, in which all that runs says so."""
+    """Return the reference, in which all that runs says so."""
     return {module: traced(module, source) for module, source in _sources().items()}
 
 
@@ -163,7 +163,7 @@ def _outcome(found: Sequence[Mutant], killers: Mapping[str, str]) -> Outcome:
 
 
 def _sources() -> dict[str, str]:
-    """The source of each module of the backend, by its name."""
+    """Return the source of each module of the backend, by its name."""
     (folder,) = import_module(PACKAGE).__path__
     files = sorted(Path(folder).glob("[!_]*.py"))
     return {file.stem: file.read_text("utf-8") for file in files if file.stem not in LEFT_OUT}
@@ -177,7 +177,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=0, help="for --sample")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path, help="also write the outcome to this file")
-    parser.add_argument("--progress", type=Path, help="go on where the run of this file ended")
+    parser.add_argument("--progress", type=Path, help="resume the run that this file records")
     parser.add_argument("--again", action="store_true", help="run those once more that were alive")
     asked = parser.parse_args(arguments)
 

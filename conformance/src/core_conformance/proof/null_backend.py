@@ -50,7 +50,7 @@ PASSES = frozenset(
         "loading.description-of-others",
         # it declares everything: there is nothing to refuse
         "errors.undeclared-options",
-        # who does nothing leaves nothing behind, and changes nothing
+        # who does nothing leaves nothing, and changes nothing
         "errors.inputs-unchanged",
         "lifecycle.close-twice",
         "lifecycle.failures",
@@ -77,26 +77,26 @@ class NullStream(Iterator[Token]):
         raise StopIteration
 
     def text(self) -> str:
-        """No text."""
+        """Return no text."""
         return ""
 
     def to_dict(self) -> dict[str, object]:
-        """Nothing."""
+        """Return an empty dict."""
         return {}
 
     def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
-        """No step."""
+        """Return no step."""
         return iter(())
 
     def save_adapter(self, directory: object, /) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class NullAsyncStream:
-    """One for ``async for`` that ends at once."""
+    """A stream for ``async for`` that ends at once."""
 
     finish_reason = "stop"
     metrics = GenerateMetrics()
@@ -108,7 +108,7 @@ class NullAsyncStream:
         raise StopAsyncIteration
 
     async def aclose(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
 
 class NullModel:
@@ -119,119 +119,119 @@ class NullModel:
     metrics = GenerateMetrics()
 
     def generate(self, prompt: str, config: object = None, /, **options: Any) -> NullStream:
-        """No token."""
+        """Return no token."""
         return NullStream()
 
     def chat(self, messages: object, config: object = None, /, **options: Any) -> NullStream:
-        """No token."""
+        """Return no token."""
         return NullStream()
 
     def submit(self, prompt: str, config: object = None, /) -> NullStream:
-        """No token."""
+        """Return no token."""
         return NullStream()
 
     def classify(
         self, prompts: Sequence[str], config: object = None, /, **options: Any
     ) -> list[ClassifyResult]:
-        """Empty results."""
+        """Return empty results."""
         return [ClassifyResult() for _ in prompts]
 
     def classify_iter(
         self, prompts: Iterable[str], config: object = None, /, **options: Any
     ) -> Iterator[ClassifyResult]:
-        """Empty results."""
+        """Return empty results."""
         return (ClassifyResult() for _ in prompts)
 
     def batch_generate(
         self, prompts: Sequence[str], config: object = None, /, **options: Any
     ) -> list[BatchResult]:
-        """Empty results."""
+        """Return empty results."""
         return [BatchResult() for _ in prompts]
 
     def batch_stream(
         self, prompts: Sequence[str], config: object = None, /, **options: Any
     ) -> Iterator[tuple[int, Token]]:
-        """No token."""
+        """Return no token."""
         return iter(())
 
     def score(self, prompts: Sequence[str], continuations: Sequence[str], /) -> list[Score]:
-        """Empty results."""
+        """Return empty results."""
         return [Score() for _ in prompts]
 
     def generate_tokens(self, prompts: Any, config: object = None, /, **options: Any) -> list[Any]:
-        """Empty sequences."""
+        """Return empty sequences."""
         return [TokenSequence((), (), "stop", None) for _ in prompts]
 
     def stream_tokens(self, prompt: Any, config: object = None, /, **options: Any) -> Any:
-        """An empty stream."""
+        """Return an empty stream."""
         return self.generate("")
 
     def score_tokens(
         self, prompts: Any, continuations: Any, config: object = None, /, **options: Any
     ) -> list[Score]:
-        """Empty results."""
+        """Return empty results."""
         return [Score() for _ in prompts]
 
     def hidden_states(
         self, prompts: Sequence[str], config: object = None, /, **options: Any
     ) -> list[HiddenResult]:
-        """Empty results."""
+        """Return empty results."""
         return [HiddenResult() for _ in prompts]
 
     def encode(self, text: str) -> list[int]:
-        """No ids."""
+        """Return no ids."""
         return []
 
     def decode(self, ids: Sequence[int]) -> str:
-        """No text."""
+        """Return no text."""
         return ""
 
     def render_chat(self, messages: object) -> str:
-        """No text."""
+        """Return no text."""
         return ""
 
     def inspect_attention(self, prompt: str, /) -> AttentionSnapshot:
-        """No layers."""
+        """Return no layers."""
         return AttentionSnapshot(0, 0, 0, 0, "", ((array("f"),),))
 
     def memory(self) -> MemoryReport:
-        """No memory."""
+        """Return no memory."""
         return MemoryReport(0, 0, 0)
 
     def reset_peak_memory(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def choices(self) -> Sequence[Choice]:
-        """No choices."""
+        """Return no choices."""
         return ()
 
     def with_adapter(self, path: object, /) -> NullModel:
-        """Another model that answers nothing."""
+        """Return another model that answers nothing."""
         return NullModel()
 
     def train(self, examples: object, config: object = None, /) -> Iterator[TrainStep]:
-        """No step."""
+        """Return no step."""
         return iter(())
 
     def save_adapter(self, directory: object, /) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def declared(self) -> frozenset[Capability]:
-        """Everything."""
+        """Return every capability."""
         return NullBackend.capabilities
 
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """Empty results."""
+        """Return empty results."""
         return [], GenerateMetrics()
 
     def stream_async(self, operation: str, /, *arguments: object, **options: object) -> Any:
-        """An empty stream."""
+        """Return an empty stream."""
         return NullAsyncStream()
 
     def close(self) -> None:
-        """Nothing."""
+        """Do nothing."""
 
     def __enter__(self) -> NullModel:
         return self
@@ -249,23 +249,23 @@ class NullBackend:
     formats = frozenset({"safetensors", "gguf"})
 
     def available(self) -> bool:
-        """Always."""
+        """Return True."""
         return True
 
     def unavailable_reason(self) -> str | None:
-        """None."""
+        """Return None: the backend is available."""
         return None
 
     def devices(self) -> Sequence[Device]:
-        """None."""
+        """Return no devices."""
         return ()
 
     def refusal(self, path: object, /) -> str | None:
-        """Refuses nothing."""
+        """Return None: nothing is refused."""
         return None
 
     def describe_model(self, path: str, /) -> None:
-        """Describes nothing."""
+        """Return None: nothing is described."""
 
     def load_model(self, path: object, config: object) -> Any:
         """Load a model that answers nothing."""

@@ -11,8 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-from core.chat import RenderedPrompt, render
 from core.errors import ChatTemplateError
+from core.kit.chat import RenderedPrompt, render
 from core.options import GenerateConfig
 from core.protocols import Backend, Capability
 from core.types import Message
@@ -42,7 +42,7 @@ _ASCII = range(0x80)
 
 
 class Mute(Language):
-    """Ends behind every prompt, greedy."""
+    """Ends after every prompt, greedy."""
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         values = super().logits(ids)
@@ -51,7 +51,7 @@ class Mute(Language):
 
 
 class Terse(Language):
-    """Ends behind one token, greedy."""
+    """Ends after one token, greedy."""
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         values = super().logits(ids)
@@ -159,7 +159,7 @@ def _said(messages: Sequence[Message]) -> str:
 
 
 def _next(behind: str) -> list[str]:
-    """The texts, of a token each, with which a label goes on behind this one, or begins."""
+    """Return the texts, of a token each, with which a label continues after this one, or begins."""
     begun = [
         label[size]
         for label in LABELS

@@ -55,7 +55,7 @@ class Saboteur:
     undeclared: Capability | None = None
 
     def expected(self) -> frozenset[str]:
-        """The ids of the checks that must fail."""
+        """Return the ids of the checks that must fail."""
         missing = self.undeclared
         if missing is None:
             return self.kills
@@ -86,14 +86,14 @@ def saboteur(
 
 @cache
 def all_saboteurs() -> Mapping[str, Saboteur]:
-    """Every saboteur, sorted by name."""
+    """Return every saboteur, sorted by name."""
     for module in pkgutil.iter_modules(saboteurs.__path__):
         importlib.import_module(f"{saboteurs.__name__}.{module.name}")
     return MappingProxyType(dict(sorted(_found.items())))
 
 
 def whole(part: Callable[..., object]) -> Callable[[], Backend]:
-    """A function that makes the reference with this part in place of the sound one."""
+    """Return a function that makes the reference with this part in place of the sound one."""
     if not isinstance(part, type) or issubclass(part, Reference):
         return cast("Callable[[], Backend]", part)
     _around(part)  # to say here and now whether it is a part
@@ -112,7 +112,7 @@ def _model_with(part: type) -> type[ReferenceModel]:
         return _with(ReferenceModel, "engine_class", _with(Engine, "generation_class", part))
     name = next((name for kind, name in _MODEL_PARTS.items() if issubclass(part, kind)), None)
     if name is None:
-        raise TypeError(f"{part.__name__} is no part of the reference")
+        raise TypeError(f"{part.__name__} is not a part of the reference")
     return _with(ReferenceModel, name, part)
 
 
@@ -120,5 +120,5 @@ Kind = TypeVar("Kind", bound=type)
 
 
 def _with(kind: Kind, name: str, part: type) -> Kind:
-    """A subclass whose attribute ``name`` is ``part``."""
+    """Return a subclass whose attribute ``name`` is ``part``."""
     return cast("Kind", type(kind.__name__, (kind,), {name: part}))

@@ -41,7 +41,7 @@ class Summary:
         return not self.problems
 
     def __str__(self) -> str:
-        """The result as a few lines for people."""
+        """Return the result as a few lines for people."""
         if self.sound:
             return (
                 f"The suite is sound: the reference passes all {self.checks} checks, whole and "
@@ -82,21 +82,21 @@ def _parts() -> Iterator[tuple[str, Callable[[str], Iterable[str]]]]:
 
 
 def without_saboteur() -> list[str]:
-    """Checks that no saboteur fails, and kills that are no checks."""
+    """Return the checks that no saboteur fails, and the kills that are not checks."""
     killed = {check for broken in all_saboteurs().values() for check in broken.kills}
     known = set(all_checks())
     return [f"no saboteur fails {check}" for check in sorted(known - killed)] + [
-        f"a saboteur is to fail {check}, which is no check" for check in sorted(killed - known)
+        f"a saboteur must fail {check}, which is not a check" for check in sorted(killed - known)
     ]
 
 
 def sound(backend: Backend, path: str) -> list[str]:
-    """Checks that a sound backend does not pass."""
+    """Return the checks that a sound backend does not pass."""
     return [f"{id}: a sound backend fails: {why}" for id, why in failures(backend, path).items()]
 
 
 def refusing(capability: Capability, path: str) -> list[str]:
-    """Checks that the reference without a capability does not pass, of those that need it."""
+    """Return the checks needing a capability that the reference fails without it."""
     needing = [check for check in all_checks().values() if capability in check.needs]
     if not needing:
         return [f"no check needs {capability}"] if capability in Reference().capabilities else []
@@ -105,7 +105,7 @@ def refusing(capability: Capability, path: str) -> list[str]:
 
 
 def survivors(broken: Saboteur, path: str) -> list[str]:
-    """Checks that pass a saboteur which they must fail."""
+    """Return the checks that pass a saboteur which they must fail."""
     expected = broken.expected()
     if not expected:
         return [f"saboteur {broken.name} breaks what no check looks at"]
@@ -115,7 +115,7 @@ def survivors(broken: Saboteur, path: str) -> list[str]:
 
 
 def kill_matrix(broken: Saboteur, path: str) -> list[str]:
-    """Differences between the checks that a saboteur fails and those that it must fail.
+    """Return the differences between the checks that a saboteur fails and must fail.
 
     Broad checks count only where it must fail them: they may find what is another check's clause.
     """
@@ -127,18 +127,18 @@ def kill_matrix(broken: Saboteur, path: str) -> list[str]:
 
 
 def exactly(name: str, path: str) -> list[str]:
-    """The `kill_matrix` of the saboteur of this name."""
+    """Return the `kill_matrix` of the saboteur of this name."""
     return kill_matrix(all_saboteurs()[name], path)
 
 
 def emptiness(path: str) -> list[str]:
-    """Differences between the checks that the empty backend fails and those that it must fail."""
+    """Return the differences between the checks that the empty backend fails and must fail."""
     expected = set(all_checks()) - null_backend.PASSES
     return differences(failures(null_backend.NullBackend(), path), expected, "the empty backend")
 
 
 def silences(poor: PoorModel, path: str) -> list[str]:
-    """Differences between the checks that cannot tell anything with a model and those named.
+    """Return the differences between the checks not testable with a model and those named.
 
     Every other check has to pass, and not in silence. Broad ones may do as they like, and so long
     as they say why.
@@ -155,7 +155,7 @@ def silences(poor: PoorModel, path: str) -> list[str]:
 
 
 def differences(found: dict[str, str], expected: Collection[str], who: str) -> list[str]:
-    """One line for each check that failed or passed against expectation."""
+    """Return one line for each check that failed or passed against expectation."""
     too_many = [f"{id}: fails {who}, unexpected: {found[id]}" for id in found.keys() - expected]
     too_few = [f"{id}: passes {who}, unexpected" for id in set(expected) - found.keys()]
     return sorted(too_many + too_few)
@@ -164,7 +164,7 @@ def differences(found: dict[str, str], expected: Collection[str], who: str) -> l
 def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None) -> dict[str, str]:
     """Run checks (all of them by default) and return the reasons of those that failed, by id.
 
-    A check that could not be looked at is no failure: it has a mark behind its id.
+    A check that is not testable is also returned, with a mark after its id.
     """
     know_reference()
     found = {}
@@ -177,6 +177,6 @@ def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None)
 
             mark = f" ({result.status})" if result.status is Status.NOT_TESTABLE else ""
             found[check.id + mark] = result.reason
-            subject.close()  # what it left behind shall not fail the next check as well
+            subject.close()  # what it left shall not fail the next check as well
 
     return found

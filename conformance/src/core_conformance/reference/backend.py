@@ -10,9 +10,9 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar
 
 from core.errors import UnsupportedOptionError
+from core.kit.support import refuse_load_options
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
-from core.support import refuse_load_options
 from core.types import Device, DiscoveredModel
 from core_conformance.reference import files
 from core_conformance.reference.language import Language
@@ -29,7 +29,7 @@ OWN_METHODS = {
 
 
 class Reference:
-    """See `core.Backend`. What is not declared is really not there, as ``isinstance`` says."""
+    """See `core.Backend`. Undeclared methods are really absent, also to ``isinstance``."""
 
     name = "reference"
     protocol = PROTOCOL_VERSION
@@ -42,23 +42,29 @@ class Reference:
         self.__class__ = self._without(type(self), OWN_METHODS)
 
     def available(self) -> bool:
-        """True: plain Python runs everywhere."""
+        """Return True: plain Python runs everywhere."""
         return True
 
     def unavailable_reason(self) -> str | None:
-        """None."""
+        """Return None: the backend is available."""
         return None
 
     def devices(self) -> Sequence[Device]:
-        """The CPU of this computer, the only device."""
+        """Return the CPU of this computer, the only device."""
         return (Device("cpu", "cpu", detail="plain Python"),)
 
     def refusal(self, path: str | os.PathLike[str], /) -> str | None:
-        """The reason why this backend cannot load a model, by its config.json; None if it can."""
+        """Return the reason why this backend cannot load a model, by its config.json.
+
+        None if it can.
+        """
         return files.refusal(path)
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """The reference model that a path is, by its config.json; None for any other path."""
+        """Return the reference model that a path is, by its config.json.
+
+        None for any other path.
+        """
         return files.describe(path)
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
@@ -79,7 +85,7 @@ class Reference:
     def _without(
         self, kind: type[Kind], methods: Mapping[Capability, tuple[str, ...]]
     ) -> type[Kind]:
-        """The class without the methods of undeclared protocols."""
+        """Return the class without the methods of undeclared protocols."""
         undeclared = [c for c in methods if c not in self.capabilities]
         # None is how Python says "not this one", as for __hash__, and isinstance() knows it.
         hidden = {name: None for capability in undeclared for name in methods[capability]}

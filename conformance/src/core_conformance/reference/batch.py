@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Sequence
 
-from core.clock import RequestClock
 from core.errors import CoreError, GenerationCancelled, RequestError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, FinishReason, Token
 from core_conformance.reference.engine import Engine, Generation
@@ -78,7 +78,7 @@ class Batch:
         return [row]
 
     def _wanted(self, active: list[int]) -> list[int]:
-        """The rows that go on; the others get their error."""
+        """Return the rows that continue; the others get their error."""
         wanted = []
         for row in active:
             try:

@@ -6,9 +6,16 @@ from array import array
 from collections.abc import Iterator, Sequence
 from random import Random
 
-from core.clock import RequestClock
 from core.errors import RequestError
-from core.labels import LabelTrie, build_trie, label_paths, label_texts, score_labels, with_scores
+from core.kit.clock import RequestClock
+from core.kit.labels import (
+    LabelTrie,
+    build_trie,
+    label_paths,
+    label_texts,
+    score_labels,
+    with_scores,
+)
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult, Score, Token
 from core_conformance.reference.engine import Engine, GivenIds, check_ids, check_text
@@ -28,7 +35,7 @@ class Classifier:
         self._clock = RequestClock(config)
 
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """One result per prompt, in order; `LabelError` for labels that cannot be told apart.
+        """Return one result per prompt, in order; raise `LabelError` for indistinguishable labels.
 
         When the call is cancelled while it waits for a slot, every prompt gets that error.
         """
@@ -77,7 +84,7 @@ class Classifier:
         return results
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        """The result for one prompt, from the logits behind it."""
+        """Return the result for one prompt, from the logits after it."""
         config = self.config
         token = sample(logits, ids, config, Random(config.seed))
         logprob = log_softmax(logits)[token] if config.return_logprobs else None
@@ -116,7 +123,7 @@ class Classifier:
         return anchor, build_trie(self.config.labels, paths)
 
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
-        """The log-probabilities behind each inner node of the trie."""
+        """Return the log-probabilities after each inner node of the trie."""
         return [
             log_softmax(logits)
             for logits in self._engine.forward([[*ids, *prefix] for prefix in trie.prefixes])
@@ -124,7 +131,7 @@ class Classifier:
 
 
 def _of_labels(result: ClassifyResult, trie: LabelTrie) -> ClassifyResult:
-    """The label; and the probabilities where each label is one token."""
+    """Return the label; and the probabilities where each label is one token."""
     if len(trie.prefixes) > 1:
         return ClassifyResult(label=result.label)
     return ClassifyResult(
@@ -145,7 +152,7 @@ def score(engine: Engine, clock: RequestClock, prompt: str, continuation: str) -
 def score_ids(
     engine: Engine, clock: RequestClock, prompt: Sequence[int], continuation: Sequence[int]
 ) -> Score:
-    """The same of token ids."""
+    """Return the same of token ids."""
     try:
         clock.check()
         head = engine.prompt_ids(GivenIds(prompt))
@@ -157,7 +164,7 @@ def score_ids(
 
 
 def _scored(engine: Engine, start: int, ids: Sequence[int]) -> Score:
-    """The score of the ids from ``start`` on."""
+    """Return the score of the ids from ``start`` on."""
     found = []
     greedy = True
     for position, logits in enumerate(
@@ -171,7 +178,7 @@ def _scored(engine: Engine, start: int, ids: Sequence[int]) -> Score:
 
 
 def hidden(engine: Engine, clock: RequestClock, prompt: str, layers: Sequence[int]) -> HiddenResult:
-    """The hidden states behind one prompt; what is wrong with it is the result's error."""
+    """Return the hidden states after one prompt; what is wrong with it is the result's error."""
     try:
         clock.check()
         ids = engine.prompt_ids(prompt)
@@ -185,7 +192,7 @@ def hidden(engine: Engine, clock: RequestClock, prompt: str, layers: Sequence[in
 
 
 def _tokens(engine: Engine, prompt: str, continuation: str) -> tuple[int, list[int]]:
-    """The place at which the continuation begins, and the ids of prompt and continuation."""
+    """Return the place at which the continuation begins, and the ids of prompt and continuation."""
     head = engine.prompt_ids(prompt)
     check_text(continuation, "continuation")
     continued = encode_continued(prompt, continuation)

@@ -12,11 +12,11 @@ from contextlib import contextmanager
 from random import Random
 from typing import Self
 
-from core.clock import RequestClock
 from core.errors import EmptyPromptError, ModelBusyError, PromptTooLongError, RequestError
+from core.kit.clock import RequestClock
+from core.kit.support import text_error
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
-from core.support import text_error
-from core.text_stream import TokenAssembler
 from core.types import FinishReason, Token
 from core_conformance.reference.language import Language, log_softmax
 from core_conformance.reference.meter import LEDGER, TOKEN_BYTES, Meter
@@ -47,7 +47,7 @@ class Slots:
     def taken(self, check: Callable[[], None]) -> Iterator[None]:
         """Hold a slot. ``check`` is called while it waits, to raise when it is not wanted.
 
-        Raises `ModelBusyError` when all slots are held for threads that cannot go on before it.
+        Raises `ModelBusyError` when all slots are held for threads that cannot continue before it.
         """
         me = threading.get_ident()
         with self._free:
@@ -101,7 +101,7 @@ class Generation:
         self.assembler = TokenAssembler(Detokenizer(), config.stop, SPECIAL_TEXTS)
 
     def chunks(self) -> Iterable[Sequence[int]]:
-        """The prompt in the pieces that are read at once."""
+        """Return the prompt in the pieces that are read at once."""
         for start in range(0, len(self.prompt), PREFILL_CHUNK):
             yield self.prompt[start : start + PREFILL_CHUNK]
 
@@ -137,7 +137,7 @@ class Engine:
         self._rotates = rotates
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """The ids of a prompt. Raises `RequestError` for one that cannot run."""
+        """Return the ids of a prompt. Raises `RequestError` for one that cannot run."""
         if isinstance(prompt, GivenIds):
             ids = check_ids(prompt.ids)
         else:
@@ -159,7 +159,7 @@ class Engine:
         return self.generation_class(ids, config, _ENDLESS if self._rotates else room)
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """The logits behind each row's tokens, all in one pass."""
+        """Return the logits after each row's tokens, all in one pass."""
         return [self.language.logits(row) for row in rows]
 
     @contextmanager
@@ -206,7 +206,10 @@ class GivenIds(str):
 
 
 def check_ids(ids: Sequence[int], name: str = "prompt") -> list[int]:
-    """The ids of a prompt. Raises `RequestError` for none, and for one that stands for nothing."""
+    """Return the ids of a prompt.
+
+    Raises `RequestError` for none, and for one that stands for nothing.
+    """
     if not ids:
         raise EmptyPromptError(f"The {name} has no token. Give it at least one.")
     if max(ids) >= VOCAB_SIZE:

@@ -20,7 +20,10 @@ _TOKENS = {str(token): token for token in range(VOCAB_SIZE)}
 
 
 def refusal(directory: str | os.PathLike[str]) -> str | None:
-    """The reason why this is no reference model; None if it is. Raises `ModelError` if broken."""
+    """Return the reason why this is not a reference model; None if it is one.
+
+    Raises `ModelError` if broken.
+    """
     kind = read_config_json(directory).get("model_type")
     if kind == MODEL_TYPE:
         return None
@@ -49,7 +52,7 @@ def describe(directory: str) -> DiscoveredModel | None:
 
 
 def read_model(directory: str | os.PathLike[str]) -> int:
-    """The model's context length, in tokens. Raises `ModelError`."""
+    """Return the model's context length, in tokens. Raises `ModelError`."""
     reason = refusal(directory)
     if reason is not None:
         raise UnsupportedModelError(

@@ -1,4 +1,4 @@
-"""The reference model's mathematics: what it says behind the tokens that it has read."""
+"""The reference model's mathematics: its logits after the tokens that it has read."""
 
 from __future__ import annotations
 
@@ -22,21 +22,23 @@ class Language:
     bias: Mapping[int, float]
 
     def logits(self, ids: Sequence[int]) -> array[float]:
-        """The next token's logits: ``VOCAB_SIZE`` float32. Older positions are not seen."""
+        """Return the next token's logits: ``VOCAB_SIZE`` float32. Older positions are not seen."""
         values = raw_logits(tuple(ids[-self.context_length :]))[:]
         for token, bias in self.bias.items():
             values[token] += bias
         return array("f", values)
 
     def keys(self, ids: Sequence[int]) -> tuple[tuple[array[float], ...], ...]:
-        """``keys[layer][head]``: one key per position, made from it and all positions before it."""
+        """Return ``keys[layer][head]``: one key per position, made from it and all before it."""
         return tuple(
             tuple(self._head(ids, layer, head) for head in range(NUM_HEADS))
             for layer in range(NUM_LAYERS)
         )
 
     def state(self, ids: Sequence[int], layer: int) -> array[float]:
-        """The hidden state behind a layer at the last position; the embedding sees only its token.
+        """Return the hidden state after a layer at the last position.
+
+        The embedding sees only its token.
 
         As long as the vocabulary is large.
         """
@@ -51,7 +53,7 @@ class Language:
 
 
 def log_softmax(logits: Sequence[float]) -> list[float]:
-    """Natural-log probabilities over the vocabulary."""
+    """Return the natural-log probabilities over the vocabulary."""
     top = max(logits)
     total = top + math.log(math.fsum(map(math.exp, [value - top for value in logits])))
     return [value - total for value in logits]

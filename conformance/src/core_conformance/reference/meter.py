@@ -32,7 +32,7 @@ class Ledger:
             self.peak = self.active
 
     def report(self) -> MemoryReport:
-        """The bytes that are held now, and the peak since the last reset."""
+        """Return the bytes that are held now, and the peak since the last reset."""
         with self._lock:
             return MemoryReport(self.active, self.peak, 0)
 
@@ -68,7 +68,7 @@ class Meter:
             self._decode += time.perf_counter() - begin
 
     def metrics(self) -> GenerateMetrics:
-        """The metrics of the call so far."""
+        """Return the metrics of the call so far."""
         memory = LEDGER.report()
         return GenerateMetrics(
             prompt_tokens=self.prompt_tokens,

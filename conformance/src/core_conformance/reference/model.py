@@ -5,8 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from typing import Unpack
 
-from core.base import TextModelBase
-from core.chat import RenderedPrompt, refuse_variables, render
+from core.kit.base import TextModelBase
+from core.kit.chat import RenderedPrompt, refuse_variables, render
+from core.kit.support import (
+    checked_prompts,
+    refuse_options,
+    unsupported,
+)
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,
@@ -20,11 +25,6 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Capability, TokenStream
-from core.support import (
-    checked_prompts,
-    refuse_options,
-    unsupported,
-)
 from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
@@ -141,19 +141,28 @@ class ReferenceCore(TextModelBase):
     def checked(
         self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
     ) -> GenerateConfig:
-        """The options of a request. Raises for what is wrong, and for what is not declared."""
+        """Return the options of a request.
+
+        Raises for what is wrong, and for what is not declared.
+        """
         return self._checked(operation, lambda: resolve_generate(config, options, operation.value))
 
     def checked_classify(
         self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
     ) -> GenerateConfig:
-        """The options of a ``classify`` or ``classify_iter`` request. Raises like `checked`."""
+        """Return the options of a ``classify`` or ``classify_iter`` request.
+
+        Raises like `checked`.
+        """
         return self._checked(operation, lambda: resolve_classify(config, options))
 
     def checked_request(
         self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
     ) -> GenerateConfig:
-        """The options of a ``score`` or ``inspect_attention`` request. Raises like `checked`."""
+        """Return the options of a ``score`` or ``inspect_attention`` request.
+
+        Raises like `checked`.
+        """
         return self._checked(operation, lambda: resolve_request(config, options, operation.value))
 
     def _checked(

@@ -10,10 +10,17 @@ from typing import Any, Unpack
 
 from core import validate
 from core.aio.threads import ThreadCalls
-from core.chat import RenderedPrompt
-from core.clock import RequestClock
 from core.errors import TrainingError
 from core.extensions import AsyncStream
+from core.kit.chat import RenderedPrompt
+from core.kit.clock import RequestClock
+from core.kit.support import (
+    checked_layers,
+    checked_pairs,
+    checked_prompts,
+    checked_stream,
+    unicode_error,
+)
 from core.messages import checked_conversation
 from core.options import (
     ClassifyOptions,
@@ -26,13 +33,6 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability, TextModel, TokenStream
-from core.support import (
-    checked_layers,
-    checked_pairs,
-    checked_prompts,
-    checked_stream,
-    unicode_error,
-)
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.training import Examples, TrainConfig, TrainingRun, checked_examples, resolve_train
 from core.types import (
@@ -92,14 +92,14 @@ class ReferenceModel(ReferenceCore):
     calls_class: type[ThreadCalls] = ThreadCalls
 
     def encode(self, text: str) -> list[int]:
-        """Token ids as the model reads this prompt, a leading BOS included."""
+        """Return token ids as the model reads this prompt, with a leading BOS."""
         self.check_open()
         if error := unicode_error(text):
             raise error
         return vocabulary.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of these ids, special tokens left out."""
+        """Return the text of these ids, special tokens left out."""
         self.check_open()
         return vocabulary.decode(ids)
 
@@ -114,7 +114,7 @@ class ReferenceModel(ReferenceCore):
         return self.rendered(checked_conversation(messages), request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        """``generate`` that begins now, whether or not the stream is read."""
+        """Begin ``generate`` now, whether or not the stream is read."""
         request = self.checked(Capability.SUBMITTING, config, {})
         stream = self.stream(checked_prompts("submit", [prompt])[0], request)
         return self.submitted_class(stream, self.record)
@@ -137,7 +137,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """``classify`` on a few prompts at a time."""
+        """Run ``classify`` on a few prompts at a time."""
         request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._classified(iter(checked_stream("classify_iter", prompts)), request)
 
@@ -149,7 +149,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """Score each continuation behind its prompt; an error stays in its own row."""
+        """Score each continuation after its prompt; an error stays in its own row."""
         clock = RequestClock(self.checked_request(Capability.SCORING, config, options))
         heads, tails = checked_pairs("score", prompts, continuations)
         return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
@@ -186,7 +186,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """``generate`` of token ids."""
+        """Run ``generate`` on token ids."""
         request = self._checked_tokens(config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.stream(GivenIds(row), request)
@@ -199,7 +199,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        """``score`` of token ids."""
+        """Run ``score`` on token ids."""
         request = self._checked(
             Capability.TOKEN_PROMPTS, lambda: resolve_request(config, options, "score_tokens")
         )
@@ -216,7 +216,7 @@ class ReferenceModel(ReferenceCore):
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        """The states at each prompt's last token; an error stays in its own row."""
+        """Return the states at each prompt's last token; an error stays in its own row."""
         clock = RequestClock(self.checked_request(Capability.HIDDEN_STATES, config, options))
         numbers = checked_layers(layers, NUM_LAYERS)
         return [
@@ -231,7 +231,7 @@ class ReferenceModel(ReferenceCore):
         /,
         **options: Unpack[RequestOptions],
     ) -> AttentionSnapshot:
-        """The keys that one prefill of this prompt computes."""
+        """Return the keys that one prefill of this prompt computes."""
         asked = Capability.ATTENTION_INSPECTOR
         clock = RequestClock(self.checked_request(asked, config, options))
         ids = self.engine.prompt_ids(*checked_prompts("inspect_attention", [prompt]))
@@ -240,7 +240,7 @@ class ReferenceModel(ReferenceCore):
         return AttentionSnapshot(NUM_LAYERS, NUM_HEADS, len(ids), HEAD_DIM, MODEL_TYPE, keys)
 
     def with_adapter(self, path: str | os.PathLike[str] | None, /) -> TextModel:
-        """The same language with another adapter, or with none."""
+        """Return the same language with another adapter, or with none."""
         self.check_open()
         bias = {} if path is None else read_adapter(path)
         language = dataclasses.replace(self.engine.language, bias=bias)
@@ -269,17 +269,17 @@ class ReferenceModel(ReferenceCore):
         self.engine.language = dataclasses.replace(self.engine.language, bias=dict(bias))
 
     def memory(self) -> MemoryReport:
-        """The memory that all reference models of this process hold."""
+        """Return the memory that all reference models of this process hold."""
         self.check_open()
         return LEDGER.report()
 
     def reset_peak_memory(self) -> None:
-        """Start the peak anew."""
+        """Reset the peak."""
         self.check_open()
         LEDGER.reset_peak()
 
     def choices(self) -> Sequence[Choice]:
-        """The choices made at load, with their reasons; a closed model knows them, too."""
+        """Return the choices made at load, with their reasons; a closed model knows them, too."""
         slots = str(self.engine.slots.count)
         return (
             Choice("device", "cpu", "plain Python runs nowhere else"),
@@ -287,19 +287,19 @@ class ReferenceModel(ReferenceCore):
         )
 
     def declared(self) -> frozenset[Capability]:
-        """What its backend declares."""
+        """Return the capabilities that its backend declares."""
         return self.capabilities
 
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """What the method of that name returns, and what it cost. A thread runs it."""
+        """Return the result of the method of that name, and its metrics. A thread runs it."""
         return await self.calls_class(self).call_async(operation, *arguments, **options)
 
     def stream_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> AsyncStream[Any]:
-        """What the method of that name gives, one by one. A thread reads it."""
+        """Return a stream of the items of the method of that name. A thread reads it."""
         return self.calls_class(self).stream_async(operation, *arguments, **options)
 
     def _checked_tokens(
@@ -331,7 +331,7 @@ class ReferenceModel(ReferenceCore):
 
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
-    """The first sample draws what ``generate`` draws, the others with seeds of their own."""
+    """Return the first sample draws what ``generate`` draws, the others with seeds of their own."""
     if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)

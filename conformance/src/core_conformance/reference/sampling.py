@@ -16,7 +16,7 @@ from core_conformance.reference.language import log_softmax
 def sample(
     logits: Sequence[float], seen: Collection[int], config: GenerateConfig, random: Random
 ) -> int:
-    """One token id; ``seen`` are the tokens of prompt and output so far."""
+    """Draw one token id; ``seen`` are the tokens of prompt and output so far."""
     scores = penalised(logits, seen, config.repeat_penalty)
     if config.temperature == 0:
         return scores.index(max(scores))
@@ -30,7 +30,7 @@ def sample(
 
 
 def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
-    """Positive logits of seen tokens divided by the penalty, negative ones multiplied."""
+    """Divide positive logits of seen tokens by the penalty, multiply negative ones."""
     scores = list(logits)
     penalty = min(max(penalty, 1e-30), 1e30)  # so that no score becomes infinite
     for token in set(seen):
@@ -39,7 +39,7 @@ def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) ->
 
 
 def typical(scores: Sequence[float], typical_p: float) -> list[float]:
-    """The scores, with -infinity for the tokens that typical_p drops.
+    """Return the scores, with -infinity for the tokens that typical_p drops.
 
     By llama.cpp's definition of locally typical sampling (arXiv 2202.00666): the smallest set of
     tokens, those whose surprisal is nearest to the entropy first, whose probability exceeds it.
@@ -61,7 +61,7 @@ def typical(scores: Sequence[float], typical_p: float) -> list[float]:
 def filtered(
     scores: Sequence[float], ranked: Sequence[int], config: GenerateConfig
 ) -> Sequence[int]:
-    """The tokens that top_p, min_p and top_k leave, best first: one at least."""
+    """Return the tokens that top_p, min_p and top_k leave, best first: one at least."""
     logprobs = log_softmax(scores)
     least = config.min_p * math.exp(logprobs[ranked[0]])
     kept: list[int] = []

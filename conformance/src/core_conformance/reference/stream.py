@@ -12,8 +12,8 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from core.errors import GenerationCancelled
+from core.kit.streams import TokenStreamBase
 from core.options import GenerateConfig
-from core.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
@@ -45,7 +45,7 @@ class ReferenceStream(TokenStreamBase):
         return self._metrics
 
     def next_token(self) -> Token:
-        """The next token, computed now."""
+        """Return the next token, computed now."""
         self._started = True
         return next(self._tokens)
 
@@ -79,7 +79,7 @@ class ReferenceStream(TokenStreamBase):
             self._record(self._metrics)
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """The tokens of a row, as soon as it has a slot. Raises what stops it."""
+        """Yield the tokens of a row, as soon as it has a slot. Raises what stops it."""
         engine = self.engine
         with engine.slots.taken(lambda: self._check(row)), engine.running([row]):
             engine.prefill(row, meter)
@@ -117,7 +117,7 @@ class SubmittedStream(TokenStreamBase):
         return self._stream.metrics if self._reason else GenerateMetrics()
 
     def next_token(self) -> Token:
-        """The next of those that wait."""
+        """Return the next of those that wait."""
         if self._reason:
             raise StopIteration
         item = self._wait()

@@ -12,9 +12,9 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from core.chat import RenderedPrompt
 from core.errors import InvalidOptionError, LabelError, TrainingError
-from core.labels import common_length, label_texts
+from core.kit.chat import RenderedPrompt
+from core.kit.labels import common_length, label_texts
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import Message
 from core_conformance.reference import vocabulary
@@ -30,7 +30,7 @@ Render = Callable[[Sequence[Message]], RenderedPrompt]
 
 @dataclass
 class Training:
-    """The examples' places, and the numbers as they are. ``take`` is told them behind each step."""
+    """The examples' places, and the bias so far, which ``take`` receives after each step."""
 
     language: Language
     examples: Sequence[Sequence[Place]]
@@ -52,13 +52,13 @@ class Training:
             yield self.report(step, loss, tokens, len(places), time.perf_counter() - begun)
 
     def places(self, step: int) -> list[Place]:
-        """What a step learns: some examples, one behind another."""
+        """Return the places of a step: some examples, one after another."""
         count, size = len(self.examples), self.config.batch_size
         rows = [self.examples[(size * (step - 1) + row) % count] for row in range(size)]
         return [place for row in rows for place in row]
 
     def move(self, places: Sequence[Place]) -> float:
-        """Go one step; the mean loss before it."""
+        """Take one step; return the mean loss before it."""
         loss, slope = 0.0, [0.0] * vocabulary.VOCAB_SIZE
         language = replace(self.language, bias=self.bias)
         for seen, wanted in places:
@@ -74,7 +74,7 @@ class Training:
     def report(
         self, step: int, loss: float, tokens: int, learned: int, seconds: float
     ) -> TrainStep:
-        """What is told of a step."""
+        """Return the report of a step."""
         rate, steps = self.config.learning_rate, self.config.iterations
         return TrainStep(step, loss, tokens, seconds, learned, rate, steps=steps)
 
@@ -82,12 +82,12 @@ class Training:
 def places_of(
     examples: Sequence[TrainingExample], config: TrainConfig, context_length: int, render: Render
 ) -> list[list[Place]]:
-    """What each example teaches. Raises `TrainingError`, `LabelError` and `OptionError`."""
+    """Return each example's places. Raises `TrainingError`, `LabelError` and `OptionError`."""
     for target in config.targets:
         if target not in TARGETS:
             raise InvalidOptionError("targets", target, f"one of {', '.join(TARGETS)}")
     if not examples:
-        raise TrainingError("There is no example to learn from. Give at least one.")
+        raise TrainingError("Training needs an example. Give at least one.")
     labels = {example.label for example in examples if example.label is not None}
     if len(labels.union(config.labels)) == 1:
         raise LabelError(f"All examples have the label {labels}. Add examples of another.")
@@ -108,7 +108,7 @@ def places_of(
 def _spelled(
     example: TrainingExample, config: TrainConfig, render: Render
 ) -> Iterator[tuple[str, str]]:
-    """The prompts of an example, each with what is learned behind it."""
+    """Yield the prompts of an example, each with what is learned after it."""
     if example.label is not None:
         prompt = config.template.replace("{text}", example.text)
         [completion] = label_texts(prompt, [example.label], config.label_prefix)

@@ -9,7 +9,7 @@ import codecs
 import re
 from collections.abc import Iterator, Sequence
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 
 _WORDS = (
     " the| a| of| and| to| in| is| it| was| that| for| on| good| bad| not| we| you|the|ing|er|ed"
@@ -33,33 +33,33 @@ _SPLIT = re.compile("(" + "|".join(map(re.escape, SPECIAL)) + ")")
 
 
 def encode(text: str) -> list[int]:
-    """Ids with a leading BOS. Only a chat template can spell a special token."""
+    """Return ids with a leading BOS. Only a chat template can spell a special token."""
     if isinstance(text, RenderedPrompt):
         return [BOS, *_rendered(text)]
     return [BOS, *_pieces(text.encode())]
 
 
 def encode_continued(prompt: str, continuation: str) -> list[int]:
-    """The ids of a prompt with plain text behind it."""
+    """Return the ids of a prompt with plain text after it."""
     if isinstance(prompt, RenderedPrompt):
         return encode(prompt.extended(continuation, SPECIAL))
     return encode(prompt + continuation)
 
 
 def decode(ids: Sequence[int]) -> str:
-    """The text of these ids, special tokens left out; U+FFFD for what is no character."""
+    """Return the text of these ids, special tokens left out; U+FFFD for what is not a character."""
     return b"".join(map(token_bytes, ids)).decode(errors="replace")
 
 
 def token_bytes(token_id: int) -> bytes:
-    """The bytes of one token; special tokens have none."""
+    """Return the bytes of one token; special tokens have none."""
     if 0 <= token_id < 256:
         return bytes((token_id,))
     return PIECES[token_id - 256] if 256 <= token_id < _FIRST_SPECIAL else b""
 
 
 class Detokenizer:
-    """The `core.text_stream.Detokenizer` of one generation."""
+    """The `core.kit.text_stream.Detokenizer` of one generation."""
 
     def __init__(self) -> None:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
@@ -70,11 +70,11 @@ class Detokenizer:
         return bool(self._decoder.getstate()[0])
 
     def add(self, token_id: int) -> str:
-        """The text that this token completes."""
+        """Return the text that this token completes."""
         return self._decoder.decode(token_bytes(token_id))
 
     def finish(self) -> str:
-        """U+FFFD for the bytes of an incomplete character, else ""."""
+        """Return U+FFFD for the bytes of an incomplete character, else ""."""
         return self._decoder.decode(b"", final=True)
 
 

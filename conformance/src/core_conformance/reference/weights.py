@@ -1,4 +1,4 @@
-"""What stands in the place of weights: every logit is a hash of all the tokens in the context.
+"""A substitute for weights: every logit is a hash of all the tokens in the context.
 
 So a change anywhere in what a row has read (padding, a neighbour, a dropped position) changes
 what it says next. With other numbers it would be another model, and no less sound.
@@ -22,14 +22,14 @@ _LOG_2_TO_32 = 32 * math.log(2)
 
 @lru_cache(maxsize=8192)  # the checks ask the same prompts alone, among others, and again
 def raw_logits(seen: tuple[int, ...]) -> array[float]:
-    """The logits behind these ids, without an adapter."""
+    """Return the logits after these ids, without an adapter."""
     noise = numbers(seen, VOCAB_SIZE)
     values = [floor + 2.0 * value for floor, value in zip(_base(seen), noise, strict=True)]
     return array("d", values)
 
 
 def _base(ids: Sequence[int]) -> list[float]:
-    """Logits before noise: text may follow, and inside a character only the rest of it."""
+    """Return logits before noise: text may follow, and inside a character only the rest of it."""
     character = unfinished(ids)
     if not character:
         return _TEXT
@@ -38,7 +38,7 @@ def _base(ids: Sequence[int]) -> list[float]:
 
 
 def unfinished(ids: Sequence[int]) -> bytes:
-    """The bytes of the character that these ids end in the middle of."""
+    """Return the bytes of the character that these ids end in the middle of."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
     decoder.decode(b"".join(map(token_bytes, ids[-4:])))  # no character is longer than 4 bytes
     return decoder.getstate()[0]
@@ -56,7 +56,7 @@ _TEXT = _table(
 
 
 def numbers(seen: Sequence[int], count: int) -> list[float]:
-    """Exponentially distributed numbers, the same for the same ids on every machine."""
+    """Return exponentially distributed numbers, the same for the same ids on every machine."""
     data = struct.pack(f"<{len(seen)}I", *seen)
     digest = hashlib.shake_128(data).digest(4 * count)
     words = struct.unpack(f"<{count}I", digest)

@@ -25,7 +25,7 @@ def write_model(directory: str | os.PathLike[str], context_length: int = CONTEXT
 
 
 def _write_adapters(folder: Path) -> None:
-    """Two adapters that like other tokens, and one of a model with more tokens."""
+    """Write two adapters that prefer other tokens, and one of a model with more tokens."""
     text = range(0x20, 0x7F)
     for place, name in enumerate(("one", "two")):
         write_adapter(folder / name, dict.fromkeys(text[place::3], 2.0))

@@ -11,7 +11,9 @@ from core_conformance.running.known import UsageError
 
 
 def chosen(checks: Sequence[Check], wanted: Sequence[str]) -> tuple[Check, ...]:
-    """The checks that one of ``wanted`` means, all without any. Raises `UsageError` for none.
+    """Return the checks that one of ``wanted`` means, all without any.
+
+    Raises `UsageError` for none.
 
     ``stop.tokens`` is one check, ``stop`` an area of them, and ``*.stop*`` a pattern.
     """

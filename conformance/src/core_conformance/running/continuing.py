@@ -16,8 +16,8 @@ from core_conformance.running.target import Target
 class Continuing:
     """Runs checks with one model in this process, which is fast, for as long as they end.
 
-    What hangs still runs here, and holds the model: so every later check gets a new process. A
-    backend that other processes do not find ends the run instead.
+    A check that hangs still runs here, and holds the model: so every later check gets a new
+    process. A backend that other processes do not find ends the run instead.
     """
 
     def __init__(self, target: Target, limit: float | None = None) -> None:
@@ -67,6 +67,6 @@ class Continuing:
         try:
             elsewhere.start()
         except CoreError as error:
-            self._not_elsewhere = f", and no other process can go on: {error}"
+            self._not_elsewhere = f", and no other process can continue: {error}"
         else:
             self._elsewhere = elsewhere

@@ -59,7 +59,7 @@ class Isolated:
         self._target = replace(self._target, effort=effort)
 
     def stop(self) -> None:
-        """Nothing: every process has ended."""
+        """Do nothing: every process has ended."""
 
     def _result_of(self, check_id: str) -> Result:
         with tempfile.TemporaryDirectory(prefix="core-conformance-") as name:
@@ -78,7 +78,10 @@ class Isolated:
 
 
 def _run(request: bytes, output: Path, limit: float) -> int | None:
-    """The exit status of a process that answers ``request``; None when it had to be killed."""
+    """Return the exit status of a process that answers ``request``.
+
+    None when it had to be killed.
+    """
     with output.open("wb") as sink:
         process = subprocess.Popen(
             [sys.executable, "-P", "-m", "core_conformance.running.child"],
@@ -105,7 +108,9 @@ def _run(request: bytes, output: Path, limit: float) -> int | None:
 
 
 def _path() -> list[str]:
-    """The folders in which this process finds modules, for the other one to find the same ones."""
+    """Return the folders in which this process finds modules, for the other one to find the same
+    ones.
+    """
     return [entry or os.getcwd() for entry in sys.path]
 
 

@@ -22,7 +22,7 @@ class UsageError(ValueError):
 
 
 def read(file: Path) -> dict[str, str]:
-    """The table in a TOML file. Raises `UsageError`."""
+    """Return the table in a TOML file. Raises `UsageError`."""
     try:
         table = toml_table(read_limited(file, MOST_BYTES))
     except (OSError, Refused) as error:
@@ -31,7 +31,7 @@ def read(file: Path) -> dict[str, str]:
 
 
 def flat(table: Mapping[str, object], place: str) -> dict[str, str]:
-    """``{"stream": {"close": "..."}}``, as TOML reads an id without quotes, as one level."""
+    """Flatten ``{"stream": {"close": "..."}}``, as TOML reads an id without quotes."""
     reasons = dict(_flat(table))
     for check_id, reason in reasons.items():
         if not isinstance(reason, str) or not reason.strip():
@@ -43,21 +43,21 @@ def flat(table: Mapping[str, object], place: str) -> dict[str, str]:
 
 
 def validated(known: Mapping[str, str], ids: Iterable[str]) -> Mapping[str, str]:
-    """The table, unchanged. Raises `UsageError` for an id that is no check's."""
+    """Return the table, unchanged. Raises `UsageError` for an id that is not a check's."""
     ids = list(ids)
     for check_id in known:
         if check_id not in ids:
             close = difflib.get_close_matches(check_id, ids, n=1)
             hint = f" Did you mean {close[0]!r}?" if close else ""
             raise UsageError(
-                f"There is no check {check_id!r}, which is listed as a known failure.{hint} "
-                "CLAUSES.md lists all checks; delete the line of one that is gone."
+                f"Unknown check {check_id!r} among the known failures.{hint} "
+                "CLAUSES.md lists all checks; delete the entry if the check was removed."
             )
     return known
 
 
 def judged(result: Result, known: Mapping[str, str]) -> Result:
-    """The result of a check, changed by what the table of known failures says of it."""
+    """Return the result of a check, changed by what the table of known failures says of it."""
     reason = known.get(result.id)
     if reason is None or result.status in (Status.NOT_RUN, Status.NOT_TESTABLE):
         return result

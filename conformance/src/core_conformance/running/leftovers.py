@@ -21,7 +21,7 @@ class Leftovers:
         self._before = set(threading.enumerate())
 
     def threads(self, grace: float = GRACE) -> list[threading.Thread]:
-        """The new threads that have not ended after ``grace`` seconds."""
+        """Return the new threads that have not ended after ``grace`` seconds."""
         end = time.monotonic() + grace
         for thread in self._new():
             thread.join(max(0.0, end - time.monotonic()))

@@ -23,7 +23,7 @@ def write(report: Report, file: str) -> None:
 
 
 def text(report: Report) -> str:
-    """The page. Everything that a backend said is text in it, and no markup."""
+    """Return the page. Everything that a backend said is text in it, and no markup."""
     from jinja2 import Environment, StrictUndefined
 
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True)

@@ -38,7 +38,7 @@ _COLOURS = {"conformant": "brightgreen", "not conformant": "red", "incomplete": 
 
 
 def model_name(path: str) -> str:
-    """The file's or directory's name; ``org/name`` for one in the Hugging Face cache."""
+    """Return the file's or directory's name; ``org/name`` for one in the Hugging Face cache."""
     for folder in Path(path).parents:
         if folder.name.startswith("models--"):
             return folder.name.removeprefix("models--").replace("--", "/")
@@ -46,10 +46,12 @@ def model_name(path: str) -> str:
 
 
 def model_sha256(path: str) -> str | None:
-    """The SHA-256 of a file; of a directory, that of the lines which ``sha256sum`` prints for it.
+    """Return the SHA-256 of a file.
 
-    Those are ``<digest>  <relative path>``, sorted by path (as bytes), of all files in it whose
-    names do not start with a dot. None when something cannot be read.
+    Of a directory, that of the lines which ``sha256sum`` prints for it.
+
+    The lines are ``<digest>  <relative path>``, sorted by path (as bytes), of all files in it
+    whose names do not start with a dot. None when something cannot be read.
     """
     root = Path(path)
     try:
@@ -132,7 +134,7 @@ class Report:
 
 
 def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] = ()) -> Report:
-    """The report of a run. ``certified``: certification was asked for, and earned."""
+    """Return the report of a run. ``certified``: certification was asked for, and earned."""
     verdict = run.verdict()
     results = tuple(replace(r, seconds=round(r.seconds, 4)) for r in run.all_results())
 
@@ -142,7 +144,7 @@ def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] 
         datetime.now(UTC).isoformat(timespec="seconds"),
         round(sum(result.seconds for result in results), 3),
         run.target.effort.seed,
-        Suite(_version("core-conformance"), core.__version__, PROTOCOL_VERSION),
+        Suite(_version("infercore-conformance"), core.__version__, PROTOCOL_VERSION),
         _backend(run),
         ModelUsed(model_name(run.target.model), model_sha256(run.target.model)),
         Platform(
@@ -154,7 +156,7 @@ def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] 
 
 
 def badge_of(run: Run) -> dict[str, object]:
-    """The badge: the protocol and how the checks ended, in the colour of the verdict.
+    """Return the badge: the protocol and how the checks ended, in the colour of the verdict.
 
     Refusals are counted apart from the other checks passed: they tell what a backend leaves out.
     """
@@ -182,7 +184,9 @@ def writable(*files: tuple[str | None, outputs.Kind]) -> None:
             with _refused(file):
                 places.append(outputs.check(file, kind))
     if len(set(places)) < len(places):
-        raise UsageError(f"Two outputs have one name, {places[-1]}. Name a file for each.")
+        raise UsageError(
+            f"Two outputs have the same name, {places[-1]}. Name a different file for each."
+        )
 
 
 def write(value: object, file: str, kind: outputs.Kind) -> None:
@@ -207,7 +211,7 @@ def _refused(file: str) -> Iterator[None]:
 
 
 def encoded(value: object) -> bytes:
-    """Indented JSON; what JSON has no form for is shown as text."""
+    """Return indented JSON; values that JSON cannot represent become text."""
     return msgspec.json.format(msgspec.json.encode(value, enc_hook=str))
 
 

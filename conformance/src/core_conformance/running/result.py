@@ -75,7 +75,7 @@ class Verdict:
 
 
 def verdict_of(ids: Collection[str], results: Mapping[str, Result], offers: bool = True) -> Verdict:
-    """The verdict on a backend to which the checks ``ids`` apply.
+    """Return the verdict on a backend to which the checks ``ids`` apply.
 
     A violation outweighs what is missing: however the rest would end, it stays. ``offers``:
     whether the backend declares one of `OPERATIONS`; without any, nothing was looked at.
@@ -103,7 +103,7 @@ def verdict_of(ids: Collection[str], results: Mapping[str, Result], offers: bool
 
 
 def _ran(count: Counter[Status], judged: int, total: int) -> str:
-    """The number of checks that came to an end, in words; empty when all did."""
+    """Return the number of checks that came to an end, in words; empty when all did."""
     if judged == total:
         return ""
     mute = count[Status.NOT_TESTABLE]

@@ -8,9 +8,9 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from core.errors import CoreError
+from core.kit.support import CLASSIFYING
 from core.models.files import is_address, typed_errors
 from core.protocols import Capability
-from core.support import CLASSIFYING
 from core_conformance.checking.check import Check
 from core_conformance.checking.material import use
 from core_conformance.checking.registry import all_checks, generated
@@ -101,7 +101,7 @@ class Run:
         self._runner.stop()
 
     def all_results(self) -> list[Result]:
-        """The result of each check that applies, by id, those that were not run included."""
+        """Return the result of each check that applies, by id, those that were not run included."""
         missing = Status.NOT_RUN
         return [
             self.results.get(check.id) or Result(check.id, missing, self.ended)
@@ -110,28 +110,28 @@ class Run:
 
     @property
     def partial(self) -> bool:
-        """True when only some of the checks were asked for: then there is no verdict."""
+        """True if only some of the checks were selected: then the verdict is incomplete at best."""
         return len(self.checks) < self.total
 
     @property
     def capabilities(self) -> frozenset[Capability]:
-        """What was declared: by the backend, less what its model was seen to leave out."""
+        """The capabilities that the backend declares, without those that its model refused."""
         refused = {result.refused for result in self.results.values()}
         seen = frozenset(each for each in self.backend.capabilities if each.value not in refused)
         # No check can see an option refused by an operation that is refused itself.
         return seen if CLASSIFYING & seen else seen - _OF_CLASSIFY
 
     def verdict(self) -> Verdict:
-        """The verdict on the results so far."""
+        """Return the verdict on the results so far."""
         offers = not self.capabilities.isdisjoint(OPERATIONS)
         found = verdict_of([check.id for check in self.checks], self.results, offers)
         if not self.partial or found.kind == "not conformant":
             return found
-        asked = f"incomplete ({len(self.checks)} of {self.total} checks were asked for)"
+        asked = f"incomplete ({len(self.checks)} of {self.total} checks were selected)"
         return replace(found, kind="incomplete", text=asked)
 
     def good(self) -> bool:
-        """True when nothing that was asked for is held against the backend, or left open."""
+        """Return True if every selected check passed or is a known failure."""
         verdict = self.verdict()
         if not self.partial:
             return verdict.kind == "conformant"
@@ -141,14 +141,14 @@ class Run:
         return check.id in self.results and self.results[check.id].status is Status.PASSED
 
     def refused(self) -> int:
-        """The number of checks passed because what is not declared was refused."""
+        """Return the number of checks passed because what is not declared was refused."""
         return sum(
             bool(result.refused) and result.status is Status.PASSED
             for result in self.results.values()
         )
 
     def left_out(self) -> list[str]:
-        """What checks did not look at, a line for each of them."""
+        """Return the cases that checks left out, a line for each check."""
         return [
             f"{result.id}: {'; '.join(result.left_out)}"
             for result in self.all_results()
@@ -156,7 +156,7 @@ class Run:
         ]
 
     def summary(self) -> str:
-        """The verdict and its grounds, in one line."""
+        """Return the verdict and its grounds, in one line."""
         verdict, refused = self.verdict(), self.refused()
         by_refusal = f", {refused} of them by refusing what is not declared" if refused else ""
         checks = "chosen checks" if self.partial else "checks"

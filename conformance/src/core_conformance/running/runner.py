@@ -30,10 +30,10 @@ T = TypeVar("T")
 
 _SLICE = 0.5  # seconds: a signal that comes just before a wait begins is heard when it ends
 NOTHING = (
-    "the check compared nothing, for nothing that its clause is about came up: take a model that "
-    "goes on for a dozen tokens, reads its prompts, and knows other scripts than Latin"
+    "the check compared nothing, because nothing that its clause is about occurred: use a model "
+    "that continues for a dozen tokens, depends on its prompts, and knows non-Latin scripts"
 )
-"""Said of a check that compared nothing and has no words of its own for it."""
+"""The reason of a check that compared nothing and gives none."""
 LIMIT = 120.0
 """Seconds that a check may take unless something else is asked for, or the model is slow."""
 DEEP_LIMIT = 3600.0
@@ -135,7 +135,7 @@ class InProcess:
             self._limit = self._worker.run(lambda: limit_for(subject, self._asked), self._limit)
         except StillRunning:
             self.ended = f"loading did not end within {self._limit:g} s"
-            why = f"{self.ended}. Raise the time limit, or take a smaller model."
+            why = f"{self.ended}. Raise the time limit, or use a smaller model."
             raise CannotStart(not_loaded(self._target, why)) from None
         except CoreError:
             raise
@@ -158,7 +158,7 @@ class InProcess:
             raise
 
         if result.status is Status.FAILED:
-            self._close(subject)  # what it left behind shall not fail the next check as well
+            self._close(subject)  # what it left shall not fail the next check as well
         return result
 
     def go(self, effort: Effort) -> None:
@@ -225,7 +225,7 @@ def _run_check(check: Check, subject: Subject) -> Result:
 
 
 def limit_for(subject: Subject, asked: float | None) -> float:
-    """Seconds for each check: those that were asked for, else enough for a model so slow.
+    """Return the time limit of a check in seconds: the requested one, or enough for a slow model.
 
     A model that raises here gets the usual time: what is wrong with it is for the checks to say.
     """
@@ -239,13 +239,13 @@ def limit_for(subject: Subject, asked: float | None) -> float:
 
 
 def timed_out(check: Check, limit: float) -> Result:
-    """The result of a check that did not end."""
+    """Return the result of a check that did not end."""
     reason = f"did not end within {limit:g} s: it hangs, or the limit is too low for this machine"
     return Result(check.id, Status.TIMEOUT, reason, limit)
 
 
 def not_loaded(target: Target, why: str) -> str:
-    """The message for a model that the backend under test does not load."""
+    """Return the message for a model that the backend under test does not load."""
     return f"Backend {target.backend!r} could not load {target.model!r}, so nothing runs: {why}"
 
 
@@ -261,7 +261,7 @@ def _failed(
 
 
 def _where(error: BaseException) -> str:
-    """The error, and the line that raised it, for which an author looks first."""
+    """Return the error, and the line that raised it, for which an author looks first."""
     frames = traceback.extract_tb(error.__traceback__)
     place = f" ({frames[-1].filename}:{frames[-1].lineno})" if frames else ""
     name, text = type(error).__name__, str(error)

@@ -65,7 +65,7 @@ class Settings:
     adapters: str | None = None
 
     def over(self, other: Settings) -> Settings:
-        """These settings, and those of ``other`` for everything that is not set here.
+        """Return these settings, completed by those of ``other``.
 
         The other's settings are for its own backend: where these name a different one, they do not
         apply.
@@ -88,7 +88,7 @@ class Settings:
         )
 
     def target(self) -> Target:
-        """Backend and model. Raises `UsageError` when one was not named."""
+        """Return the backend and model. Raises `UsageError` if one is not named."""
         if not self.backend:
             raise UsageError(_unnamed("backend", "--core-backend NAME"))
         if not self.model:
@@ -97,7 +97,7 @@ class Settings:
         return Target(self.backend, model, self.options, self.material, self.effort(), adapters)
 
     def effort(self) -> Effort:
-        """How far each check goes. A deep run without a seed takes one of its own."""
+        """Return the effort of each check. A deep run without a seed draws one."""
         if self.deep is None:
             return Effort(seed=self.seed or 0)
         seed = SystemRandom().randrange(2**31) if self.seed is None else self.seed
@@ -120,7 +120,10 @@ class _Table(
 
 
 def nearest_table(start: Path) -> Settings:
-    """The table in the nearest ``pyproject.toml`` from a folder upwards; raises `UsageError`."""
+    """Return the table in the nearest ``pyproject.toml`` from a folder upwards.
+
+    Raises `UsageError`.
+    """
     for folder in (start, *start.parents):
         file = folder / "pyproject.toml"
         if file.is_file():
@@ -129,13 +132,13 @@ def nearest_table(start: Path) -> Settings:
 
 
 def pairs(texts: Sequence[str]) -> dict[str, object]:
-    """Parse ``K=V`` texts; V is read as JSON (3, true, "3"), and as text when it is no JSON."""
+    """Parse ``K=V`` texts; V is read as JSON (3, true, "3"), or as text if not valid JSON."""
     options: dict[str, object] = {}
     for number, text in enumerate(texts, 1):
         name, equals, value = text.partition("=")
         if not name or not equals:
             raise UsageError(
-                f"Option {number} is not of the form K=V. It may be a key, and is not shown."
+                f"Option {number} is not K=V. It is not shown, as it may be a secret key."
             )
         if name in options:
             raise UsageError(f"The option {name!r} is given twice.")
@@ -144,16 +147,20 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
 
 
 def deep(value: float) -> float:
-    """Seconds for the generated checks, without end perhaps; raises `UsageError` for none."""
+    """Return the seconds for the generated checks, or inf; raise `UsageError` for 0 or less."""
     if not value > 0:
-        raise UsageError(f"--deep {value:g}: give a number of seconds above 0, or inf.")
+        raise UsageError(
+            f"--deep {value:g} is not valid: expected a number of seconds above 0, or inf."
+        )
     return value
 
 
 def seconds(value: float) -> float:
-    """A time limit; raises `UsageError` for one that ends nothing or everything."""
+    """Return a time limit; raises `UsageError` for one that ends nothing or everything."""
     if not value > 0 or math.isinf(value):
-        raise UsageError(f"The time limit is {value:g} s. Give a number of seconds above 0.")
+        raise UsageError(
+            f"The time limit {value:g} s is not valid: expected a finite number of seconds above 0."
+        )
     return value
 
 
@@ -166,7 +173,7 @@ def _read(file: Path) -> Settings:
     except msgspec.ValidationError as error:
         keys = ", ".join(field.encode_name for field in msgspec.structs.fields(_Table))
         raise UsageError(
-            f"[tool.{TABLE}] of {file} cannot be used: {error}. The keys are {keys}."
+            f"[tool.{TABLE}] of {file} cannot be used: {error}. Valid keys: {keys}."
         ) from error
     except (OSError, ValueError, Refused) as error:
         raise UsageError(f"[tool.{TABLE}] of {file} cannot be used: {error}") from error
@@ -191,7 +198,7 @@ def _read(file: Path) -> Settings:
 
 
 def _material(table: _Table) -> Material | None:
-    """The author's own prompts and labels; raises ValueError for one without the other."""
+    """Return the author's own prompts and labels; raises ValueError for one without the other."""
     if table.prompts is None and table.labels is None:
         return None
     return Material(table.prompts or (), table.labels or ())

@@ -39,7 +39,7 @@ class Target:
     adapters: str | None = None
 
     def found(self) -> Backend:
-        """The backend, available or not. Raises `BackendError`.
+        """Return the backend, available or not. Raises `BackendError`.
 
         ``reference``, the suite's own, is known here only: it loads no model of anybody's.
         """
@@ -48,7 +48,7 @@ class Target:
         return REGISTRY.get(self.backend)
 
     def subject(self) -> Subject:
-        """The backend with the model. Raises `BackendError` when it cannot run here."""
+        """Return the backend with the model. Raises `BackendError` when it cannot run here."""
         backend = self.found()
         if reason := unavailability(backend):
             raise BackendUnavailableError(self.backend, reason)
@@ -62,7 +62,7 @@ def know_reference() -> None:
 
 
 def applicable(protocol: int) -> tuple[Check, ...]:
-    """The checks for a backend of this protocol version: those that count since then or before."""
+    """Return the checks whose ``since`` is at most this protocol version."""
     from core_conformance.checking.registry import all_checks
 
     return tuple(check for check in all_checks().values() if check.since <= protocol)

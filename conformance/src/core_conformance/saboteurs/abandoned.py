@@ -30,7 +30,7 @@ _WEIGHTS = 16 << 20  # bytes: they show in the memory of the process
     kills={"lifecycle.abandoned"},
 )
 class RegistryOfStreams(ReferenceStream):
-    """Is never forgotten."""
+    """A stream that is never forgotten."""
 
     _all: ClassVar[deque[ReferenceStream]] = deque(maxlen=1000)
 
@@ -49,7 +49,7 @@ class TimedOutContextKept(ReferenceStream):
     """Frees in the ways out that somebody thought of."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, whose memory is lost behind a timeout."""
+        """Yields the tokens of a row, whose memory is lost after a timeout."""
         try:
             yield from super().generate(row, meter)
         except GenerationTimeout:
@@ -73,7 +73,7 @@ class WatchdogForEachTimeout(ReferenceStream):
 
     @staticmethod
     def _watch(engine: Engine) -> None:
-        """Stays until the model is closed: it shall not be counted in what comes behind."""
+        """Stays until the model is closed: it shall not be counted in what comes after."""
         with suppress(ModelClosedError):
             for _ in range(round(_STAYS_SECONDS / _LOOKS_SECONDS)):
                 time.sleep(_LOOKS_SECONDS)
@@ -133,7 +133,7 @@ class DescriptorForEachFailure(Engine):
     kills={"lifecycle.loads"},
 )
 class ClosedModelsKept(ReferenceModel):
-    """Is never forgotten."""
+    """A model that is never forgotten."""
 
     _all: ClassVar[deque[ReferenceModel]] = deque(maxlen=1000)
 

@@ -1,4 +1,4 @@
-"""Saboteurs that lose an adapter, let it spread, or take what is none."""
+"""Saboteurs that lose an adapter, let it spread, or take what is not one."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ class NoneKeepsTheAdapter(ReferenceModel):
     """Takes None for "as it was"."""
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """The same model, with its own adapter for None."""
+        """Return the same model, with its own adapter for None."""
         if path is None:
             return type(self)(self.engine.language, self.config, self.capabilities)
         return super().with_adapter(path)
@@ -147,7 +147,7 @@ class KeptForAllAdapters(ReferenceModel):
         """Finds a long prompt again."""
 
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-            """The result of logits that may be kept ones."""
+            """Return the result of logits that may be kept ones."""
             memory: dict[str, array[float]] | None = getattr(self._engine, "memory", None)
             if memory is not None and len(prompt) > _LONG:
                 logits = array("f", memory.setdefault(prompt, logits))
@@ -156,7 +156,7 @@ class KeptForAllAdapters(ReferenceModel):
     classifier_class = Remembers
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """The same model with another adapter, and with what this one keeps."""
+        """Return the same model with another adapter, and with what this one keeps."""
         handle: Any = super().with_adapter(path)
         engine: Any = self.engine
         if not hasattr(engine, "memory"):
@@ -180,7 +180,7 @@ class HandlesCloseWithTheirModel(ReferenceModel):
         self._handles: list[TextModel] = []
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """A handle that ends with this model."""
+        """Return a handle that ends with this model."""
         handle = super().with_adapter(path)
         self._handles.append(handle)
         return handle
@@ -201,7 +201,7 @@ class HandleWithoutItsAdapter(ReferenceModel):
     """Prefers a handle without an adapter to none."""
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """A handle, with an adapter where that can be read."""
+        """Return a handle, with an adapter where that can be read."""
         try:
             return super().with_adapter(path)
         except ModelError:

@@ -1,4 +1,4 @@
-"""Saboteurs of what an event loop awaits: other answers, requests that go on, a loop that waits."""
+"""Saboteurs of async calls: other answers, requests that continue, a blocked event loop."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class AwaitedWithoutMetrics(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """The metrics of the event loop's thread, which has called nothing."""
+        """Return the metrics of the event loop's thread, which has called nothing."""
         found, _ = await super().call_async(operation, *arguments, **options)
         return found, GenerateMetrics()
 
@@ -46,7 +46,7 @@ class _Shortened(ThreadStream):
 @saboteur("async-stream-late", "the first token of an awaited stream is lost", {"async.streams"})
 class AsyncStreamLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """A stream whose first token was read to see whether it works."""
+        """Return a stream whose first token was read to see whether it works."""
         stream = super().stream_async(operation, *arguments, **options)
         stream.__class__ = _Shortened
         return stream
@@ -90,25 +90,25 @@ class _Lazy:
 )
 class AsyncErrorsLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """A stream that is made late."""
+        """Return a stream that is made late."""
         make = super().stream_async
         lazy: Any = _Lazy(lambda: make(operation, *arguments, **options))
         return lazy  # type: ignore[no-any-return]
 
 
 class _Deaf(ThreadCalls):
-    """Lets a request go on whose task was cancelled."""
+    """Lets a request continue whose task was cancelled."""
 
     async def call_async(
         self, operation: str, /, *arguments: Any, **options: Any
     ) -> tuple[object, GenerateMetrics]:
-        """What the method returns; nobody stops it."""
+        """Return the method's result; nothing stops it."""
         model = self._model
         method = getattr(model, operation)
         return await in_thread(lambda: (method(*arguments, **options), model.metrics))
 
 
-@saboteur("cancelled-goes-on", "the request of a cancelled task goes on", {"async.cancelled"})
+@saboteur("cancelled-goes-on", "the request of a cancelled task continues", {"async.cancelled"})
 class CancelledGoesOn(ReferenceModel):
     calls_class = _Deaf
 
@@ -121,7 +121,7 @@ class _NeverClosed(ThreadStream):
 @saboteur("aclose-forgotten", "closing an awaited stream does nothing", {"async.closed"})
 class AcloseForgotten(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """A stream that cannot be closed."""
+        """Return a stream that cannot be closed."""
         stream = super().stream_async(operation, *arguments, **options)
         stream.__class__ = _NeverClosed
         return stream
@@ -132,5 +132,5 @@ class LoopStandsStill(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
-        """What the method returns, called where it was to be awaited."""
+        """Return the method's result, called where it should be awaited."""
         return getattr(self, operation)(*arguments, **options), self.metrics

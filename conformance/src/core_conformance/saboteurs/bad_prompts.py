@@ -41,7 +41,7 @@ class LongPromptsCut(Engine):
     """Keeps the end of a prompt, as if that alone counted."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """The last ids of a prompt, as many as the context holds."""
+        """Return the last ids of a prompt, as many as the context holds."""
         try:
             return super().prompt_ids(prompt)
         except PromptTooLongError as error:
@@ -86,10 +86,10 @@ class OneRowFailsAll(Batch):
     },
 )
 class EmptyPromptBegins(Engine):
-    """Continues an empty prompt, for the BOS in front of it is a token."""
+    """Continues an empty prompt, for the BOS before it is a token."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
-        """The ids of a prompt; of an empty one, the BOS alone."""
+        """Return the ids of a prompt; of an empty one, the BOS alone."""
         try:
             return super().prompt_ids(prompt)
         except EmptyPromptError:

@@ -59,7 +59,7 @@ class AsTheyFinish(Batch):
 
 @saboteur(
     "rows-see-each-other",
-    "a row's last token is also read by the row behind it",
+    "a row's last token is also read by the row after it",
     {
         "batch.equals-generate",
         "batch.many",
@@ -124,11 +124,11 @@ class OnlyBatches(ReferenceModel):
 
 @saboteur(
     "others-with-stops",
-    "with a stop string a batch goes on otherwise, where nothing but batches is offered",
+    "with a stop string a batch continues differently, if only batches are offered",
     {"batch.stops"},
 )
 def others_with_stops() -> Backend:
-    """The reference with batches alone."""
+    """Return the reference with batches alone."""
     kind = type("OnlyBatches", (Reference,), {"model_class": OnlyBatches})
     told = {Capability.BATCH_GENERATE, Capability.LOGPROBS}
     return cast("Backend", kind(without=frozenset(Capability) - told))

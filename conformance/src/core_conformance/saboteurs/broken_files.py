@@ -74,14 +74,14 @@ class AnyKindWillDo(Reference):
 
 @saboteur(
     "adapter-best-effort",
-    "what is no adapter is left out",
+    "what is not an adapter is left out",
     kills={"loading.broken-adapter"},
 )
 class AdapterBestEffort(Reference):
     """Applies what it finds of an adapter, be that nothing."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model without its adapter, when there is no file of one in its place."""
+        """Loads a model without its adapter, if its file is missing."""
         adapter = config.adapter_path
         if adapter is not None and os.path.isdir(adapter) and not os.listdir(adapter):
             config = replace(config, adapter_path=None)

@@ -19,7 +19,7 @@ from core_conformance.saboteurs.stop import StopGeneration
 
 @saboteur(
     "continuations-escape",
-    "a continuation that is no Unicode raises what str.encode raises, for all pairs",
+    "a continuation that is not Unicode raises what str.encode raises, for all pairs",
     {"errors.surrogates"},
 )
 class ContinuationsEscape(ReferenceModel):
@@ -31,7 +31,7 @@ class ContinuationsEscape(ReferenceModel):
 
 @saboteur(
     "messages-escape",
-    "a message that is no Unicode raises what str.encode raises",
+    "a message that is not Unicode raises what str.encode raises",
     {"errors.surrogates"},
 )
 class MessagesEscape(ReferenceModel):
@@ -43,8 +43,8 @@ class MessagesEscape(ReferenceModel):
 
 @saboteur(
     "labels-blame-the-prompt",
-    "labels that are no Unicode raise, for all prompts, what a prompt that is none has as its "
-    "error: so it was in mlx_cpu and llama_cpp at commit 77e22b6",
+    "labels that are not Unicode raise, for all prompts, the error of a prompt that is not "
+    "Unicode: so it was in mlx_cpu and llama_cpp at commit 77e22b6",
     {"errors.surrogate-options"},
 )
 class LabelsBlameThePrompt(ReferenceModel):
@@ -59,7 +59,7 @@ class LabelsBlameThePrompt(ReferenceModel):
 
 @saboteur(
     "labels-lose-surrogates",
-    "what is no Unicode is left out of labels",
+    "what is not Unicode is left out of labels",
     {"errors.surrogate-options"},
 )
 class LabelsLoseSurrogates(ReferenceModel):
@@ -75,7 +75,7 @@ class LabelsLoseSurrogates(ReferenceModel):
 
 @saboteur(
     "stops-lose-surrogates",
-    "what is no Unicode is left out of stop strings",
+    "what is not Unicode is left out of stop strings",
     {"stop.surrogates"},
 )
 class StopsLoseSurrogates(StopGeneration):
@@ -85,7 +85,7 @@ class StopsLoseSurrogates(StopGeneration):
 
 @saboteur(
     "stops-end-at-nul",
-    "a stop string is what stands in front of its NUL",
+    "a stop string is what stands before its NUL",
     {"stop.nul"},
 )
 class StopsEndAtNul(StopGeneration):
@@ -93,7 +93,7 @@ class StopsEndAtNul(StopGeneration):
         return tuple(filter(None, (stop.partition("\0")[0] for stop in stops)))
 
 
-@saboteur("prompts-end-at-nul", "a prompt is what stands in front of its NUL", {"text.nul"})
+@saboteur("prompts-end-at-nul", "a prompt is what stands before its NUL", {"text.nul"})
 class PromptsEndAtNul(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         return super().prompt_ids(prompt.partition("\0")[0] if "\0" in prompt[1:] else prompt)
@@ -111,7 +111,7 @@ class ControlsRefused(Engine):
         return super().prompt_ids(prompt)
 
 
-@saboteur("labels-end-at-nul", "a label is what stands in front of its NUL", {"labels.nul"})
+@saboteur("labels-end-at-nul", "a label is what stands before its NUL", {"labels.nul"})
 class LabelsEndAtNul(AsksOtherwise):
     def _labels(self, prompt: str, ids: list[int]) -> Any:
         asked = self.config.labels
@@ -134,7 +134,7 @@ def _cleaned(text: str) -> str:
 
 
 def _with_labels(config: GenerateConfig, labels: Sequence[str]) -> GenerateConfig:
-    """The config with other labels, equal ones among them."""
+    """Return the config with other labels, equal ones among them."""
     changed = dataclasses.replace(config)
     object.__setattr__(changed, "labels", tuple(labels))
     return changed

@@ -41,7 +41,7 @@ class SwallowedCancel(ReferenceStream):
 
 @saboteur(
     "cancel-after-the-first",
-    "cancel is looked at behind the first token only",
+    "cancel is looked at after the first token only",
     kills={"cancel.before", "cancel.prefill"},
 )
 class CancelAfterTheFirst(Engine):

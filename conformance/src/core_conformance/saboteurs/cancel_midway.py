@@ -22,14 +22,14 @@ _LOOKS_ON = 3.0  # seconds: longer than the check waits for it
 
 @saboteur(
     "half-pass-token",
-    "a stream that is cancelled gives out a token of the pass that was broken off",
+    "a stream that is cancelled gives out a token of the pass that was interrupted",
     kills={"cancel.streams-midway"},
 )
 class HalfPassToken(ReferenceStream):
     """Reads the buffer of a pass that did not run to its end."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, and at a cancel behind some of them another one."""
+        """Yields the tokens of a row, and at a cancel after some of them another one."""
         try:
             yield from super().generate(row, meter)
         except GenerationCancelled:
@@ -40,7 +40,7 @@ class HalfPassToken(ReferenceStream):
 
 @saboteur(
     "works-on-what-was-cancelled",
-    "what a cancelled stream had drawn stays behind its prompt, for the next one with this prompt",
+    "what a cancelled stream had drawn stays after its prompt, for the next one with this prompt",
     kills={"cancel.streams-midway"},
 )
 class WorksOnWhatWasCancelled(ReferenceStream):
@@ -107,7 +107,7 @@ class CancelEndsFinishedRows(Batch):
 
 @saboteur(
     "cancelled-classify-out-of-order",
-    "the rows that a cancelled classify has come first, and the others behind them",
+    "the rows that a cancelled classify has come first, and the others after them",
     kills={"cancel.readers-midway"},
 )
 class CancelledClassifyOutOfOrder(Classifier):
@@ -162,7 +162,7 @@ class CancelEndsTheNeighbours(ReferenceStream):
 
 @saboteur(
     "watcher-outlives-its-call",
-    "a thread goes on looking at the cancel of a stream that has ended",
+    "a thread keeps polling the cancel of a stream that has ended",
     kills={"cancel.let-go"},
 )
 class WatcherOutlivesItsCall(ReferenceStream):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 from core.messages import checked_conversation
 from core.options import (
     ChatOptions,

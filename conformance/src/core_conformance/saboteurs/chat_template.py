@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 from core.options import ChatOptions, GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import Conversation, Message

@@ -151,7 +151,7 @@ class ReadsTogether(Classifier):
         super().__init__(own, config, meter)
 
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """The rows that are read instead of these."""
+        """Return the rows that are read instead of these."""
         raise NotImplementedError
 
 
@@ -168,7 +168,7 @@ class PaddingIsRead(ReadsTogether):
 
 @saboteur(
     "neighbour-is-read",
-    "what a row has in front of it is read with it",
+    "what a row has before it is read with it",
     READ_OTHERWISE
     | {"classify.neighbours", "labels.independent", "classify.stream-logits"}
     | {"sampling.penalty-negative"},

@@ -47,7 +47,7 @@ class OneCache(Attentive):
     """Shares one cache: what one stream has read, the others have read too."""
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """The logits behind whichever context was written last."""
+        """Return the logits after whichever context was written last."""
         if len(rows) == 1 and len(self.live) > 1:
             return super().forward([self.live[-1][-1].context])
         return super().forward(rows)
@@ -71,7 +71,7 @@ class Waiting(SubmittedStream):
     },
 )
 class OneCacheForStreams(ReferenceModel):
-    """Is right for one stream, and wrong for two that run at the same time."""
+    """Handles one stream well, and two concurrent ones wrongly."""
 
     engine_class = OneCache
     submitted_class = Waiting
@@ -100,7 +100,7 @@ class NoQueue(Slots):
 
 @saboteur(
     "untyped-busy",
-    "a second stream of one thread fails with an error that is none of core's",
+    "a second stream of one thread fails with an error that is not one of core's",
     kills={"concurrency.second-stream", "submitting.behind-own-stream"},
 )
 class UntypedBusy(Engine):

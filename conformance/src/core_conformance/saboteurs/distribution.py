@@ -1,4 +1,4 @@
-"""Saboteurs of what is drawn: the repeat penalty, and logprobs that are none."""
+"""Saboteurs of what is drawn: the repeat penalty, and invalid logprobs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class PenalisesOtherwise(Classifier):
         return dataclasses.replace(result, logits=logits if plain.return_logits else None)
 
     def penalised(self, logits: array[float], ids: list[int], penalty: float) -> array[float]:
-        """The logits that tokens are drawn from."""
+        """Return the logits that tokens are drawn from."""
         raise NotImplementedError
 
 

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any
 
-from core.clock import RequestClock
 from core.errors import PromptTooLongError, RequestError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig
 from core.types import ClassifyResult, FinishReason, Score
 from core_conformance.proof.registry import saboteur
@@ -69,7 +69,7 @@ class EmptyIsCertain(ReferenceModel):
 
 @saboteur(
     "labels-without-room-are-closed",
-    "a label without room behind its prompt is an error of another kind",
+    "a label without room after its prompt is an error of another kind",
     {"labels.too-long"},
 )
 class LabelsWithoutRoomAreClosed(Classifier):
@@ -94,7 +94,7 @@ class LabelsWithoutRoomAreNone(Classifier):
 
 @saboteur(
     "too-long-for-all",
-    "a label without room behind one prompt fails every row",
+    "a label without room after one prompt fails every row",
     {"labels.too-long"},
 )
 class TooLongForAll(Classifier):
@@ -145,7 +145,7 @@ class FailedRowsCount(Batch):
 
 @saboteur(
     "labels-lost-behind-errors",
-    "behind a row that failed, no labels are looked at",
+    "after a row that failed, no labels are looked at",
     {"labels.behind-failed"},
 )
 class LabelsLostBehindErrors(Classifier):

@@ -25,19 +25,19 @@ class OptionsMistaken(ReferenceModel):
     """A model that mistakes config and keywords on their way to the operation."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """The config and the keywords that the operation gets instead."""
+        """Return the config and the keywords that the operation gets instead."""
         raise NotImplementedError
 
     def checked(
         self, operation: Capability, config: Config, options: GenerateOptions
     ) -> GenerateConfig:
-        """The options of an operation that generates, mistaken."""
+        """Return the options of an operation that generates, mistaken."""
         return super().checked(operation, *self.mistaken(config, options))
 
     def checked_classify(
         self, operation: Capability, config: Config, options: ClassifyOptions
     ) -> GenerateConfig:
-        """The options of an operation that classifies, mistaken."""
+        """Return the options of an operation that classifies, mistaken."""
         return super().checked_classify(operation, *self.mistaken(config, options))
 
 
@@ -50,7 +50,7 @@ class UnknownKeywordsDropped(OptionsMistaken):
     """Takes the keywords it knows out of **kwargs, and does not look at the rest."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """The config, and the keywords that are known."""
+        """Return the config, and the keywords that are known."""
         return config, {name: options[name] for name in options if name in _FIELDS}
 
 
@@ -106,7 +106,7 @@ class ConfigDropped(ReferenceModel):
     def checked(
         self, operation: Capability, config: Config, options: GenerateOptions
     ) -> GenerateConfig:
-        """The options of a request; in generate, of its keywords alone."""
+        """Return the options of a request; in generate, of its keywords alone."""
         if operation is Capability.GENERATE and isinstance(config, GenerateConfig):
             config = None
         return super().checked(operation, config, options)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Unpack
 
-from core.clock import RequestClock
+from core.kit.clock import RequestClock
+from core.kit.streams import TokenStreamBase
+from core.kit.support import OPTION_NEEDS
 from core.options import (
     GenerateConfig,
     GenerateOptions,
@@ -16,8 +18,6 @@ from core.options import (
     resolve_request,
 )
 from core.protocols import Backend, Capability
-from core.streams import TokenStreamBase
-from core.support import OPTION_NEEDS
 from core.types import AttentionSnapshot, BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import EVERYTHING, Reference
@@ -31,7 +31,7 @@ _OFF: dict[str, Any] = {field.name: field.default for field in dataclasses.field
 
 
 def _known(options: Mapping[str, Any]) -> Any:
-    """The options that are known, without values that are below any range."""
+    """Return the options that are known, without values that are below any range."""
     return {name: value for name, value in options.items() if name in _OFF and value != -1.0}
 
 
@@ -62,7 +62,7 @@ class ClassifyIterTakesAnything(ReferenceModel):
 
 
 def _timed(options: Mapping[str, Any]) -> Any:
-    """The options that `score` knows, without values that are below any range."""
+    """Return the options that `score` knows, without values that are below any range."""
     known = RequestOptions.__annotations__
     return {name: value for name, value in options.items() if name in known and value != -1.0}
 
@@ -266,7 +266,7 @@ class _SeenBefore(ReferenceModel):
     def batch_generate(
         self, prompts: Sequence[str], config: Config = None, /, **options: Unpack[GenerateOptions]
     ) -> list[BatchResult]:
-        """The results of a batch; from the cache, with the rows one place off."""
+        """Return the results of a batch; from the cache, with the rows one place off."""
         results = super().batch_generate(prompts, config, **options)
         asked = (*prompts, repr(resolve_generate(config, options)))
         if asked in self._seen:

@@ -23,7 +23,7 @@ class DescribesNothing(Reference):
     """Has the method, which is still to be written."""
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """None for every path."""
+        """Return None for every path."""
         return None
 
 
@@ -36,7 +36,7 @@ class DescribesWhereLinksLead(Reference):
     """Follows links first, and forgets where it came from."""
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """The model, by the path behind all links."""
+        """Return the model, by its path with all links resolved."""
         found = super().describe_model(path)
         linked = os.path.islink(path)
         return found and replace(found, path=os.path.realpath(path) if linked else path)
@@ -51,7 +51,7 @@ class DescribesAnotherFormat(Reference):
     """Names the version of its format as well, here and not in formats."""
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """The model, in a format of that name."""
+        """Return the model, in a format of that name."""
         found = super().describe_model(path)
         return found and replace(found, format="safetensors-1")
 
@@ -65,7 +65,7 @@ class DescribesAProblem(Reference):
     """Warns of what its loader takes."""
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """The model, with a problem."""
+        """Return the model, with a problem."""
         found = super().describe_model(path)
         return found and replace(found, problem="made by an older version")
 
@@ -93,7 +93,7 @@ class DescribesAnyDirectory(Reference):
     """Takes every directory for a model, which lacks its files perhaps."""
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """A model for each directory; one with a problem, where there is nothing in it."""
+        """Return a model for each directory; one with a problem, where there is nothing in it."""
         found = super().describe_model(path)
         if found is None and os.path.isdir(path) and not os.listdir(path):
             return DiscoveredModel(path, "", 0, 0, 0, "safetensors", 0, "", problem="no files")
@@ -112,7 +112,7 @@ class DescribesOtherKinds(Reference):
         super().__init__(without={Capability.MODEL_PROBE})
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
-        """A model for each directory with a config.json that names a kind."""
+        """Return a model for each directory with a config.json that names a kind."""
         with suppress(ModelError):
             kind = str(read_config_json(path).get("model_type", ""))
             return DiscoveredModel(path, kind, 0, 0, 0, "safetensors", 0, "") if kind else None

@@ -1,4 +1,4 @@
-"""Saboteurs that are wrong about few inputs, or only behind certain calls: nobody's example."""
+"""Saboteurs that are wrong about few inputs, or only after certain calls: no example shows them."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import Any, ClassVar
 
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
-from core.text_stream import TokenAssembler
 from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
@@ -86,7 +86,7 @@ class _WrongOnce(Engine):
 
 @saboteur(
     "behind-a-closed-request",
-    "what is read behind a submitted request that was closed half read lacks its first token",
+    "what is read after a submitted request that was closed half read lacks its first token",
     {"generated.calls"},
 )
 class BehindAClosedRequest(ReferenceModel):

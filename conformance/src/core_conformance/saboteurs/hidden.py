@@ -7,8 +7,8 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from core.clock import RequestClock
 from core.errors import UnsupportedOptionError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig, RequestOptions, resolve_request
 from core.protocols import Capability
 from core.types import HiddenResult
@@ -38,7 +38,7 @@ class Shows(ReferenceModel):
         return self.changed(list(prompts), found)
 
     def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
-        """What is given instead of this."""
+        """Return the replacement for this."""
         raise NotImplementedError
 
 
@@ -144,11 +144,11 @@ class HiddenOfLastToken(Language):
 
 @saboteur(
     "hidden-without-embeddings",
-    "layers are counted from the first one behind the embeddings",
+    "layers are counted from the first one after the embeddings",
     {"hidden.embeddings"},
 )
 class HiddenWithoutEmbeddings(Language):
-    """Shows the state behind the first layer, which has read the prompt, as layer 0."""
+    """Shows the state after the first layer, which has read the prompt, as layer 0."""
 
     def state(self, ids: Sequence[int], layer: int) -> array[float]:
         return super().state(ids, layer + 1)

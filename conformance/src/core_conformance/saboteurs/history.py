@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from core.errors import GenerationCancelled, GenerationTimeout
-from core.labels import common_length
+from core.kit.labels import common_length
 from core.types import ClassifyResult, Score
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
@@ -44,7 +44,7 @@ class Remembers(Classifier):
 
     @property
     def memory(self) -> dict[Any, Any]:
-        """What earlier calls have left."""
+        """The state left by earlier calls."""
         return self._memories.setdefault(self._engine, {})
 
 
@@ -68,11 +68,14 @@ class Keeps(Engine):
         self.kept: list[tuple[int, Sequence[int]]] = []
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """The logits behind what is read for each row: one token too many of what is kept."""
+        """Return the logits after what is read for each row.
+
+        One token too many of what is kept.
+        """
         return super().forward([self._joined(tuple(row)) for row in rows])
 
     def found(self) -> list[Sequence[int]]:
-        """The kept tokens that may serve."""
+        """Return the kept tokens that may serve."""
         return [ids for _, ids in self.kept]
 
     def _joined(self, row: Sequence[int]) -> Sequence[int]:
@@ -227,7 +230,7 @@ class HalfReadRowsKept(Remembers):
 
 @saboteur(
     "scored-behind-another",
-    "a continuation is scored behind a shorter prompt that was scored before",
+    "a continuation is scored after a shorter prompt that was scored before",
     {"history.scores"},
 )
 class ScoredBehindAnother(ReferenceModel):
@@ -251,7 +254,7 @@ class ScoredBehindAnother(ReferenceModel):
 class TakesAll(Engine):
     """Takes for a prompt all that is kept of the one before, if ``least`` of its tokens begin both.
 
-    What that one goes on with stands in the place of the prompt's own tokens.
+    The rest of the earlier prompt replaces the prompt's own tokens.
     """
 
     least = _LEAST
@@ -266,12 +269,12 @@ class TakesAll(Engine):
         kept = self._last
         if common_length(kept, row.context) >= self.least and len(kept) < len(row.context):
             row.context[: len(kept)] = kept
-        self._last = row.context  # which goes on to grow
+        self._last = row.context  # which continues to grow
 
 
 @saboteur(
     "answer-is-kept",
-    "the answer of before stays in the state, behind what the prompts have in common",
+    "the answer of before stays in the state, after what the prompts have in common",
     {"history.speech"},
 )
 class AnswerIsKept(TakesAll):

@@ -8,6 +8,7 @@ from functools import partial
 from typing import Unpack
 
 from core.errors import CoreError
+from core.kit.support import OPTION_NEEDS, unsupported
 from core.options import (
     ChatOptions,
     GenerateConfig,
@@ -15,7 +16,6 @@ from core.options import (
     LoadConfig,
 )
 from core.protocols import Capability, TokenStream
-from core.support import OPTION_NEEDS, unsupported
 from core.types import Choice, Conversation, Device, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import EVERYTHING, OWN_METHODS, Reference
@@ -29,7 +29,7 @@ from core_conformance.reference.stream import ReferenceStream
     kills={"identity.name", "identity.registered"},
 )
 class NameWithBlank(Reference):
-    """Has a name that was pasted with the blank behind it."""
+    """Has a name that was pasted with the blank after it."""
 
     name = "reference "
 
@@ -43,7 +43,7 @@ class ProtocolAsText(Reference):
 
 @saboteur("capabilities-a-set", "capabilities can be changed", kills={"identity.capabilities"})
 class CapabilitiesASet(Reference):
-    """Declares its capabilities in a set that is no frozenset."""
+    """Declares its capabilities in a set that is not a frozenset."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,7 +70,7 @@ class ReasonAlthoughAvailable(Reference):
     """Always gives a reason, also when it is available."""
 
     def unavailable_reason(self) -> str | None:
-        """A status in place of a reason."""
+        """Return a status in place of a reason."""
         return "ready"
 
 
@@ -112,7 +112,7 @@ class DeviceOfNoKind(Reference):
     """Hands on the kind of device that its driver names."""
 
     def devices(self) -> Sequence[Device]:
-        """A device of a kind that core does not know."""
+        """Return a device of a kind that core does not know."""
         return (Device("cuda:0", "cuda"),)  # type: ignore[arg-type]  # the fault
 
 
@@ -121,7 +121,7 @@ class ChoiceWithoutReason(ReferenceModel):
     """Tells its choices without their reasons."""
 
     def choices(self) -> Sequence[Choice]:
-        """The choices, their reasons empty."""
+        """Return the choices, their reasons empty."""
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
@@ -154,7 +154,7 @@ class Modest(Reference):
 
 
 def _shown_by(capability: Capability) -> set[str]:
-    """The checks that see this capability without needing it."""
+    """Return the checks that see this capability without needing it."""
     if capability in METHODS | OWN_METHODS:
         return {"identity.optional-protocols"}
     return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
@@ -225,11 +225,11 @@ class NotImplementedYet(ReferenceModel):
 
 @saboteur(
     "untyped-refusal",
-    "chat is not declared, and is refused with an error that is none of core's",
+    "chat is not declared, and is refused with an error that is not one of core's",
     undeclared=Capability.CHAT,
 )
 class UntypedRefusal(Reference):
-    """Does not declare ``chat``, and refuses it with an error that is none of core's."""
+    """Does not declare ``chat``, and refuses it with an error that is not one of core's."""
 
     model_class = NotImplementedYet
 

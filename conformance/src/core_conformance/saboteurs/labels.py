@@ -8,7 +8,7 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from core.labels import LabelTrie, label_lead, label_texts
+from core.kit.labels import LabelTrie, label_lead, label_texts
 from core.options import ClassifyOptions, GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
@@ -33,7 +33,7 @@ class Relabels(Classifier):
         )
 
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        """The fields that are other."""
+        """Return the fields that are other."""
         raise NotImplementedError
 
 
@@ -140,7 +140,7 @@ class LabelsStandStill(Classifier):
 
 @saboteur(
     "labels-of-neighbours",
-    "the labels of all rows of a micro-batch are read behind the first of them",
+    "the labels of all rows of a micro-batch are read after the first of them",
     {"labels.neighbours", "classify.equal-prompts"},
 )
 class LabelsOfNeighbours(Classifier):
@@ -177,7 +177,7 @@ class AsksOtherwise(Classifier):
         super().__init__(engine, dataclasses.replace(config, **self.instead(config)), meter)
 
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        """The options that differ."""
+        """Return the options that differ."""
         return {}
 
 
@@ -193,7 +193,7 @@ class PrefixIsASpace(AsksOtherwise):
 
 @saboteur(
     "no-prefix",
-    "labels are put behind the prompt without label_prefix",
+    "labels are put after the prompt without label_prefix",
     {"labels.joining", "labels.prefix", "labels.scores", "labels.steps"},
 )
 class NoPrefix(AsksOtherwise):
@@ -213,13 +213,13 @@ class JoinsOtherwise(Classifier):
         return anchor, dataclasses.replace(trie, labels=plain.labels)
 
     def spelled(self, prompt: str, label: str) -> str:
-        """The label with what is between the prompt and it."""
+        """Return the label with what is between the prompt and it."""
         return label_texts(prompt, [label], self.config.label_prefix)[0]
 
 
 @saboteur(
     "two-spaces",
-    "label_prefix comes also behind a prompt that ends in white space",
+    "label_prefix comes also after a prompt that ends in white space",
     {"labels.white-space"},
 )
 class TwoSpaces(JoinsOtherwise):

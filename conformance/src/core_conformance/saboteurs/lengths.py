@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import PromptTooLongError
-from core.labels import LabelTrie
+from core.kit.labels import LabelTrie
 from core.options import GenerateConfig
 from core.types import Score, Token
 from core_conformance.proof.registry import saboteur
@@ -115,7 +115,7 @@ class PenaltyLast64(Generation):
 
 @saboteur(
     "labels-behind-a-block",
-    "behind a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
+    "after a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
     {"lengths.labels"},
 )
 class LabelsBehindABlock(Classifier):
@@ -184,7 +184,7 @@ class MuchPadding(ReadsTogether):
 
 @saboteur(
     "much-padding-in-batches",
-    "a row that decodes beside a far longer one has a pad token behind its prompt",
+    "a row that decodes beside a far longer one has a pad token after its prompt",
     {"lengths.apart"},
 )
 class MuchPaddingInBatches(Engine):

@@ -140,7 +140,7 @@ class ProgressBar(Reference):
     """Writes to stdout in Python."""
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Loads a model behind a carriage return on stdout, of which nothing is seen."""
+        """Loads a model after printing a carriage return on stdout, which shows nothing."""
         sys.stdout.write("\r")
         return super().load_model(path, config)
 

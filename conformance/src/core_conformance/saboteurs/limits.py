@@ -17,7 +17,7 @@ from core_conformance.reference.optional import ReferenceModel
 Keys: TypeAlias = "tuple[tuple[array[float], ...], ...]"
 
 
-@saboteur("context-is-no-end", "a generation goes on beyond the context", {"context.length"})
+@saboteur("context-is-no-end", "a generation continues past the context", {"context.length"})
 class ContextIsNoEnd(Engine):
     def generation(self, prompt: str, config: GenerateConfig) -> Generation:
         return self.generation_class(self.prompt_ids(prompt), config, config.max_tokens)

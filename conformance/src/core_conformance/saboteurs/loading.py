@@ -98,7 +98,7 @@ class PathAsTextOnly(Reference):
     """Hands the path to a C library, which takes text alone."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Raises TypeError for a path that is no str."""
+        """Raises TypeError for a path that is not a str."""
         if not isinstance(path, str):
             raise TypeError(f"expected str, got {type(path).__name__}")
         return super().load_model(path, config)
@@ -139,7 +139,7 @@ class ProbeSaysYes(Reference):
     """Leaves it to load_model to find out what is wrong with a model."""
 
     def refusal(self, path: Path, /) -> str | None:
-        """None for every path."""
+        """Return None for every path."""
         return None
 
 

@@ -1,12 +1,12 @@
-"""Saboteurs that look at cancel and timeout at the beginning, and then go on to the end."""
+"""Saboteurs that look at cancel and timeout at the beginning, and then continue to the end."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Unpack
 
-from core.clock import RequestClock
 from core.errors import GenerationCancelled, GenerationTimeout, RequestError
+from core.kit.clock import RequestClock
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token

@@ -10,7 +10,7 @@ import math
 from array import array
 from collections.abc import Mapping
 
-from core.labels import LabelTrie, build_trie
+from core.kit.labels import LabelTrie, build_trie
 from core.types import ClassifyResult
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
@@ -38,7 +38,7 @@ class Relabels(Classifier):
         )
 
     def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
-        """The logprobs that are given instead of these."""
+        """Return the logprobs that are given instead of these."""
         raise NotImplementedError
 
 
@@ -86,7 +86,7 @@ class Alone(Classifier):
         return self.rows
 
     def instead(self, result: ClassifyResult) -> ClassifyResult:
-        """The result that is given."""
+        """Return the result that is given."""
         raise NotImplementedError
 
 

@@ -66,7 +66,7 @@ class OverlappingTimes(ReferenceModel):
     """Measures prefill and decode from one start."""
 
     def record(self, metrics: GenerateMetrics) -> None:
-        """Records metrics, with the total as decode time where there is none."""
+        """Records metrics, with the total as decode time if that is missing."""
         if not metrics.decode_seconds:
             metrics = replace(metrics, decode_seconds=metrics.total_seconds)
         super().record(metrics)

@@ -28,7 +28,7 @@ _ASKS = {
 
 
 def _dropping(operation: Capability, option: str) -> type[ReferenceModel]:
-    """A model that does not look at this option in this operation."""
+    """Return a model that does not look at this option in this operation."""
 
     class Drops(ReferenceModel):
         def _checked(

@@ -7,9 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig, GenerateOptions
 from core.protocols import Capability, TokenStream
-from core.text_stream import TokenAssembler
 from core.types import Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.engine import Engine, Generation
@@ -124,15 +124,15 @@ class OtherLogprobs(Generation):
         return super().take(logits)
 
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
-        """The logits that are told."""
+        """Return the logits that are told."""
         raise NotImplementedError
 
     def penalised(self, logits: Sequence[float]) -> list[float]:
-        """The logits behind the repeat penalty."""
+        """Return the logits after the repeat penalty."""
         return penalised(logits, self.context, self.config.repeat_penalty)
 
 
-@saboteur("logprobs-penalised", "logprobs are those behind the repeat penalty", _ALL)
+@saboteur("logprobs-penalised", "logprobs are those after the repeat penalty", _ALL)
 class LogprobsPenalised(OtherLogprobs):
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
         return self.penalised(logits)
@@ -230,7 +230,7 @@ class RotationForgetsStop(Engine):
 
 @saboteur(
     "one-generator-for-all-streams",
-    "streams draw from one stream of random numbers, which a seed sets anew",
+    "streams draw from one stream of random numbers, which a seed resets",
     {"pairs.by-turns"},
 )
 class OneGeneratorForAll(ReferenceStream):
@@ -258,7 +258,7 @@ class Submits(ReferenceModel):
         return stream
 
     def beside(self, config: Config, other: Config) -> Config:
-        """The options that count instead."""
+        """Return the options that count instead."""
         raise NotImplementedError
 
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Unpack
 
-from core.labels import softmax
+from core.kit.labels import softmax
 from core.options import ClassifyOptions, GenerateConfig, RequestOptions
 from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
@@ -64,11 +64,11 @@ class OtherLogits(Classifier):
         return dataclasses.replace(result, logits=array("f", self.instead(logits, ids)))
 
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
-        """The logits that are given."""
+        """Return the logits that are given."""
         raise NotImplementedError
 
 
-@saboteur("logits-penalised", "return_logits gives those behind the repeat penalty", _BOTH)
+@saboteur("logits-penalised", "return_logits gives those after the repeat penalty", _BOTH)
 class LogitsPenalised(OtherLogits):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
         return penalised(logits, ids, self.config.repeat_penalty)
@@ -103,7 +103,7 @@ class OtherLabels(Classifier):
         )
 
     def instead(self, logprob: float) -> float:
-        """The logprob that counts."""
+        """Return the logprob that counts."""
         raise NotImplementedError
 
 
@@ -131,7 +131,7 @@ class DrawsOtherwise(Classifier):
         return dataclasses.replace(result, token=Token(token, decode([token]), logprob))
 
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
-        """The logits that it draws from."""
+        """Return the logits that it draws from."""
         raise NotImplementedError
 
 

@@ -25,12 +25,12 @@ class PathsAreAscii(Reference):
         raise UnicodeEncodeError("ascii", os.fspath(path), 0, 1, "ordinal not in range(128)")
 
 
-@saboteur("links-are-not-followed", "what is a link is no model", {"loading.odd-paths"})
+@saboteur("links-are-not-followed", "what is a link is not a model", {"loading.odd-paths"})
 class LinksAreNotFollowed(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         parts = os.fspath(path).split(os.sep)
         if any(os.path.islink(os.sep.join(parts[:end])) for end in range(2, len(parts) + 1)):
-            raise ModelNotFoundError(f"There is no model at {path!s}. Copy it there.")
+            raise ModelNotFoundError(f"Model not found: {path!s}. Copy it there.")
         return super().load_model(path, config)
 
 

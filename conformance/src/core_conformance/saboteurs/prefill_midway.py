@@ -17,11 +17,11 @@ _MANY = 600  # tokens
 
 @saboteur(
     "deaf-behind-the-last-chunk",
-    "a cancel that comes while the last chunk of a prompt is read is heard behind the first token",
+    "a cancel that comes while the last chunk of a prompt is read is heard after the first token",
     kills={"cancel.prefill-midway"},
 )
 class DeafBehindTheLastChunk(ReferenceStream):
-    """Looks in front of each chunk, and in front of each step but the first."""
+    """Looks before each chunk, and before each step but the first."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row; the last chunk of a long prompt takes its time."""

@@ -69,7 +69,7 @@ class PenaltyOfBeforeBatch(UsedSlots):
     """Does not empty what the penalty has seen."""
 
     def inherits(self, row: Generation, before: Generation) -> None:
-        """The tokens of the row before."""
+        """Takes over the tokens of the row before."""
         assert isinstance(row, Inherits)
         row.heard = frozenset(before.context)
 
@@ -88,7 +88,7 @@ class StopOfBeforeBatch(UsedSlots):
     """Does not empty the text that stop strings are looked for in."""
 
     def inherits(self, row: Generation, before: Generation) -> None:
-        """The end of the text of the row before."""
+        """Takes over the end of the text of the row before."""
         assert isinstance(row, Inherits)
         assert isinstance(before, Inherits)
         row.tail = before.said[-2:]
@@ -106,7 +106,7 @@ class StopOfBefore(ReferenceModel):
 
 @saboteur(
     "seed-of-the-slot",
-    "in a slot that is used again, random numbers go on where the row before left them",
+    "in a slot that is used again, random numbers continue where the row before left them",
     {"refills.batch"},
 )
 class SeedOfTheSlot(UsedSlots):

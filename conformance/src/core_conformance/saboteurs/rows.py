@@ -1,4 +1,4 @@
-"""Saboteurs that are right for a few rows, and wrong behind a full block of them."""
+"""Saboteurs that are right for a few rows, and wrong after a full block of them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core_conformance.reference.optional import ReferenceModel
 
 @saboteur(
     "row-behind-64",
-    "a row that stands alone behind full blocks of 64 gets the first row's result",
+    "a row that stands alone after full blocks of 64 gets the first row's result",
     {"rows.classify"},
 )
 class RowBehind64(Classifier):
@@ -32,7 +32,7 @@ class RowBehind64(Classifier):
 
 @saboteur(
     "errors-shift-rows",
-    "behind the fourth row that fails, results are one place off",
+    "after the fourth row that fails, results are one place off",
     {"rows.errors"},
 )
 class ErrorsShiftRows(Classifier):
@@ -98,7 +98,7 @@ class StreamTurnsBlocks(ReferenceModel):
 
 @saboteur(
     "scores-in-blocks",
-    "from the second block of 32 pairs on, score begins anew with the first block's prompts",
+    "from the second block of 32 pairs on, score starts over with the first block's prompts",
     {"rows.score"},
 )
 class ScoresInBlocks(ReferenceModel):

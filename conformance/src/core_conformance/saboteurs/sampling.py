@@ -75,7 +75,7 @@ class OtherOptions(Generation):
         super().__init__(ids, dataclasses.replace(config, **self.instead(config)), room)
 
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        """The options that differ."""
+        """Return the options that differ."""
         raise NotImplementedError
 
 
@@ -86,7 +86,7 @@ class ClassifiesOtherwise(Classifier):
         super().__init__(engine, dataclasses.replace(config, **self.instead(config)), meter)
 
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        """The options that differ."""
+        """Return the options that differ."""
         raise NotImplementedError
 
 
@@ -254,7 +254,7 @@ class ClassifyHasItsOwnSeed(ClassifiesOtherwise):
 
 @saboteur(
     "seeded-at-every-step",
-    "every step of a generation begins with the seed anew, and draws a token of the same rank",
+    "every step of a generation starts from the seed again, and draws a token of the same rank",
     {"sampling.steps"},
 )
 class SeededAtEveryStep(Generation):

@@ -7,8 +7,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from core.chat import RenderedPrompt
 from core.errors import PromptTooLongError
+from core.kit.chat import RenderedPrompt
 from core.types import Score
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -29,7 +29,7 @@ class Rescores(ReferenceModel):
         ]
 
     def changed(self, score: Score) -> Score:
-        """The score that is given instead of this one."""
+        """Return the score that is given instead of this one."""
         raise NotImplementedError
 
 

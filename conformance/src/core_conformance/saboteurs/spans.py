@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from core.text_stream import Detokenizer, StopMatcher, TokenAssembler
+from core.kit.text_stream import Detokenizer, StopMatcher, TokenAssembler
 from core.types import Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.saboteurs.stop import StopGeneration
@@ -20,7 +20,7 @@ class AfterTheFirst(TokenAssembler):
         self._later: tuple[str, ...] | None = tuple(stops)
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        """The tokens whose text cannot change any more."""
+        """Return the tokens whose text cannot change any more."""
         tokens = super().add(token_id, logprob)
         if self._later is not None:
             self._plain.matcher, self._later = StopMatcher(self._later), None
@@ -44,7 +44,7 @@ class HoldsFour(TokenAssembler):
         super().__init__(detokenizer, self._stops)
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        """The tokens whose text is settled, or held for too long."""
+        """Return the tokens whose text is settled, or held for too long."""
         tokens = super().add(token_id, logprob)
         if len(self._held) > _HELD:
             tokens += self.release()

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from core.kit.text_stream import Detokenizer, TokenAssembler
 from core.options import GenerateConfig
-from core.text_stream import Detokenizer, TokenAssembler
 from core.types import FinishReason, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
@@ -52,7 +52,7 @@ class StopGeneration(Generation):
         self.assembler = self.assembler_class(vocabulary.Detokenizer(), self.seen(config.stop))
 
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
-        """The stop strings that are looked for."""
+        """Return the stop strings that are looked for."""
         return stops
 
 
@@ -115,7 +115,7 @@ class TwoAtATime(TokenAssembler):
 
 
 def cut(tokens: Sequence[Token], end: int) -> list[Token]:
-    """The tokens up to that many characters."""
+    """Return the tokens up to that many characters."""
     kept = []
     for token in tokens:
         if end > 0:

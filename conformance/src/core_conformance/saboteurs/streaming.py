@@ -111,12 +111,12 @@ class OverBefore(ReferenceStream):
 )
 class CloseIgnored(ReferenceStream):
     def close(self) -> None:
-        """Nothing."""
+        """Does nothing."""
 
 
 @saboteur(
     "leftovers",
-    "a request that ends before its time leaves its last token in front of the next prompt",
+    "a request that ends before its time leaves its last token to be read before the next prompt",
     {
         "streaming.close",
         "cancel.closed-stream",

@@ -9,7 +9,7 @@ from array import array
 from typing import ClassVar
 from weakref import WeakKeyDictionary
 
-from core.labels import softmax
+from core.kit.labels import softmax
 from core.types import ClassifyResult, ModelInfo
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
@@ -20,7 +20,7 @@ _SEVERAL = 5  # labels
 
 
 def _with_logprobs(result: ClassifyResult, logprobs: dict[str, float]) -> ClassifyResult:
-    """The result, as if the model had found the labels so likely."""
+    """Return the result, as if the model had found the labels so likely."""
     shares = softmax([*logprobs.values()])
     second, first = sorted(shares)[-2:]
     return dataclasses.replace(
@@ -56,7 +56,7 @@ class FirstOfSeveral(Classifier):
     {"tasks.prior"},
 )
 class RunningPrior(Classifier):
-    """Calibrates by all that was asked so far, in a mean that goes on running."""
+    """Calibrates by a running mean over everything asked so far."""
 
     _means: ClassVar[WeakKeyDictionary[Engine, dict[tuple[str, ...], tuple[int, list[float]]]]] = (
         WeakKeyDictionary()

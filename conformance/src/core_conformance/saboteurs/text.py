@@ -6,11 +6,11 @@ import re
 from array import array
 from collections.abc import Callable, Sequence
 
-from core.chat import RenderedPrompt
 from core.errors import EmptyPromptError
+from core.kit.chat import RenderedPrompt
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
 from core.protocols import Backend
-from core.text_stream import TokenAssembler
 from core.types import BatchResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
@@ -53,7 +53,7 @@ class TokenByToken(DecodedAlone):
 
 
 class Surrogates(Alone):
-    """Decodes bytes that are no character as lone surrogates."""
+    """Decodes invalid bytes as lone surrogates."""
 
     errors = "surrogateescape"
 
@@ -94,7 +94,7 @@ class ShowsBos(ReferenceModel):
 
 @saboteur(
     "space-in-front",
-    "encode puts a space in front of every text, and decode leaves it there",
+    "encode puts a space before every text, and decode leaves it there",
     {"tokenizing.stable"},
 )
 class SpaceInFront(ReferenceModel):
@@ -124,7 +124,7 @@ class EndsPrompts(Engine):
 
 @saboteur(
     "ends-prompts",
-    "every prompt is read with EOS behind it",
+    "every prompt is read with EOS after it",
     {
         "tokenizing.open-ended",
         "tokens.error-rows",
@@ -167,7 +167,7 @@ class WaitsForThreeBytes(DecodedAlone):
 
 
 def _sober(generation: type[Generation]) -> Callable[[], Backend]:
-    """A backend with these rows and a model that hardly ever shows what is wrong with them."""
+    """Return a backend with these rows and a model that hardly ever shows their fault."""
     engine = type("SoberEngine", (Engine,), {"generation_class": generation})
     model = type("SoberModel", (ReferenceModel,), {"engine_class": engine})
     return type("SoberReference", (Reference,), {"model_class": model, "language_class": Sober})
@@ -175,21 +175,21 @@ def _sober(generation: type[Generation]) -> Callable[[], Backend]:
 
 @saboteur(
     "three-bytes",
-    "characters of four bytes are given up, behind a model that says none by itself",
+    "characters of four bytes are given up, with a model that says none by itself",
     {"text.whole-characters"},
 )
 def three_bytes() -> Backend:
-    """The reference with such rows."""
+    """Return the reference with such rows."""
     return _sober(WaitsForThreeBytes)()
 
 
 @saboteur(
     "rare-surrogates",
-    "parts of characters come out as lone surrogates, behind a model that says few",
+    "parts of characters come out as lone surrogates, with a model that says few",
     {"text.whole-characters", "text.unicode"},
 )
 def rare_surrogates() -> Backend:
-    """The reference with such rows."""
+    """Return the reference with such rows."""
     return _sober(WithSurrogates)()
 
 
@@ -235,7 +235,7 @@ def cleaned(text: str) -> str:
 
 @saboteur(
     "decode-cleans-up",
-    "decode leaves the blanks in front of punctuation out",
+    "decode leaves the blanks before punctuation out",
     {"tokenizing.spacing"},
 )
 class DecodeCleansUp(ReferenceModel):
@@ -245,7 +245,7 @@ class DecodeCleansUp(ReferenceModel):
 
 @saboteur(
     "batches-drop-blanks",
-    "in a batch, the tokens behind the first lose the blank that they begin with",
+    "in a batch, the tokens after the first lose the blank that they begin with",
     {"text.forms", "batch.equals-generate", "batch.options", "batch.stop"},
 )
 class BatchesDropBlanks(Batch):

@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
-from core.clock import RequestClock
 from core.errors import GenerationTimeout
+from core.kit.clock import RequestClock
 from core.types import Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.engine import Engine, Generation, Slots
@@ -34,7 +34,7 @@ class TimeoutInTenths(Engine):
 
 @saboteur(
     "timed-out-prompt-kept",
-    "what a timed-out stream has drawn stays in the cache, behind its prompt",
+    "what a timed-out stream has drawn stays in the cache, after its prompt",
     kills={"cancel.timeout-midway"},
 )
 class TimedOutPromptKept(ReferenceStream):
@@ -43,7 +43,7 @@ class TimedOutPromptKept(ReferenceStream):
     _kept: ClassVar[WeakKeyDictionary[Engine, dict[Sequence[int], list[int]]]] = WeakKeyDictionary()
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, behind what a timed-out one has left."""
+        """Yields the tokens of a row, after what a timed-out one has left."""
         prompt, kept = row.prompt, self._kept.setdefault(self.engine, {})
         row.prompt = tuple(kept.pop(prompt, prompt))
         try:

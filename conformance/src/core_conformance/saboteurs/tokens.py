@@ -37,17 +37,17 @@ class Writes(ReferenceModel):
         return self.changed(found)
 
     def read(self, row: list[int]) -> list[int]:
-        """The ids that are read instead of these."""
+        """Return the ids that are read instead of these."""
         return row
 
     def changed(self, found: list[TokenSequence]) -> list[TokenSequence]:
-        """What is given instead of this."""
+        """Return what is given instead of this."""
         return found
 
 
 @saboteur(
     "tokens-with-bos",
-    "a BOS is put in front of ids, which have one",
+    "a BOS is put before ids, which have one",
     {"tokens.texts", "tokens.padding", "tokens.results", "tokens.samples"},
 )
 class TokensWithBos(Writes):
@@ -200,11 +200,11 @@ class Scores(ReferenceModel):
         return self.changed(found)
 
     def read(self, prompts: TokenIds) -> TokenIds:
-        """The ids that are read instead of these."""
+        """Return the ids that are read instead of these."""
         return prompts
 
     def changed(self, found: list[Score]) -> list[Score]:
-        """What is given instead of this."""
+        """Return what is given instead of this."""
         return found
 
 
@@ -240,7 +240,7 @@ class TokensFailTogether(Writes):
 class TokensRaise(Writes):
     def read(self, row: list[int]) -> list[int]:
         if not row:
-            raise EmptyPromptError("There are no ids.")
+            raise EmptyPromptError("The prompt has no ids.")
         return row
 
 

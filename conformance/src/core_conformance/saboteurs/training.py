@@ -84,7 +84,7 @@ class KeptBehindATraining(ReferenceModel):
         """Finds a long prompt again."""
 
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> Any:
-            """The result of logits that may be kept ones."""
+            """Return the result of logits that may be kept ones."""
             engine: Any = self._engine
             if not hasattr(engine, "memory"):
                 engine.memory = {}
@@ -129,7 +129,7 @@ class TrainingInAnyOrder(Training):
         self.first = next(self._drawn)
 
     def places(self, step: int) -> list[Place]:
-        """One example, whichever comes next."""
+        """Returns one example, whichever comes next."""
         return [*self.examples[(self.first + step) % len(self.examples)]]
 
 

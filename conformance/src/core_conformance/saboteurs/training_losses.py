@@ -27,20 +27,20 @@ class Reads(ReferenceModel):
         return super().train(examples, self.read(config or TrainConfig()))
 
     def read(self, config: TrainConfig) -> TrainConfig:
-        """The options that it takes."""
+        """Return the options that it takes."""
         raise NotImplementedError
 
 
 @saboteur(
     "training-labels-behind-the-text",
-    "a label is learned behind its text, whatever the template says",
+    "a label is learned after its text, whatever the template says",
     kills={"training.labels"},
 )
 class LabelsBehindTheText(Reads):
     """Has its own idea of a prompt."""
 
     def read(self, config: TrainConfig) -> TrainConfig:
-        """Without the template."""
+        """Reads without the template."""
         return replace(config, template="{text}")
 
 
@@ -53,7 +53,7 @@ class AlwaysMasked(Reads):
     """Has a mask that is never taken off."""
 
     def read(self, config: TrainConfig) -> TrainConfig:
-        """Always masked."""
+        """Reads as always masked."""
         return replace(config, mask_prompt=True)
 
 
@@ -85,7 +85,7 @@ class FirstBatchAgain(Training):
     """Forgets which step it is."""
 
     def places(self, step: int) -> list[Place]:
-        """Those of the first step."""
+        """Returns those of the first step."""
         return super().places(1)
 
 
@@ -98,7 +98,7 @@ class OfAnyLength(Reads):
     """Takes what fits the context."""
 
     def read(self, config: TrainConfig) -> TrainConfig:
-        """Without a limit."""
+        """Reads without a limit."""
         return replace(config, max_tokens=sys.maxsize)
 
 

@@ -1,1 +1,1 @@
-"""What options make of a draw: tables of options, the oracle that works draws out again, counts."""
+"""Effects of options on draws: tables of options, the oracle that recomputes draws, counts."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, cast
 
 from core.errors import UnsupportedOptionError
+from core.kit.support import OPTION_NEEDS
 from core.options import GenerateConfig
 from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
-from core.support import OPTION_NEEDS
 from core_conformance.checking.draws.pairwise import Case, pairwise
 from core_conformance.checking.subject import Subject
 
@@ -28,7 +28,7 @@ _ELSEWHERE = 9.0  # a temperature in a config that a keyword replaces
 
 
 def _levels(option: SamplingOption) -> Sequence[Any]:
-    """The values of an option; a filter is off in two of three, so that few hide another."""
+    """Return the values of an option; a filter is off in two of three, so that few hide another."""
     off = (option.default,) * (1 + option.filters)
     return (*off, *_MIDDLING.get(option.name, (option.telling,)), *_MORE.get(option.name, ()))
 
@@ -49,7 +49,7 @@ _DEFAULTS = GenerateConfig()
 
 
 def table(subject: Subject, *factors: Factors, part: float = 0.0) -> list[Case]:
-    """A covering table of all these factors that the backend declares, and one of hot draws.
+    """Return a covering table of all these factors that the backend declares, and one of hot draws.
 
     ``part`` of it comes last, so that where a slow model cuts the tables of several operations
     short, each begins at another place.
@@ -68,7 +68,7 @@ def _declared(subject: Subject, name: str) -> bool:
 
 
 def options(case: Mapping[str, Any], *others: str) -> dict[str, Any]:
-    """The options of a case that are not at their defaults; ``others`` are no options."""
+    """Return the options of a case that are not at their defaults; ``others`` are not options."""
     return {
         name: value
         for name, value in case.items()
@@ -110,7 +110,7 @@ def shown(
     form: str = "keywords",
     foreign: Mapping[str, Any] | None = None,
 ) -> str:
-    """A call as it can be pasted."""
+    """Return a call as it can be pasted."""
     where = prompt if isinstance(prompt, str) else list(cast("Sequence[str]", prompt))
     if form == "keywords":
         return f"{call}({', '.join([repr(where), *_words(asked)])})"

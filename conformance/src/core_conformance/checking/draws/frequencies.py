@@ -29,7 +29,7 @@ def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
     if hidden == len(drawn):
         return
     for token in {token for token in drawn if token is not None}:
-        must(token in shares, f"{what} drew the token {token}, which these options take away")
+        must(token in shares, f"{what} drew the token {token}, which these options exclude")
     for tokens, low, high in _sets(shares):
         count = sum(token in tokens for token in drawn)
         named = str(sorted(tokens)) if len(tokens) < 9 else f"{len(tokens)} tokens"
@@ -41,9 +41,9 @@ def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
 
 
 class Warmth:
-    """Whether many draws are warmer or colder than they should be: each case tells a little.
+    """A test of whether many draws are warmer or colder than expected, over all cases.
 
-    The sum of ``score / temperature`` over all draws is what tells a temperature. Chernoff's bound
+    The sum of ``score / temperature`` over all draws reveals the temperature. Chernoff's bound
     again, with the largest moment that the shares allow.
     """
 
@@ -57,7 +57,7 @@ class Warmth:
         """Count the draws of one case. ``heights``: score / temperature of each token."""
         known = [heights[token] for token in drawn if token is not None]
         if len(known) < len(drawn):
-            return  # the height of a token that nobody sees is not known
+            return  # the height of an unseen token is not known
         self._sum += math.fsum(known)
         for place, tilt in enumerate(_TILTS):
             moment = math.fsum(
@@ -69,14 +69,14 @@ class Warmth:
 
     @property
     def surprise(self) -> float:
-        """At least how unlikely that is, as in `surprise`."""
+        """A lower bound on how unlikely that is, as in `surprise`."""
         tilts = zip(_TILTS, self._moments, strict=True)
         most = max(tilt * self._sum - moment for tilt, moment in tilts)
         return most - math.log(len(_TILTS))
 
 
 def surprise(count: int, draws: int, low: float, high: float, hidden: int = 0) -> float:
-    """At least how unlikely the count is, as minus the natural logarithm of its probability.
+    """Return a lower bound on minus the natural logarithm of the count's probability.
 
     The probability of one draw lies between ``low`` and ``high`` (Chernoff, with the divergence of
     Kullback and Leibler). So many draws as are ``hidden`` may have been counted as well.

@@ -1,8 +1,8 @@
 """Answers held against the oracle, token by token, and against the answer without stops.
 
-The oracle is asked behind the text in front of each token, where the tokenizer reads that text as
-the very tokens of the answer. What was judged once is not judged again: the same tokens behind the
-same prompt, drawn with the same options, come from many operations.
+The oracle is queried with the text before each token, if the tokenizer reads that text as the
+very tokens of the answer. Verdicts are cached: the same tokens after the same prompt, drawn with
+the same options, come from many operations.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ _SMALL = 1e-4  # a tolerance at which a draw from the whole vocabulary is repeat
 
 
 class Verdict(NamedTuple):
-    """What the oracle says of one token; ``head`` is None where options take tokens away.
+    """The oracle's verdict on one token; ``head`` is None if options exclude tokens.
 
     ``logprob`` is None where the token has none.
     """
@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of an answer, the text in front of it, and the tokens that stand there."""
+    """One token of an answer, the text before it, and the tokens that stand there."""
 
     front: str
     seen: tuple[int, ...]
@@ -58,33 +58,33 @@ _judged: WeakKeyDictionary[Subject, dict[object, Verdict]] = WeakKeyDictionary()
 
 
 def judged(subject: Subject) -> int:
-    """The number of tokens of an answer that are worked out again."""
+    """Return the number of tokens of an answer that are worked out again."""
     return len(_SPARSE) if subject.model.info.vocab_size > _MANY else 2 * len(_SPARSE)
 
 
 def step_cost(subject: Subject) -> float:
-    """The passes that the oracle takes the time of, for one token."""
+    """Return the passes that the oracle takes the time of, for one token."""
     return subject.model.info.vocab_size * _SECONDS / pass_seconds(subject)
 
 
 def draws(asked: Mapping[str, Any]) -> GenerateConfig:
-    """The options by which a token is drawn, and none else."""
+    """Return the options by which a token is drawn, and none else."""
     return GenerateConfig(**{name: asked[name] for name in asked if name in _OF_A_DRAW})
 
 
 def drawn_well(subject: Subject, call: str, answer: Answer, asked: Mapping[str, Any]) -> None:
-    """Raise `Violation` for a token that these options forbid, for luck that is none, and for a
-    logprob that is missing, wrong or not asked for."""
+    """Raise `Violation` for tokens that these options forbid, for draws that are too (un)likely
+    together, and for a logprob that is missing, wrong or not requested."""
     config = draws(asked)
     for token in answer.tokens:
         must(
             (token.logprob is not None) == bool(asked.get("return_logprobs")),
-            f"{call} gave {token!r}: a logprob belongs to return_logprobs=True, and only there",
+            f"{call} gave {token!r}: return_logprobs=True, and nothing else, asks for a logprob",
         )
 
     tails, heads = Luck(), Luck()
     for place, verdict in _verdicts(subject, answer, config):
-        behind = f"{call} gave {place.token!r} behind {place.front!r:.200}"
+        behind = f"{call} gave {place.token!r} after {place.front!r:.200}"
         must(not verdict.why_not, f"{behind}: {verdict.why_not}")
         must(
             place.token.logprob is None
@@ -134,7 +134,7 @@ def _verdict(step: Step, drawn: Token) -> Verdict:
 
 
 def _places(subject: Subject, answer: Answer, config: GenerateConfig) -> list[_Place]:
-    """The tokens of an answer of which the oracle can tell something."""
+    """Return the tokens of an answer of which the oracle can tell something."""
     if not answer.prompt or not subject.declares(Capability.CLASSIFY, Capability.LOGITS):
         return []
     if not subject.declares(Capability.TOKENIZING):
@@ -167,12 +167,12 @@ def ended_well(call: str, answer: Answer, asked: Mapping[str, Any]) -> None:
     )
     must(
         not (reason == "stop" and count == limit) or bool(asked.get("stop")),
-        f"{call} ended with 'stop' after {count} tokens, which is its length",
+        f"{call} ended with 'stop' after {count} tokens, which is max_tokens",
     )
 
 
 def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
-    """What these stops and this ``max_tokens`` make of an answer without stops."""
+    """Return an answer without stops, cut by these stops and this ``max_tokens``."""
     tokens, text = list[Token](), ""
     for token in free.tokens:
         if len(tokens) == asked["max_tokens"]:
@@ -191,7 +191,7 @@ def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
 
 
 def _cut(tokens: Sequence[Token], end: int) -> tuple[Token, ...]:
-    """The tokens of the first ``end`` characters."""
+    """Return the tokens of the first ``end`` characters."""
     kept, start = list[Token](), 0
     for token in tokens:
         if start < end:
@@ -213,7 +213,7 @@ def agree(
     if few or subject.tolerance < _SMALL:
         drawn = config.temperature > 0 or config.repeat_penalty != 1.0
         found = difference(subject, pairs, drawn=drawn, stops=asked.get("stop", ()))
-        must(found is None, f"{call}, and what it was to be: {found.text if found else ''}")
+        must(found is None, f"{call}, against the expected answer: {found.text if found else ''}")
 
 
 def end_alike(call: str, expected: Answer, answer: Answer) -> None:

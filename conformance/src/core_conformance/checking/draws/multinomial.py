@@ -1,4 +1,4 @@
-"""Whether draws follow a distribution: a test with a bound on its false alarms that holds exactly.
+"""A test of whether draws follow a distribution, with an exact bound on its false alarms.
 
 Of n draws over k bins, n times the relative entropy of what was seen to what was expected (half of
 the G statistic) reaches t with a probability of at most (e t / (k - 1))^(k - 1) e^-t, whatever n
@@ -17,7 +17,7 @@ _BINS = 10
 
 
 def surprise(logprobs: Sequence[float], drawn: Sequence[int], slack: float) -> str:
-    """What is wrong with draws of tokens, in words; "" where nothing is.
+    """Return, in words, how draws of tokens deviate; "" if they do not.
 
     Tokens are sorted into bins of about the same probability, once by rank and once by id.
     ``slack``: the most that the log-probabilities of the backend's own draws may be off.
@@ -43,13 +43,13 @@ def surprise(logprobs: Sequence[float], drawn: Sequence[int], slack: float) -> s
 
 
 def relative_entropy(seen: Sequence[float], expected: Sequence[float]) -> float:
-    """Of shares to expected shares, in nats."""
+    """Return the relative entropy of shares to expected shares, in nats."""
     pairs = zip(seen, expected, strict=True)
     return math.fsum(one * math.log(one / other) for one, other in pairs if one)
 
 
 def threshold(bins: int, alarm: float = ALARM) -> float:
-    """The n * relative entropy that draws over so many bins reach as rarely as that."""
+    """Return the n * relative entropy that draws over so many bins reach as rarely as that."""
     free = bins - 1
     low, high = float(free), 1000.0 + 10.0 * free
     while high - low > 1e-6:
@@ -60,7 +60,7 @@ def threshold(bins: int, alarm: float = ALARM) -> float:
 
 
 def _bins(logprobs: Sequence[float], order: Sequence[int]) -> tuple[dict[int, int], list[float]]:
-    """The bin of each token that can be drawn, and the probability of each bin."""
+    """Return the bin of each token that can be drawn, and the probability of each bin."""
     bins: dict[int, int] = {}
     shares = [0.0]
     for token in order:

@@ -24,7 +24,10 @@ _LEAST = 8  # rows of the first call: it may be that equal rows are not computed
 
 
 def drawing(subject: Subject) -> list[Capability]:
-    """The operations that draw, of those declared: one that gives streams, and those with rows."""
+    """Return the operations that draw, of those declared.
+
+    One that gives streams, and those with rows.
+    """
     streams = [voice(subject)] if any(map(subject.declares, SPEAKING)) else []
     rows = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
     return [*streams, *filter(subject.declares, rows)]
@@ -33,7 +36,7 @@ def drawing(subject: Subject) -> list[Capability]:
 def draw(
     subject: Subject, name: Capability, prompts: Sequence[str], max_tokens: int = 1, **options: Any
 ) -> list[Answer]:
-    """Each prompt's answer of so many tokens; of ``classify``, the one token that it draws."""
+    """Return an answer of ``max_tokens`` for each prompt; for ``classify``, the token it draws."""
     if name is Capability.CLASSIFY:
         results = classify(subject, prompts, **options)
         return [sampled(row, each) for row, each in zip(results, prompts, strict=True)]
@@ -46,7 +49,7 @@ def draw(
 def equal_rows(
     subject: Subject, name: Capability, prompt: str, most: int, seconds: float, **options: Any
 ) -> list[Answer]:
-    """Draws without a seed, as rows of one prompt: at most so many, and as time allows."""
+    """Draw without a seed, as rows of one prompt: at most ``most``, as time allows."""
     size = max(_LEAST, int(seconds / budget.pass_seconds(subject)))
     end = time.perf_counter() + seconds
     found: list[Answer] = []

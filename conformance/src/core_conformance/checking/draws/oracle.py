@@ -1,4 +1,4 @@
-"""What the contract says about one draw: which tokens may come, how likely, with what logprob.
+"""The contract for one draw: the tokens allowed, their probabilities and logprobs.
 
 Worked out from a row of logits, the tokens so far and the options: repeat penalty, typical_p,
 top_p, min_p and top_k at temperature 1, then temperature. The logits may be off by the tolerance:
@@ -40,12 +40,12 @@ class Ranking:
         return self._rising[-1] if self._rising else -math.inf
 
     def above(self, score: float) -> tuple[int, float]:
-        """The number of larger scores, and their mass."""
+        """Return the number of larger scores, and their mass."""
         count = len(self._rising) - bisect_right(self._rising, score)
         return count, self._masses[count]
 
     def from_(self, score: float) -> tuple[int, float]:
-        """The number of scores that are as large at least, and their mass."""
+        """Return the number of scores that are as large at least, and their mass."""
         count = len(self._rising) - bisect_left(self._rising, score)
         return count, self._masses[count]
 
@@ -66,11 +66,11 @@ class Step:
         self.slack = 2 * tolerance * max(penalty, 1 / penalty) + _ROUNDING
 
     def logprob(self, token: int) -> float:
-        """The logprob that is reported: the model's own, whatever the options."""
+        """Return the logprob that is reported: the model's own, whatever the options."""
         return self.row[token] - log_total(self.row)
 
     def forbids(self, token: int) -> str:
-        """The option for which this token cannot be drawn; "" for one that can."""
+        """Return the option for which this token cannot be drawn; "" for one that can."""
         config, score = self.config, self.scores[token]
         if config.temperature == 0:
             return "" if score >= max(self.scores) - self.slack else "temperature=0"
@@ -79,17 +79,17 @@ class Step:
         return self._cuts(score)
 
     def tail(self, token: int) -> float:
-        """At most how likely a draw is that is no likelier than this token's."""
+        """Return an upper bound on the probability of a draw at most as likely as this token's."""
         limit = self.scores[token] + self.slack
         return self._share(score <= limit for score in self.scores)
 
     def head(self, token: int) -> float:
-        """At most how likely a draw is that is no less likely than this token's."""
+        """Return an upper bound on the probability of a draw at least as likely as this token's."""
         limit = self.scores[token] - self.slack
         return self._share(score >= limit for score in self.scores)
 
     def shares(self) -> dict[int, tuple[float, float]]:
-        """The least and the largest probability of every token that may be drawn."""
+        """Return the least and the largest probability of every token that may be drawn."""
         heat = self.config.temperature
         certain, possible = self._left()
         best = max(self.scores[token] for token in possible)
@@ -104,13 +104,13 @@ class Step:
         return shares
 
     def heights(self, tokens: Iterable[int]) -> dict[int, float]:
-        """How high above the best score each token lies, in units of the temperature."""
+        """Return each token's score relative to the best, in units of the temperature."""
         best, heat = max(self.scores), self.config.temperature
         return {token: (self.scores[token] - best) / heat for token in tokens}
 
     @property
     def free(self) -> bool:
-        """Whether no option takes tokens away."""
+        """True if no option excludes tokens."""
         return not self._typical and not self._ranked
 
     @property
@@ -119,7 +119,7 @@ class Step:
         return config.top_k > 0 or config.top_p < 1.0 or config.min_p > 0.0
 
     def _share(self, counted: Iterable[bool]) -> float:
-        """At most the probability of these tokens; where there are filters, as if they all stay.
+        """Return an upper bound on the probability of these tokens; filters are taken to keep all.
 
         Then all that is known to be left besides is the best token.
         """
@@ -135,7 +135,7 @@ class Step:
 
     @cached_property
     def _typical(self) -> tuple[set[int], set[int]] | None:
-        """What typical_p leaves for certain, and what it may leave; None where it is off."""
+        """The tokens that typical_p surely keeps and those that it may keep; None if it is off."""
         if self.config.typical_p == 1.0:
             return None
         return Typicality.of(self.scores, self.slack).kept(self.config.typical_p)
@@ -153,7 +153,7 @@ class Step:
         return Ranking((self.scores[token] for token in tokens), max(self.scores))
 
     def _cuts(self, score: float) -> str:
-        """The option that takes away a token with this score for certain."""
+        """Return the option that takes away a token with this score for certain."""
         config = self.config
         if not self._ranked:
             return ""
@@ -168,7 +168,7 @@ class Step:
         return ""
 
     def _leaves(self, score: float) -> bool:
-        """Whether a token with this score is left for certain."""
+        """Return whether a token with this score is left for certain."""
         config = self.config
         count, mass = self._possible.from_(score - self.slack)  # itself among them
         if count <= 1 or not self._ranked:
@@ -185,7 +185,7 @@ class Step:
         )
 
     def _left(self) -> tuple[set[int], set[int]]:
-        """The tokens that all filters leave for certain, and those that they may leave."""
+        """Return the tokens that all filters leave for certain, and those that they may leave."""
         everything = set(range(len(self.scores)))
         certain, possible = self._typical or (everything, everything)
         left = {token for token in possible if not self._cuts(self.scores[token])}
@@ -193,7 +193,7 @@ class Step:
 
 
 def penalised(row: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
-    """Positive logits of seen tokens divided by the penalty, negative ones multiplied."""
+    """Divide positive logits of seen tokens by the penalty, multiply negative ones."""
     scores = list(row)
     if penalty != 1.0:
         for token in set(seen):
@@ -202,7 +202,7 @@ def penalised(row: Sequence[float], seen: Collection[int], penalty: float) -> li
 
 
 class Luck:
-    """How likely the draws of one generation are, taken together, if each is of its own chance.
+    """The joint probability of the draws of one generation, if each has its own chance.
 
     ``add`` takes for each draw a bound on a p-value. Fisher's sum of their logarithms has Gamma(n)
     for its distribution, and Chernoff's bound says how far out it is.

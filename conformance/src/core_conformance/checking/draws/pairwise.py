@@ -17,7 +17,7 @@ _TRIED = 12  # cases, of which the one that covers the most is kept
 
 
 def pairwise(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Case]:
-    """The cases, those that cover the most first; the same ones for a seed."""
+    """Return the cases, those that cover the most first; the same ones for a seed."""
     random, cases = Random(seed), list[Case]()
     open_pairs = dict.fromkeys(  # a dict for its order
         pair for names in combinations(factors, 2) for pair in _pairs(factors, *names)
@@ -34,7 +34,7 @@ def pairwise(factors: Mapping[str, Sequence[Any]], seed: int = 0) -> list[Case]:
 def _pairs(
     factors: Mapping[str, Sequence[Any]], left: str, right: str
 ) -> list[tuple[_Cell, _Cell]]:
-    """The pairs of levels of two factors."""
+    """Return the pairs of levels of two factors."""
     lefts, rights = range(len(factors[left])), range(len(factors[right]))
     return [((left, one), (right, other)) for one in lefts for other in rights]
 
@@ -44,7 +44,7 @@ def _case(
     open_pairs: Mapping[tuple[_Cell, _Cell], None],
     random: Random,
 ) -> dict[str, int]:
-    """A case that begins with an open pair; each further level covers as many as it can."""
+    """Return a case that begins with an open pair; each further level covers as many as it can."""
     cells = dict(next(iter(open_pairs)))
     others = [name for name in factors if name not in cells]
     for name in random.sample(others, len(others)):

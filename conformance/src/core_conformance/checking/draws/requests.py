@@ -122,7 +122,7 @@ class Request:
         return GenerateConfig(**self.asked)
 
     def answers(self, model: TextModel) -> list[Answer]:
-        """What the operation gives."""
+        """Return the operation's answers."""
         call = partial(_ASK[self.operation], model, self.prompts)
         found, _ = ask_in_form(self.form, self.asked, _FOREIGN, call)
         return cast("list[Answer]", found)
@@ -143,7 +143,7 @@ class Request:
 
 
 def prepared(subject: Subject, operation: Capability, case: Case, prompts: list[str]) -> Request:
-    """The request of a case, with stops that the answers without stops say."""
+    """Return the request of a case, with stops that the answers without stops say."""
     sampling = {name: case[name] for name in SAMPLING if name in case}
     rows = sorted({0, len(prompts) - 1})  # those of `PROMPTS`
     free, asked = dict[int, Answer](), options(sampling)
@@ -161,7 +161,7 @@ def prepared(subject: Subject, operation: Capability, case: Case, prompts: list[
 def _free(
     subject: Subject, operation: Capability, prompt: str, asked: dict[str, Any]
 ) -> tuple[Answer, dict[str, Any]]:
-    """The answer without stops, by generate, and the options that were not refused."""
+    """Return the answer without stops, by generate, and the options that were not refused."""
     asked_all = asked | evidence(subject) | {"max_tokens": LENGTHS[1]}
     needed = {Capability.GENERATE} | (
         {Capability.TOKENIZING} if operation is Capability.CHAT else set()
@@ -179,7 +179,7 @@ def _free(
 
 
 def _stops(case: Case, free: Sequence[Answer]) -> dict[str, Any]:
-    """Stops that the first answer says somewhere in its middle; the last one, for tokens."""
+    """Return stops from the middle of the first answer; from the last one, for tokens."""
     found: dict[str, Any] = {}
     text, ids = free[0].text.partition("\ufffd")[0], free[-1].ids
     if case["stop"] == "said" and text:

@@ -17,10 +17,10 @@ from core_conformance.checking.compare import log_softmax
 
 @dataclass(frozen=True, slots=True)
 class Typicality:
-    """How near each token's surprisal is to the entropy, as far as noisy logits tell.
+    """The distance of each token's surprisal from the entropy, as far as noisy logits show.
 
-    ``slack``: what two log-probabilities may be apart. ``reach``: two distances that are no
-    further apart may stand in either order.
+    ``slack``: what two log-probabilities may be apart. ``reach``: two distances that differ
+    by at most this may stand in either order.
     """
 
     row: Sequence[float]
@@ -45,18 +45,21 @@ class Typicality:
         return cls(row, chances, distances, slack, slack * (2 + spread))
 
     def mass_before(self, token: int) -> float:
-        """The probability of all that is nearer to the entropy than this token for certain."""
+        """Return the probability of the tokens certainly nearer to the entropy than this one."""
         border = self.distances[token] - self.reach
         pairs = zip(self.distances, self.chances, strict=True)
         return math.fsum(chance for distance, chance in pairs if distance < border)
 
     def shuts_out(self, typical_p: float) -> bool:
-        """Whether ``typical_p`` keeps out a token for certain."""
+        """Return whether ``typical_p`` keeps out a token for certain."""
         farthest = max(range(len(self.row)), key=self.distances.__getitem__)
         return self.mass_before(farthest) > typical_p + self.slack
 
     def best_kept(self, typical_p: float) -> float:
-        """The largest logit of what ``typical_p`` leaves for certain; -infinity for nothing."""
+        """Return the largest logit of what ``typical_p`` leaves for certain.
+
+        -infinity for nothing.
+        """
         border, mass = math.inf, 0.0
         for distance, chance in sorted(zip(self.distances, self.chances, strict=True)):
             mass += chance
@@ -67,7 +70,7 @@ class Typicality:
         return max((logit for logit, distance in pairs if distance < border), default=-math.inf)
 
     def kept(self, typical_p: float) -> tuple[set[int], set[int]]:
-        """The tokens that ``typical_p`` leaves for certain, and those that it may leave."""
+        """Return the tokens that ``typical_p`` leaves for certain, and those that it may leave."""
         order = sorted(range(len(self.distances)), key=self.distances.__getitem__)
         distances = [self.distances[token] for token in order]
         masses = [0.0, *accumulate(self.chances[token] for token in order)]

@@ -1,6 +1,6 @@
 """Runs generated sequences of calls: streams stay open, are read on, closed, cancelled.
 
-What each step gives has to be what the yardstick gave, which was asked the same once, alone.
+Each step must give what the yardstick gave to the same request, made once and alone.
 """
 
 from __future__ import annotations
@@ -65,30 +65,30 @@ class Machine:
         self._names = 0
 
     def prompt(self, number: int) -> str:
-        """One of the program's prompts."""
+        """Return one of the program's prompts."""
         return self.program.prompts[number % len(self.program.prompts)]
 
     def rows(self, step: Step) -> list[str]:
-        """Up to four prompts, of which some are equal."""
+        """Return up to four prompts, some of them duplicates."""
         return [self.prompt(step.first + place * step.second) for place in range(1 + step.take % 4)]
 
     def pair(self, step: Step) -> tuple[str, str]:
-        """A prompt, and the beginning of one as its continuation."""
+        """Return a prompt, and the beginning of one as its continuation."""
         return self.prompt(step.first), self.prompt(step.second)[:12]
 
     def options(self, step: Step) -> Options:
-        """Those of the program that the step chooses, for an answer of `MOST` tokens."""
+        """Return the program's options that the step chooses, for an answer of `MOST` tokens."""
         return evidence(self.world.subject) | self._drawing(step) | {"max_tokens": MOST}
 
     def drawn(self, step: Step) -> bool:
-        """Whether more than the best token counts."""
+        """Return whether more than the best token counts."""
         return bool(self._drawing(step))
 
     def _drawing(self, step: Step) -> Options:
         return self.program.options[step.second % len(self.program.options)]
 
     def name(self, kind: str) -> str:
-        """A name for the script that nothing has yet."""
+        """Return a name for the script that nothing has yet."""
         self._names += 1
         return f"{kind}{self._names}"
 
@@ -149,7 +149,7 @@ class Machine:
         return True
 
     def _begun(self, stream: Open) -> None:
-        """What was read is the beginning of what is wanted."""
+        """Raise `Violation` unless the tokens read begin the wanted answer."""
         wanted, _ = stream.wanted
         size = len(stream.tokens)
         if size:
@@ -162,7 +162,7 @@ class Machine:
     def _ended(self, stream: Open) -> None:
         wanted, error = stream.wanted
         what = self._where(stream)
-        must(error is None, f"{what} came to an end, and alone to {error!r}")
+        must(error is None, f"{what} ended normally, but alone it raised {error!r}")
         if stream.cancel is not None and stream.cancel.is_set():
             self._begun(stream)
         else:
@@ -173,7 +173,7 @@ class Machine:
         return f"{stream.name} among other calls: {stream.prompt!r:.80}"
 
     def same_beginning(self, prompt: str, tokens: Sequence[Token], step: Step, what: str) -> None:
-        """These tokens are the first of what the prompt's answer is alone."""
+        """Raise `Violation` unless these tokens begin the answer that the prompt has alone."""
         options = self.options(step)
         wanted, _ = self.world.answered(Capability.BATCH_GENERATE, prompt, options)
         found = Answer((*tokens,), None)
@@ -182,7 +182,10 @@ class Machine:
 
 
 def reading(name: str, count: int | None) -> str:
-    """The line that prints so many items of an iterator of this name; all of them by default."""
+    """Return the line that prints so many items of an iterator of this name.
+
+    All of them by default.
+    """
     return (
         f"print(*{name})"
         if count is None

@@ -1,7 +1,7 @@
 """Searching generated inputs for one that a backend gets wrong, and then for the smallest such.
 
-An input that fails is tried again on models that were loaded for it, as whoever pastes the call
-does, and made smaller there. What fails only behind the inputs before it is reported with these.
+An input that fails is tried again on models that were loaded for it, as in a pasted call, and
+made smaller there. A failure that needs earlier inputs is reported with them.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ _Found = tuple[Input, BaseException, str]  # an input, its error, and the calls 
 
 
 class _Search(Generic[Input]):
-    """What one search has seen so far."""
+    """The state of one search."""
 
     def __init__(self, subject: Subject, run: Run, cost: Callable[[Input], float], most: int):
         self._subject, self._run, self._cost = subject, run, cost
@@ -78,14 +78,14 @@ class _Search(Generic[Input]):
         self._end = time.monotonic() + effort.seconds if effort.deep else math.inf
         self._tried = self._calls = 0
         self._before = set[str]()
-        self._behind: _Found[Input] | None = None  # fails behind the inputs before it, not alone
+        self._behind: _Found[Input] | None = None  # fails after the inputs before it, not alone
         self._whole: _Found[Input] | None = None  # fails alone
         self._smallest: _Found[Input] | None = None  # as well, and is small
         self._number = 0
 
     @property
     def failed(self) -> bool:
-        """Whether an input has failed by itself."""
+        """True if an input has failed alone."""
         return self._smallest is not None
 
     def __call__(self, found: Input) -> None:
@@ -117,11 +117,11 @@ class _Search(Generic[Input]):
         return self._world.tokens
 
     def failure(self) -> BaseException | None:
-        """The error of the smallest input that failed, with its call; None if all passed."""
+        """Return the error of the smallest input that failed, with its call; None if all passed."""
         which = f"generated input {self._number} of --seed {self._subject.effort.seed}"
         if self._smallest is None or self._whole is None:
             return self._behind and _told(
-                self._behind, f"{which}, behind those before it: alone it does not fail"
+                self._behind, f"{which}, after the inputs before it: alone it does not fail"
             )
         again = sum(self._fails_again(self._smallest[0]) for _ in range(_AGAIN))
         found = self._smallest if again else self._whole
@@ -165,7 +165,7 @@ class _Search(Generic[Input]):
     def _first(self, found: Input, error: BaseException) -> None:
         """Keep an input that fails, and see whether it does on models of its own.
 
-        Where it does not, the search goes on with models that are loaded for each input.
+        Where it does not, the search continues with models that are loaded for each input.
         """
         behind = self._behind or (found, error, record.script(whole=True))
         self._number = self._tried
@@ -179,7 +179,7 @@ class _Search(Generic[Input]):
 
 
 def _told(found: _Found[Any], where: str) -> BaseException:
-    """The error, with the place where it was found and the calls that led to it."""
+    """Return the error, with the place where it was found and the calls that led to it."""
     _, error, script = found
     if isinstance(error, UnsupportedOptionError):
         return error  # whether it may be refused is for the runner to say
@@ -193,8 +193,8 @@ def _told(found: _Found[Any], where: str) -> BaseException:
 def _drive(inputs: SearchStrategy[Any], seed: int, found: _Search[Any]) -> None:
     """Have hypothesis generate inputs, few at a time, and shrink one that fails.
 
-    What it raises then is dropped, for the search has seen all there was: also that an input failed
-    once and not again, which is no error of the suite.
+    Its own errors are dropped, for the search has seen everything: also that an input failed once
+    and not again, which is not an error of the suite.
     """
     try:
         with _apart():

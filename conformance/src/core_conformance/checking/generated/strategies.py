@@ -1,6 +1,6 @@
 """Generated inputs: texts of all of Unicode, options of a request, labels, and rows of prompts.
 
-What comes first in a choice is the simplest: to it a failing input is shrunk.
+The first of a choice is the simplest: failing inputs shrink to it.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SPACE = ("", " ", "\n", "\t", "\u3000", "  ", "\r\n", "\0")
 
 
 def characters() -> SearchStrategy[str]:
-    """Any character but a surrogate; not `st.characters`, which keeps tables in a folder."""
+    """Generate any character but a surrogate; `st.characters` would keep tables in a folder."""
     return st.sampled_from(_RANGES).flatmap(lambda ends: st.integers(*ends)).map(chr)
 
 
@@ -71,7 +71,7 @@ def _pieces() -> SearchStrategy[str]:
 
 
 def texts(most: int = 6) -> SearchStrategy[str]:
-    """A text of at least one character, white space at its ends now and then."""
+    """Return a text of at least one character, white space at its ends now and then."""
     middle = st.lists(_pieces(), min_size=1, max_size=most).map("".join)
     ends = st.sampled_from(_SPACE)
     odd = st.tuples(ends, middle, ends).map("".join)
@@ -79,7 +79,7 @@ def texts(most: int = 6) -> SearchStrategy[str]:
 
 
 def rows(most: int = 9) -> SearchStrategy[list[str]]:
-    """Prompts of one call; some come several times, and one may be empty."""
+    """Generate the prompts of one call; some are duplicates, and one may be empty."""
     return st.composite(_rows)(most)
 
 
@@ -89,7 +89,7 @@ def _rows(draw: st.DrawFn, most: int) -> list[str]:
 
 
 def labels() -> SearchStrategy[tuple[str, ...]]:
-    """One to five labels; some are the beginning of another."""
+    """Generate one to five labels; some are prefixes of others."""
     return st.composite(_labels)()
 
 
@@ -101,12 +101,12 @@ def _labels(draw: st.DrawFn) -> tuple[str, ...]:
 
 
 def prefixes() -> SearchStrategy[str]:
-    """A ``label_prefix``."""
+    """Return a ``label_prefix``."""
     return st.sampled_from((" ", "", ": ", "\n", " \u0301"))
 
 
 def sampling(subject: Subject, plain: bool = True) -> SearchStrategy[dict[str, Any]]:
-    """Options of drawing whose answer never changes: greedy, or with a seed; ``plain``: or none."""
+    """Generate options with a reproducible answer: greedy or seeded; with ``plain``, or none."""
     honoured = {name: value for name, value in _options().items() if _honours(subject, name)}
     greedy = st.fixed_dictionaries({}, optional=_among(honoured, ("repeat_penalty",)))
     if not subject.declares(Capability.SEED) or "temperature" not in honoured:
@@ -141,7 +141,7 @@ def _among(
 
 
 def _honours(subject: Subject, option: str) -> bool:
-    """Whether the backend takes an option that it may refuse; asked with a small call."""
+    """Return whether the backend takes an option that it may refuse; asked with a small call."""
     model, value = subject.model, {"temperature": 0.5, "top_k": 2}.get(option, 0.5)
     asked = cast("dict[str, Any]", {option: value})
     try:

@@ -43,7 +43,7 @@ class World:
         self.tokens = 0  # of all answers that were compared
 
     def renew(self) -> None:
-        """Load both models anew, and forget all answers."""
+        """Load both models again, and forget all answers."""
         self.close()
         self.model, self._yardstick = self.subject.load(), self.subject.load()
         self._answers.clear()
@@ -55,7 +55,7 @@ class World:
                 model.close()
 
     def answered(self, operation: Capability, prompt: str, options: Options) -> Outcome:
-        """The yardstick's answer to a prompt, or the error that it ends with.
+        """Return the yardstick's answer to a prompt, or the error that it ends with.
 
         By ``chat`` for chat; for all else by the first operation that continues a prompt.
         """
@@ -69,14 +69,17 @@ class World:
         return self._once(key, lambda model: said(way, model, prompt, options))
 
     def classified(self, prompt: str, options: Options) -> ClassifyResult:
-        """The yardstick's result for a prompt; labels that it refuses are the result's error."""
+        """Return the yardstick's result for a prompt.
+
+        Labels that it refuses are the result's error.
+        """
         key = f"classify {spelled(prompt)}{keywords(options)}"
         if self.subject.declares(Capability.CLASSIFY):
             return self._once(key, lambda model: classify(model, [prompt], options)[0])
         return self._once(key, lambda model: _iterated(model, prompt, options))
 
     def scored(self, prompt: str, continuation: str) -> Score:
-        """The yardstick's score."""
+        """Return the yardstick's score."""
         key = f"score {spelled(prompt)} {spelled(continuation)}"
         return self._once(key, lambda model: score(model, [prompt], [continuation])[0])
 
@@ -94,7 +97,7 @@ class World:
         must(found is None, f"{what}: {found.text if found else ''}")
 
     def same_answer(self, wanted: Answer, found: Answer, what: str, drawn: bool) -> None:
-        """The same tokens; where these are the same, the same text and the same end."""
+        """Raise `Violation` unless tokens agree and, if they do, text and finish_reason too."""
         self.agree([(wanted, found)], what, drawn)
         if wanted.ids == found.ids:
             must(
@@ -106,7 +109,7 @@ class World:
     def same_rows(
         self, rows: Sequence[str], found: Sequence[ClassifyResult], options: Options, how: str
     ) -> None:
-        """Results of ``classify``, or of its streaming form, are those that each row has alone."""
+        """Check that each result of ``classify``, or its streaming form, is the row's own alone."""
         well_formed(len(found) == len(rows), f"{len(rows)} prompts gave {len(found)} results")
         for place, (prompt, result) in enumerate(zip(rows, found, strict=True)):
             what = f"{how} row {place} of {len(rows)}"
@@ -127,7 +130,7 @@ class World:
 
 
 def said(operation: Capability, model: TextModel, prompt: str, options: Options) -> Outcome:
-    """What a model answers to a prompt, and the error with which it stops."""
+    """Return a model's answer to a prompt, and the error with which it stops."""
     tokens: list[Token] = []
     continued = "" if operation is Capability.CHAT else prompt
     try:
@@ -140,12 +143,12 @@ def said(operation: Capability, model: TextModel, prompt: str, options: Options)
 
 def same_error(wanted: Exception | None, found: Exception | None, what: str) -> bool:
     """See that both answers are errors of one kind, or none; True if none."""
-    must(type(wanted) is type(found), f"{what}: {wanted!r} there, and {found!r} here")
+    must(type(wanted) is type(found), f"{what}: expected {wanted!r}, got {found!r}")
     return wanted is None
 
 
 def classify(model: TextModel, prompts: Sequence[str], options: Options) -> list[ClassifyResult]:
-    """One result for each prompt; labels that are refused are every result's error."""
+    """Return one result for each prompt; refused labels are every result's error."""
     try:
         results = model.classify(prompts, **options)
     except LabelError as error:
@@ -155,21 +158,21 @@ def classify(model: TextModel, prompts: Sequence[str], options: Options) -> list
 
 
 def _iterated(model: TextModel, prompt: str, options: Options) -> ClassifyResult:
-    """The result of a backend that classifies in streams alone."""
+    """Return the result of a backend that classifies in streams alone."""
     results = list(cast("ClassifyStreaming", model).classify_iter([prompt], **options))
     _one_each("classify_iter", [prompt], results)
     return results[0]
 
 
 def batch(model: TextModel, prompts: Sequence[str], options: Options) -> list[BatchResult]:
-    """One result for each prompt."""
+    """Return one result for each prompt."""
     results = model.batch_generate(prompts, **options)
     _one_each("batch_generate", prompts, results)
     return results
 
 
 def score(model: TextModel, prompts: Sequence[str], continuations: Sequence[str]) -> list[Score]:
-    """One score for each pair."""
+    """Return one score for each pair."""
     results = cast("Scoring", model).score(prompts, continuations)
     _one_each("score", prompts, results)
     return results
@@ -178,5 +181,6 @@ def score(model: TextModel, prompts: Sequence[str], continuations: Sequence[str]
 def _one_each(call: str, prompts: Sequence[str], results: Sequence[object]) -> None:
     well_formed(
         isinstance(results, list) and len(results) == len(prompts),
-        f"{call}() of {len(prompts)} prompts gave {results!r:.200}: a list of one result each",
+        f"{call}() of {len(prompts)} prompts gave {results!r:.200}, "
+        "not a list with one result each",
     )

@@ -104,7 +104,7 @@ def loading(
 
 
 def watched(model: M, number: int) -> M:
-    """The same model, which from now on writes down its calls."""
+    """Return the same model, which records its calls from now on."""
     # A class of C, or one that allows no subclass: its calls are not known.
     with suppress(Exception):
         model.__class__ = _recording(type(model), number)
@@ -127,7 +127,7 @@ def note(line: str) -> Call:
 
 
 def last() -> Call | None:
-    """This thread's last call."""
+    """Return this thread's last call."""
     return getattr(_thread, "call", None)
 
 
@@ -138,7 +138,7 @@ def again(call: Call | None) -> None:
 
 
 def script(told: str = "", whole: bool = False) -> str:
-    """The calls that led to what is ``told``, as Python; empty where no model was loaded.
+    """Return the calls that led to what is ``told``, as Python; empty where no model was loaded.
 
     Of many, the last one and those that ask for a text which is told of; ``whole``: all there are.
     """
@@ -159,7 +159,7 @@ def script(told: str = "", whole: bool = False) -> str:
 
 
 def _gone(load: _Load) -> list[str]:
-    """A comment for a load that cannot be repeated, for its files were the check's own."""
+    """Return a comment for a load that cannot be repeated, for its files were the check's own."""
     if all(map(os.path.lexists, load.paths)):
         return []
     return [
@@ -180,7 +180,7 @@ def _chosen(told: str, whole: bool) -> list[Call]:
 
 
 def _is_about(call: Call, told: str) -> bool:
-    """Whether a text that the call asks for is told of."""
+    """Return whether a text that the call asks for is told of."""
     return any(shown(text)[1:_ENOUGH] in told for text in call.texts for shown in (repr, ascii))
 
 
@@ -205,7 +205,7 @@ def _asked(call: Call, model: str) -> str:
 
 
 def _origin(backend: object) -> str:
-    """The line that makes a backend known which no installed distribution registers."""
+    """Return the line that makes a backend known which no installed distribution registers."""
     from core.registry import REGISTRY
 
     name, kind = getattr(backend, "name", ""), type(backend)
@@ -217,7 +217,7 @@ def _origin(backend: object) -> str:
 
 
 def _recording(kind: type[M], number: int) -> type[M]:
-    """The class with operations that write down their calls; what it lacks stays lacking."""
+    """Return the class with operations that write down their calls; what it lacks stays lacking."""
     space: dict[str, object] = {
         name: _writing(number, name, found)
         for name in (*_WORK, *_LOOKS)

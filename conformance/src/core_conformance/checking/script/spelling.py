@@ -10,7 +10,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from core.chat import RenderedPrompt
+from core.kit.chat import RenderedPrompt
 from core.options import CancelToken, GenerateConfig, LoadConfig
 from core.types import Message
 
@@ -28,7 +28,7 @@ class Named(threading.Event):
 
 
 def spelled(value: object) -> str:
-    """An expression that gives the value again; for what has none, None and what it was."""
+    """Return an expression that gives the value again; for what has none, None and what it was."""
     if value is None or isinstance(value, bool | bytes):
         return repr(value)
 
@@ -52,7 +52,7 @@ def spelled(value: object) -> str:
 
 
 def texts_in(values: Sequence[object]) -> tuple[str, ...]:
-    """The first of the texts among arguments, by which a call is found."""
+    """Return the first text among the arguments, by which a call is found."""
     found: list[str] = []
     for value in values:
         several = value if isinstance(value, list | tuple) else [value]
@@ -64,7 +64,7 @@ def texts_in(values: Sequence[object]) -> tuple[str, ...]:
 
 
 def keywords(values: Mapping[str, object]) -> str:
-    """Keyword arguments, with a comma in front of each."""
+    """Return keyword arguments as source, with a comma before each."""
     return "".join(f", {name}={spelled(value)}" for name, value in values.items())
 
 
@@ -89,7 +89,7 @@ def _number(value: int | float) -> str:
 
 
 def _fields(value: Any) -> list[str]:
-    """The fields that are not at their default, by name."""
+    """Return the fields that are not at their default, by name."""
     return [
         f"{each.name}={spelled(getattr(value, each.name))}"
         for each in dataclasses.fields(value)
@@ -126,5 +126,5 @@ def _object(value: object) -> str:
     if isinstance(value, type(iter([])) | type(iter(()))):
         return f"iter({spelled(list(copy.copy(value)))})"
     if isinstance(value, Iterator):
-        return "iter(())"  # a generator: nobody may read it twice
+        return "iter(())"  # a generator: it can be read only once
     return "object()" if type(value) is object else ascii(f"<{type(value).__name__}>")
