@@ -1,0 +1,170 @@
+"""Counts of puzzling English in docstrings and messages: ``python tools/english.py [-v]``.
+
+A function's docstring starts with a verb and a class's with a noun; no sentence starts with What,
+Whether, Those or That of; after and before are the words for time, and "is not a" for a negation. A
+table shows the counts by distribution, ``-v`` each place. tests/test_english.py holds the limits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ast
+import re
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[1]
+KINDS = ("first words", "docstrings", "messages", "all docstrings")
+
+_NO_VERBS = (
+    *(
+        "a",
+        "after",
+        "all",
+        "an",
+        "and",
+        "any",
+        "as",
+        "at",
+        "before",
+        "both",
+        "by",
+        "each",
+        "either",
+    ),
+    *("every", "everything", "for", "from", "how", "if", "in", "is", "it", "its", "many", "more"),
+    *("most", "no", "none", "nothing", "of", "on", "one", "only", "other", "others", "same"),
+    *("several", "some", "something", "such", "that", "the", "their", "them", "these", "they"),
+    *("this", "those", "to", "true", "two", "what", "whatever", "when", "where", "whether"),
+    *("which", "who", "whoever", "whole", "whose", "why", "with", "without"),
+)
+_NO_NOUNS = (
+    *("how", "if", "is", "it", "those", "that", "what", "whatever", "whether", "which", "who"),
+    *("whoever", "why"),
+)
+PHRASES = re.compile(
+    r"\b(?:behind|in front of|anew|broken off|go(?:es|ing)? on)\b"
+    r"|\b(?:is|are|was|were) no(?! (?:longer|more|less|matter|one)\b)(?:ne)?\b"
+    r"|(?:^|[.:!?]\s+)(?:What|Whether|Those|That of)\b"
+)
+_PROPERTIES = frozenset({"property", "cached_property", "fixture"})
+_SPEAKING = frozenset({"echo", "say", "secho", "warn", "warning", "exit", "info"})
+_OF_MESSAGES = frozenset({"help", "message", "hint", "advice", "short_help"})
+
+
+@dataclass(frozen=True, slots=True)
+class Finding:
+    """A place in the source whose English is counted: its kind, and what was read there."""
+
+    kind: str
+    file: Path
+    line: int
+    text: str
+
+
+def findings(file: Path) -> Iterator[Finding]:
+    """Yield the findings of a Python file; every public docstring is a finding of its own kind."""
+    tree = ast.parse(file.read_text(encoding="utf-8"))
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
+            yield from _of_docstring(file, node)
+        for line, text in _messages(node):
+            if found := PHRASES.search(text):
+                yield Finding("messages", file, line, _around(text, found))
+
+
+def _of_docstring(
+    file: Path, node: ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module
+) -> Iterator[Finding]:
+    text = ast.get_docstring(node)
+    if text is None:
+        return
+    line = node.body[0].lineno
+    if found := PHRASES.search(text):
+        yield Finding("docstrings", file, line, _around(text, found))
+    if isinstance(node, ast.Module) or node.name.startswith("_"):
+        return
+    first = text.split("\n", 1)[0]
+    yield Finding("all docstrings", file, line, first)
+    word = re.sub(r"\W", "", first.split(" ", 1)[0]).lower()
+    names = isinstance(node, ast.ClassDef) or _is_property(node)
+    if word in (_NO_NOUNS if names else _NO_VERBS):
+        yield Finding("first words", file, line, first)
+
+
+def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    """Return whether a function is read as a value, so that a noun describes it."""
+    words = {word for each in node.decorator_list for word in re.findall(r"\w+", ast.unparse(each))}
+    return bool(words & _PROPERTIES)
+
+
+def _messages(node: ast.AST) -> Iterator[tuple[int, str]]:
+    """Yield the texts that users read: those of exceptions, of help, and what is written out."""
+    if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
+        yield from _texts(node.exc)
+    elif isinstance(node, ast.Call):
+        name = getattr(node.func, "attr", None) or getattr(node.func, "id", "")
+        if name in _SPEAKING:
+            yield from _texts(node)
+        for keyword in node.keywords:
+            if keyword.arg in _OF_MESSAGES:
+                yield from _texts(keyword.value)
+
+
+def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
+    for each in ast.walk(node):
+        if isinstance(each, ast.JoinedStr):
+            parts = [part.value for part in each.values if isinstance(part, ast.Constant)]
+            yield each.lineno, " ... ".join(map(str, parts))
+        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
+            yield each.lineno, each.value
+
+
+def _around(text: str, found: re.Match[str]) -> str:
+    return " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+
+
+def sources() -> Iterator[tuple[str, Path]]:
+    """Yield each shipped file, with the folder of its distribution."""
+    for pattern in ("core", "*/src", "plugins/*/src"):
+        for folder in sorted(ROOT.glob(pattern)):
+            home = folder if folder.name == "core" else folder.parent
+            for file in sorted(folder.rglob("*.py")):
+                yield str(home.relative_to(ROOT)), file
+
+
+def counts() -> dict[str, Counter[str]]:
+    """Return the number of findings by distribution and kind, each place counted once."""
+    table: dict[str, Counter[str]] = {}
+    for home, file in sources():
+        unique = {(each.kind, each.line): each for each in findings(file)}
+        table.setdefault(home, Counter()).update(each.kind for each in unique.values())
+    return table
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Print the table of counts, or each place."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("-v", action="store_true", dest="places", help="print each place")
+    parser.add_argument("folders", nargs="*", help="only these distributions, by folder")
+    options = parser.parse_args(arguments)
+    if options.places:
+        for home, file in sources():
+            if options.folders and home not in options.folders:
+                continue
+            for each in findings(file):
+                if each.kind != "all docstrings":
+                    where = f"{each.file.relative_to(ROOT)}:{each.line}"
+                    print(f"{where}: {each.kind}: {each.text}")
+        return
+    table = counts()
+    table["all"] = sum(table.values(), Counter())
+    print("\t".join(("distribution", *KINDS)))
+    for home, found in table.items():
+        print("\t".join((home, *(str(found[kind]) for kind in KINDS))))
+
+
+if __name__ == "__main__":
+    main()
