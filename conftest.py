@@ -160,6 +160,16 @@ def _build_wheels(folder: Path) -> None:
     assert done.returncode == 0, done.stderr.decode()
 
 
+@pytest.fixture(scope="session")
+def stock_llama_cpp() -> bool:
+    """True if llama.cpp runs with its own settings: 0.3.36 crashes in its AMX buffers.
+
+    The plugin does without these buffers.
+    """
+    facts = Path("/proc/cpuinfo")
+    return not (facts.exists() and "amx_int8" in facts.read_text())
+
+
 @pytest.fixture
 def certify(tmp_path: Path) -> Callable[..., set[str]]:
     """Runs the conformance suite as a backend's author does: certified, with no known failures.

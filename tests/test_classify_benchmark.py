@@ -531,9 +531,11 @@ def _check_chart(path: Path, names: Sequence[str], processor: str) -> None:
 
 @pytest.mark.slow
 def test_installed_peers_give_the_same_labels(
-    smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path
+    smollm2_dir: Path, smollm2_gguf: Path, tmp_path: Path, stock_llama_cpp: bool
 ) -> None:
     installed = [name for name, module in PEERS.items() if find_spec(module)]
+    if not stock_llama_cpp:
+        installed = [name for name in installed if PEERS[name] != "llama_cpp"]
     if not installed:
         pytest.skip(f"none of {', '.join(sorted(set(PEERS.values())))} is installed")
     benchmark(
