@@ -165,5 +165,5 @@ def test_a_model_that_cannot_be_loaded_is_told_once(
     reason = "InvalidModelError: These weights are no weights. Fetch them again."
     told = (done.output + "".join(capfd.readouterr())).splitlines()
     assert [line for line in told if reason in line] == [
-        f"Error: The model cannot be loaded on {socket.gethostname()}: {reason}"
+        f"Error: Cannot load the model on {socket.gethostname()}: {reason}"
     ]
