@@ -122,6 +122,7 @@ def test_an_input_is_known_by_its_files(tmp_path: Path) -> None:
     os.utime(folder / "a.parquet", ns=(5, 5))
     (folder / "c.parquet").touch()
     assert len(folders.listing(str(folder))) == 3
+    assert folders.listing("https://host/rows.parquet") == []  # read by fsspec, if at all
     with pytest.raises(click.UsageError, match="missing does not exist"):
         folders.listing(str(tmp_path / "missing"))
 

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import click
+import pyarrow
 import pyarrow.fs
 
 from core.system.limited_files import NewerFormat, Refused, check_format, json_value
@@ -51,10 +52,16 @@ def check(files: Any, folder: str, *, overwrite: bool) -> Mapping[str, Any] | No
 def listing(source: str) -> list[tuple[str, int, int]]:
     """Return the name, bytes and modification time (ns) of each input file, which identify it.
 
-    Raises `click.UsageError` if the input does not exist.
+    Empty for an address of a kind that pyarrow does not know. Raises `click.UsageError` if the input does
+    not exist or cannot be listed.
     """
-    files, place = pyarrow.fs.FileSystem.from_uri(source)
-    whole = files.get_file_info(place)
+    try:
+        files, place = pyarrow.fs.FileSystem.from_uri(source)
+        whole = files.get_file_info(place)
+    except pyarrow.ArrowInvalid:  # Ray may read it by fsspec: the address has to identify it
+        return []
+    except OSError as error:
+        raise click.UsageError(f"Cannot list {source}: {error}. Check the address.") from None
     if whole.type == pyarrow.fs.FileType.NotFound:
         raise click.UsageError(f"{source} does not exist. Pass the file or folder of the input.")
     inside = whole.type == pyarrow.fs.FileType.Directory
