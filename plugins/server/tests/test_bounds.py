@@ -238,6 +238,39 @@ def test_stop_strings_count_for_each_answer(client: TestClient) -> None:
 # --------------------------------------------------------------------------- the contract
 
 
+@pytest.mark.parametrize(
+    ("operation", "arguments", "words"),
+    [
+        ("encode", {"text": "a" * 2_000_001}, ("2,000,001 characters", "2,000,000")),
+        ("decode", {"ids": [65] * 9_000_000}, ("tokens", "8,000,000")),
+        (
+            "render_chat",
+            {"messages": [{"role": "user", "content": "a" * 2_000_001}]},
+            ("2,000,001 characters", "2,000,000"),
+        ),
+    ],
+)
+def test_the_tokenizers_operations_are_bounded_too(
+    monkeypatch: pytest.MonkeyPatch, model: Asked, operation: str, arguments: Any, words: Any
+) -> None:
+    monkeypatch.setattr("core_server.work.MAX_VALUES", 10**8)  # refused by this count otherwise
+    served = Served("m", model, backend="fake", capabilities=frozenset(Capability))
+    with TestClient(create_app([served], Settings(max_body=2**26))) as client:
+        reply = called(client, operation, arguments)
+    assert reply.status_code == 400, reply.text
+    assert all(word in reply.text for word in words), reply.text
+    assert model.encoded == []
+
+
+def test_template_variables_count_for_each_answer(client: TestClient) -> None:
+    chat = {"model": "m", "messages": [{"role": "user", "content": "Hi"}], "n": 100}
+    variables = {"chat_template_kwargs": {"a": "x" * 100_000}}
+    words = ("characters of template variables", "100 texts", "8,000,000")
+    refused(client, "/v1/chat/completions", chat | variables, *words)
+    called_ = called(client, "chat", {"messages": chat["messages"]}, variables)
+    assert called_.status_code == 200
+
+
 @pytest.mark.parametrize("samples", [10**5, 10**7, 10**53])
 def test_samples_count_for_each_prompt(client: TestClient, samples: int) -> None:
     arguments = {"prompts": [[65], [66]], "num_samples": samples}

@@ -532,6 +532,16 @@ def encoded(name: str, body: bytes) -> bytes:
     return gzip.compress(body) if name == "gzip" else zstd.compress(body)
 
 
+@pytest.mark.parametrize(("window_log", "status"), [(23, 200), (24, 400), (27, 400)])
+def test_a_zstd_window_is_bounded(client: TestClient, window_log: int, status: int) -> None:
+    """A window is memory for as long as its body takes to come, and no allowance counts it."""
+    packed = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: window_log})
+    body = json.dumps({"texts": ["a lion"], "labels": ["lion", "tiger"]}).encode()
+    content = packed.compress(body) + packed.flush()  # streamed: its frame states the window
+    reply = client.post("/v1/classify", content=content, headers={"content-encoding": "zstd"})
+    assert reply.status_code == status, reply.text
+
+
 @pytest.mark.parametrize("name", ["gzip", "zstd"])
 def test_a_body_that_is_compressed(name: str) -> None:
     app = create_app([Served("fake", FakeModel("x"))], Settings(max_body=2000))
