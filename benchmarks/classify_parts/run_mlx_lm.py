@@ -2,7 +2,7 @@
 
 The sampler picks the likeliest of the labels' first tokens, so that the one token it makes is the
 answer; that costs less than the default, which looks at the whole vocabulary. Uses the BLAS that
-infercore-mlx-native puts in front of MLX: the bundled one would be many times slower.
+infercore-mlx-native preloads: the one that MLX brings would be many times slower.
 """
 
 from __future__ import annotations

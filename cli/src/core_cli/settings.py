@@ -24,7 +24,7 @@ LOAD_OPTION = (
     "Repeatable."
 )
 
-# Those in `SAMPLING_OPTIONS` are part of the recorded signatures of the contract.
+# The help texts in `SAMPLING_OPTIONS` are part of the recorded signatures of the contract.
 _SAMPLING_HELP = {
     "temperature": "Sampling temperature; 0 is greedy. [default: 0]",
     "top_k": "Sample from the K most likely tokens; 0 disables. [default: 0]",

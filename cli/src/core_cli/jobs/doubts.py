@@ -92,7 +92,7 @@ class Doubts:
 
         ``command`` fixes them, if given.
         """
-        # Labels may be as uneven as the texts: a prior is no remedy for that.
+        # Labels may be as uneven as the texts: a prior does not help then.
         prompted, uneven = self._decided_by_the_prompt(), self._uneven(counts)
         found = [*uneven, *prompted, *self._beside_the_point()]
         if prompted and command is not None:

@@ -194,7 +194,7 @@ def mappings_are_messages(subject: Subject) -> None:
     if expected is not None and found is not None:
         same_speech(subject, [(expected, found)], "chat with core.Messages, and with mappings")
 
-    # What is not a message must be refused, by the place at which it stands.
+    # The error of a value that is not a message must name its index.
     for wrong, kind in _WRONG:
         error = ending(partial(subject.model.chat, [_HELLO[0], wrong], max_tokens=1)).error
         must(
