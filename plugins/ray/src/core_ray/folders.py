@@ -52,8 +52,8 @@ def check(files: Any, folder: str, *, overwrite: bool) -> Mapping[str, Any] | No
 def listing(source: str) -> list[tuple[str, int, int]]:
     """Return the name, bytes and modification time (ns) of each input file, which identify it.
 
-    Empty for an address of a kind that pyarrow does not know. Raises `click.UsageError` if the input does
-    not exist or cannot be listed.
+    Empty for an address of a kind that pyarrow does not know. Raises `click.UsageError` if the
+    input does not exist or cannot be listed.
     """
     try:
         files, place = pyarrow.fs.FileSystem.from_uri(source)
