@@ -3,30 +3,24 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self
 
 from core import log
-from core.errors import ModelClosedError
+from core.errors import ModelClosedError, UnsupportedOperationError
+from core.kit.operations import TextModelOperations
 from core.kit.support import unsupported
 from core.option_docs import all_options_named
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    resolve_classify,
-    resolve_generate,
-)
-from core.protocols import Capability, TokenStream
-from core.types import BatchResult, ClassifyResult, Conversation, GenerateMetrics
+from core.options import GenerateConfig, resolve
+from core.protocols import Capability
+from core.types import GenerateMetrics
 
 
-class TextModelBase:
-    """A `TextModel` without operations; subclasses override the ones they support.
+class TextModelBase(TextModelOperations):
+    """A `TextModel` without operations; subclasses implement the ones they support.
 
-    Each operation checks its options first, so that an invalid one is an error here as everywhere,
+    A subclass overrides ``classify``, or ``do_classify``, which gets its options resolved.
+    Every other operation checks its options, so that an invalid one is an error here as everywhere,
     then raises `UnsupportedOperationError` with the names of the backends that support it.
     ``refusals`` are the backends that `core.load_model` tried before this model's and that do not
     support the model, each with its reason. The options that a subclass's methods take are added
@@ -54,53 +48,26 @@ class TextModelBase:
         """The metrics of the last call that this thread finished; all zero before the first."""
         return getattr(self._finished, "metrics", GenerateMetrics())
 
-    def generate(
+    def resolve_request(
         self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        """Raise `UnsupportedOperationError`."""
+        capability: Capability,
+        operation: str,
+        known: type,
+        config: GenerateConfig | None,
+        options: object,
+    ) -> GenerateConfig:
+        """Return the options of a call. Raises for invalid ones, and what ``refuse_unsupported`` raises."""
         self.check_open()
-        resolve_generate(config, options)
-        raise unsupported(Capability.GENERATE, self._backend, self.refusals)
+        request = resolve(config, options, known, operation)
+        self.refuse_unsupported(request, capability)
+        return request
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_generate(config, options, "chat")
-        raise unsupported(Capability.CHAT, self._backend, self.refusals)
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        """Raise for options that the backend does not support: for subclasses."""
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_classify(config, options)
-        raise unsupported(Capability.CLASSIFY, self._backend, self.refusals)
-
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_generate(config, options, "batch_generate")
-        raise unsupported(Capability.BATCH_GENERATE, self._backend, self.refusals)
+    def unsupported(self, capability: Capability) -> UnsupportedOperationError:
+        """Return the error of an operation without an implementation."""
+        return unsupported(capability, self._backend, self.refusals)
 
     def check_open(self) -> None:
         """Raise `ModelClosedError` after ``close()``."""
