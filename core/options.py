@@ -102,8 +102,8 @@ class GenerateConfig:
     repeatable. ``return_logprobs`` adds the log-probability of each token, ``return_logits`` the
     logits of each ``classify`` result. ``classify`` chooses among ``labels``, each appended to the
     prompt and ``label_prefix``; white space in the prefix is dropped if the text does not need it
-    (`core.joining`). ``cancel`` is an object with ``is_set()``, for example an event; ``timeout``
-    is in seconds, for the entire call.
+    (`core.kit.labels.unspaced`). ``cancel`` is an object with ``is_set()``, for example an event;
+    ``timeout`` is in seconds, for the entire call.
 
     ``temperature=0`` is greedy, whatever the filters are; ``top_k=0``, ``typical_p=1``,
     ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,

@@ -41,8 +41,6 @@ class SamplingOption:
     """Other spellings of its flag."""
     filters: bool = False
     """True if it removes tokens that could be drawn otherwise."""
-    since: int = 1
-    """The version of the contract that introduced it."""
     only_best: Number | None = None
     """The value at which a filter keeps only the best token, if there is one."""
 
@@ -85,7 +83,6 @@ SAMPLING_OPTIONS = (
     ),
     SamplingOption(
         name="typical_p",
-        since=2,
         kind=float,
         default=1.0,
         low=0.0,

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Callable
 from typing import Any, Generic, Self, TypeVar
 
 from core.extensions import AsyncStream
-from core.frames import without_frames
+from core.records import without_frames
 from core.types import FinishReason, GenerateMetrics, Token
 
 T = TypeVar("T")

@@ -9,9 +9,10 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
+from core import log
 from core.errors import InvalidOptionError, ModelNotFoundError, UnsupportedModelError
 from core.models.files import HOW_TO_GET, is_address, resolve_path
-from core.models.ollama import TENSOR
+from core.models.ollama import TENSOR, unapplied
 from core.models.stores import discover_stores, snapshots_of
 from core.options import LoadConfig
 from core.types import DiscoveredModel
@@ -93,6 +94,12 @@ def located(model: str | os.PathLike[str]) -> Located:
         named = _called(model, location)
         return Located(named.path, named)
     return Located(_snapshot(location))
+
+
+def log_unapplied(place: Located) -> None:
+    """Log which parts of a model, given by a name of Ollama's store, are not loaded."""
+    if place.model is not None and place.model.parts:
+        log.unapplied(place.model.name, list(unapplied(place.model)))
 
 
 def _refuse_tensors(model: DiscoveredModel) -> None:

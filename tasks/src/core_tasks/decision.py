@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
-from core.frames import drop_frames
 from core.kit.labels import choice_confidence, score_confidence, softmax
-from core.records import error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_table, number, numbers
 from core.types import Token
 from core_tasks.calibration.logspace import checked_row
 from core_tasks.calibration.value import Calibration, Level
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(RowResult):
     """Decision of a `core_tasks.Task` about one text.
 
     ``label`` is the best label, and ``labels`` contains it; in mode "many", ``label`` is None and
@@ -46,16 +44,6 @@ class Decision:
     accepted: bool = True
     parts: dict[str, Decision] = field(default_factory=dict)
     error: Exception | None = None
-
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
-    def raise_for_error(self) -> Self:
-        """Return the decision itself. Raises its error if the text failed."""
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_dict(self) -> dict[str, object]:
         """Return the decision for JSON."""

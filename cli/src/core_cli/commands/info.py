@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_cli import completion, exits, output, settings
 
 if TYPE_CHECKING:

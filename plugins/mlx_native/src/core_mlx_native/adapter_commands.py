@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.system.outputs import output_type
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_mlx_native.progress_bar import progress_bar
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from core.models.names import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.system import outputs
-from core.system.visible import visible, visible_lines
+from core.system.terminal import visible, visible_lines
 from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 from core_mlx_native.adapters.mlx_lm import WEIGHTS
