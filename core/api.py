@@ -14,7 +14,7 @@ from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.kit.base import TextModelBase
 from core.models.fingerprint import remember
-from core.models.names import located, log_unapplied
+from core.models.locating import located, log_unapplied
 from core.models.stores import discover_in, discover_stores
 from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load

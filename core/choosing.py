@@ -19,7 +19,7 @@ from core.errors import (
 from core.extensions import ModelProbe
 from core.models.files import FORMATS, check_exists, resolve_path
 from core.models.finding import described_by, describes
-from core.models.recognised import formats_of, formats_of_found
+from core.models.locating import formats_of, formats_of_found
 from core.models.stores import model_at
 from core.plugins import PREFERENCE, how_to_read
 from core.protocols import Backend, Capability

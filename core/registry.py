@@ -36,7 +36,7 @@ from core.errors import (
 from core.extensions import DeviceReporting
 from core.models.files import resolve_path
 from core.models.finding import Describer, describe_with, described_by, describer, describes
-from core.models.recognised import recognised
+from core.models.locating import recognised
 from core.plugins import (
     EntryPointFailure,
     EntryPointRecord,

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from core.errors import CoreError
-from core.models.damage import INCOMPLETE
 from core.models.discovery import discover
 from core.models.files import (
     expanded,
@@ -25,6 +24,7 @@ from core.models.files import (
 )
 from core.models.finding import described_at, one_search
 from core.models.ollama import ollama_models, ollama_roots
+from core.models.weight_files import INCOMPLETE
 from core.types import DiscoveredModel
 
 _REPOSITORY = "models--"

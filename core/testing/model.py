@@ -8,9 +8,8 @@ from typing import Literal, Unpack
 
 from core import validate
 from core.errors import GenerationCancelled, RequestError
-from core.kit.base import TextModelBase
+from core.kit.base import RequestClock, TextModelBase
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock
 from core.kit.labels import label_texts, with_scores
 from core.kit.support import (
     checked_layers,

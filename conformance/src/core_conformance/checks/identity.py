@@ -27,7 +27,7 @@ from core.extensions import (
 )
 from core.models.files import resolve_path
 from core.models.finding import described_by
-from core.models.recognised import recognised
+from core.models.locating import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device

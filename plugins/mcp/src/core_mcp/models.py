@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import core
 from core.api import shared_model
-from core.models.names import located
+from core.models.locating import located
 from core.models.stores import discover_stores, model_at
 from core.types import DiscoveredModel
 

@@ -14,7 +14,7 @@ import click
 
 import core
 from core.errors import OutputError, TrainingError, UnsupportedOperationError
-from core.models.names import locate
+from core.models.locating import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.system import outputs
