@@ -11,7 +11,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkable
+from typing import Literal, Protocol, TypedDict, TypeVar, cast, get_args, runtime_checkable
 
 from core import validate
 from core.errors import InvalidOptionError, LabelError
@@ -19,7 +19,7 @@ from core.sampling_options import SAMPLING_OPTIONS
 from core.secret import Secret, checked_keys
 
 ContextOverflow = Literal["stop", "rotate"]
-_OVERFLOWS = ("stop", "rotate")
+_OVERFLOWS = get_args(ContextOverflow)
 _TEMPLATE_OWN = ("messages", "add_generation_prompt")
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 

@@ -64,6 +64,16 @@ def html_table(columns: Iterable[str], rows: Iterable[Iterable[object]]) -> str:
     return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>"
 
 
+def html_labels(
+    error: Exception | None, probabilities: Mapping[str, float] | None, column: str = "probability"
+) -> str:
+    """Return the table of a labelled row: the labels, most probable first, or its error."""
+    if error is not None or probabilities is None:
+        return html_table(["error"], [[f"{type(error).__name__}: {error}"]])
+    ranked = sorted(probabilities.items(), key=lambda pair: -pair[1])
+    return html_table(["label", column], [(label, f"{share:.4f}") for label, share in ranked])
+
+
 class RowResult:
     """Base class of the results of one row: ``error`` is None, or the failure of that row alone."""
 

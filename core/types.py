@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
-from core.records import RowResult, error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_labels, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -99,15 +99,11 @@ class ClassifyResult(RowResult):
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: the labels, most probable first, or the token."""
-        if self.error is not None:
-            return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
-        if self.probabilities is None and self.label is not None:
+        if self.error is not None or self.probabilities is not None:
+            return html_labels(self.error, self.probabilities)
+        if self.label is not None:
             return html_table(["label"], [[self.label]])
-        if self.probabilities is None:
-            return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
-        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
-        rows = [(label, f"{probability:.4f}") for label, probability in ranked]
-        return html_table(["label", "probability"], rows)
+        return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from core.kit.labels import choice_confidence, score_confidence, softmax
-from core.records import RowResult, error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_labels, number, numbers
 from core.types import Token
 from core_tasks.calibration.logspace import checked_row
 from core_tasks.calibration.value import Calibration, Level
@@ -66,11 +66,7 @@ class Decision(RowResult):
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: the labels, most probable first."""
-        if self.error is not None or self.probabilities is None:
-            return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
-        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
-        rows = [(label, f"{probability:.4f}") for label, probability in ranked]
-        return html_table(["label", f"probability ({self.level})"], rows)
+        return html_labels(self.error, self.probabilities, f"probability ({self.level})")
 
 
 def decided(
