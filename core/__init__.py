@@ -31,9 +31,8 @@ _HOMES = {
         "Declaring DeviceReporting Explaining HiddenStates MemoryReporting ModelFinding ModelProbe "
         "Scoring Submitting Tokenizing TokenPrompts Trainable"
     ),
-    "core.kit.base": "TextModelBase",
+    "core.kit.base": "TextModelBase TokenStreamBase",
     "core.kit.chat": "RenderedPrompt",
-    "core.kit.streams": "TokenStreamBase",
     "core.options": (
         "CancelToken ClassifyOptions GenerateConfig GenerateOptions LoadConfig LoadOptions "
         "RequestOptions"
@@ -49,42 +48,36 @@ _HOMES = {
     ),
 }
 _MODULES = ("aio", "testing")
-# Names that core_tasks has now.
-_LEFT = frozenset(
-    [
-        "Calibration",
-        "Decision",
-        "Evaluation",
-        "Item",
-        "ItemResult",
-        "Prompting",
-        "Task",
-        "Trial",
-        "Tuning",
-        "evaluate",
-        "load_calibration",
-        "load_task",
-        "tune",
-    ]
+# Names that core_tasks has now, and packages that other distributions have.
+_LEFT = (
+    "Calibration Decision Evaluation Item ItemResult Prompting Task Trial Tuning evaluate "
+    "load_calibration load_task tune"
 )
+_MOVED = {
+    **dict.fromkeys(
+        ("core.tasks", "core.calibration", "core.agreement", "core.tuning", "core.evaluation"),
+        "core_tasks",
+    ),
+    **dict.fromkeys(("core.cli", "core.benchmarking"), "core_cli"),
+    "core.serving": "core_runtime",
+    "core.wires": "core_wires",
+}
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
 __all__ = sorted(_HOME_OF)
 
 
-class _MovedModules:
-    """A finder for the old names of modules; used after all others."""
+class _MovedPackages:
+    """A finder for packages that are no longer in core; used after all others."""
 
     @staticmethod
-    def find_spec(name: str, *_: object) -> object:
-        """Return the spec of an old name. See `importlib.abc.MetaPathFinder`."""
-        if not name.startswith("core."):
-            return None
-        from core.moved import find_spec
-
-        return find_spec(name)
+    def find_spec(name: str, *_: object) -> None:
+        """Raise ModuleNotFoundError with the new place. See `importlib.abc.MetaPathFinder`."""
+        if new := _MOVED.get(name):
+            place = f"{new}, of the distribution {new.replace('core_', 'infercore-')}"
+            raise ModuleNotFoundError(f"The package {name} has moved to {place}.", name=name)
 
 
-_sys.meta_path.append(_MovedModules)  # type: ignore[arg-type]  # a class will do
+_sys.meta_path.append(_MovedPackages)  # type: ignore[arg-type]  # a class will do
 
 
 def __getattr__(name: str) -> object:
@@ -92,7 +85,7 @@ def __getattr__(name: str) -> object:
 
     if name in _MODULES:  # modules, and no names for ``from core import *``
         return import_module(f"core.{name}")
-    if name in _LEFT:
+    if name in _LEFT.split():
         what = f"core.{name} is core_tasks.{name} now: import core_tasks, of the extra core[tasks]."
         raise AttributeError(what, name=name)
     if name not in _HOME_OF:

@@ -62,8 +62,8 @@ from core.extensions import Tokenizing as Tokenizing
 from core.extensions import TokenPrompts as TokenPrompts
 from core.extensions import Trainable as Trainable
 from core.kit.base import TextModelBase as TextModelBase
+from core.kit.base import TokenStreamBase as TokenStreamBase
 from core.kit.chat import RenderedPrompt as RenderedPrompt
-from core.kit.streams import TokenStreamBase as TokenStreamBase
 from core.options import CancelToken as CancelToken
 from core.options import ClassifyOptions as ClassifyOptions
 from core.options import GenerateConfig as GenerateConfig

@@ -12,7 +12,7 @@ def main() -> None:
     except ModuleNotFoundError as error:
         if error.name != "core_cli":
             raise
-        from core.known_plugins import install_command
+        from core.plugins import install_command
 
         sys.exit(f"Error: infer-cli is not installed. Install it with: {install_command('cli')}")
     run()

@@ -1,24 +1,26 @@
-"""The functions that users call: load a model, list backends, find models."""
+"""The functions that users call: load a model, share a named one, list backends, find models."""
 
 from __future__ import annotations
 
 import os
 import time
-from typing import Unpack
+from collections import OrderedDict
+from collections.abc import Mapping
+from threading import RLock
+from typing import Any, Unpack
 
 from core import log, validate
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.kit.base import TextModelBase
 from core.models.fingerprint import remember
-from core.models.names import located
+from core.models.locating import located, log_unapplied
 from core.models.stores import discover_in, discover_stores
-from core.older import adapted
 from core.option_docs import options_named
 from core.options import LoadConfig, LoadOptions, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
-from core.secret import hidden
+from core.secret import Secret, hidden, secrets_of
 from core.types import BackendStatus, DiscoveredModel
 
 
@@ -48,7 +50,7 @@ def load_model(
         raise TypeError(f"load_model() takes a path to a model, not a {type(given).__name__}.")
     place = located(path)
     location, resolved = place.path, place.adapted(resolved)
-    log.unapplied(place)
+    log_unapplied(place)
     start = time.monotonic()
 
     if resolved.backend:
@@ -65,7 +67,6 @@ def load_model(
         if choice.refusals and isinstance(model, TextModelBase):
             model.refusals = choice.refusals
 
-    model = adapted(model, backend)
     remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model
@@ -115,3 +116,45 @@ def discover(
     """
     depth = validate.integer("depth", depth, 0)
     return discover_stores() if base_dir is None else discover_in(base_dir, depth)
+
+
+MOST = 2
+"""Maximum number of cached models; the least recently used one is dropped first."""
+
+_LOCK = RLock()
+_LOADED: OrderedDict[tuple[str, str, str, tuple[Secret, ...]], TextModel] = OrderedDict()
+
+
+def is_named(model: object) -> bool:
+    """Return whether a model is given by its path or its name, not as an object."""
+    return isinstance(model, str | os.PathLike)
+
+
+def shared_model(
+    model: TextModel | str | os.PathLike[str],
+    backend: str = "",
+    options: Mapping[str, Any] | None = None,
+) -> TextModel:
+    """Return a loaded model unchanged, or load a named one with these `core.load_model` keywords.
+
+    A dropped model frees its memory once it is no longer in use. Raises like `core.load_model`.
+    """
+    if not isinstance(model, str | os.PathLike):
+        return model
+    known = hidden(options or {})
+    key = os.fspath(model), backend, repr(sorted(known.items())), secrets_of(known)
+    with _LOCK:
+        if key not in _LOADED:
+            _LOADED[key] = load_model(model, backend=backend, **known)
+        _LOADED.move_to_end(key)
+        while len(_LOADED) > MOST:
+            _LOADED.popitem(last=False)
+        return _LOADED[key]
+
+
+def close_shared_models() -> None:
+    """Close all cached models, in use or not; the next use of a name loads it again."""
+    with _LOCK:
+        while _LOADED:
+            _, model = _LOADED.popitem()
+            model.close()

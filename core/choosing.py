@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from core.describing import described_by, describes
 from core.errors import (
     ANYTHING,
     BackendUnavailableError,
@@ -18,10 +17,11 @@ from core.errors import (
     described,
 )
 from core.extensions import ModelProbe
-from core.known_plugins import PREFERENCE, how_to_read
 from core.models.files import FORMATS, check_exists, resolve_path
-from core.models.recognised import formats_of, formats_of_found
+from core.models.finding import described_by, describes
+from core.models.locating import formats_of, formats_of_found
 from core.models.stores import model_at
+from core.plugins import PREFERENCE, how_to_read
 from core.protocols import Backend, Capability
 from core.types import DiscoveredModel, ModelFormat
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import os
 import sys
+from collections.abc import Sequence
 from contextlib import suppress
 from functools import cache
 from typing import TYPE_CHECKING
@@ -18,8 +19,6 @@ from core.types import GenerateMetrics
 
 if TYPE_CHECKING:
     import logging
-
-    from core.models.names import Located
 
 SLOW_SECONDS = "CORE_SLOW_SECONDS"
 """Environment variable: calls that take longer than this many seconds are logged as warnings."""
@@ -34,20 +33,15 @@ def loaded(path: object, backend: str, model: object, seconds: float) -> None:
         logger.info("loaded %r with %s in %.2f s%s", path, backend, seconds, facts)
 
 
-def unapplied(place: Located) -> None:
-    """Log which parts of a model, given by a name of Ollama's store, are not loaded.
+def unapplied(name: str, parts: Sequence[tuple[str, str, bool]]) -> None:
+    """Log which parts of a model in Ollama's store are not loaded (`core.models.ollama.unapplied`).
 
     The level is WARNING if the answers depend on one of them, else INFO.
     """
-    if place.model is None or not place.model.parts:
-        return
-    from core.models.ollama import unapplied as layers
-
-    parts = list(layers(place.model))
     level = _WARNING if any(changes for _, _, changes in parts) else _INFO
     if parts and (logger := _hears("core", level)):
         lines = "".join(f"\n  {kind}: {use}" for kind, use, _ in parts)
-        logger.log(level, "%r of Ollama's store also has:%s", place.model.name, lines)
+        logger.log(level, "%r of Ollama's store also has:%s", name, lines)
 
 
 def called(model: object, backend: str, metrics: GenerateMetrics) -> None:

@@ -11,7 +11,7 @@ import difflib
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypedDict, TypeVar, cast, runtime_checkable
+from typing import Literal, Protocol, TypedDict, TypeVar, cast, get_args, runtime_checkable
 
 from core import validate
 from core.errors import InvalidOptionError, LabelError
@@ -19,7 +19,7 @@ from core.sampling_options import SAMPLING_OPTIONS
 from core.secret import Secret, checked_keys
 
 ContextOverflow = Literal["stop", "rotate"]
-_OVERFLOWS = ("stop", "rotate")
+_OVERFLOWS = get_args(ContextOverflow)
 _TEMPLATE_OWN = ("messages", "add_generation_prompt")
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
@@ -102,8 +102,8 @@ class GenerateConfig:
     repeatable. ``return_logprobs`` adds the log-probability of each token, ``return_logits`` the
     logits of each ``classify`` result. ``classify`` chooses among ``labels``, each appended to the
     prompt and ``label_prefix``; white space in the prefix is dropped if the text does not need it
-    (`core.joining`). ``cancel`` is an object with ``is_set()``, for example an event; ``timeout``
-    is in seconds, for the entire call.
+    (`core.kit.labels.unspaced`). ``cancel`` is an object with ``is_set()``, for example an event;
+    ``timeout`` is in seconds, for the entire call.
 
     ``temperature=0`` is greedy, whatever the filters are; ``top_k=0``, ``typical_p=1``,
     ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,

@@ -27,12 +27,7 @@ from core.types import (
 )
 
 PROTOCOL_VERSION = 2
-"""The version of this contract. A backend declares the version that it was written for.
-
-Backends of version 1 still run: `core.older` rejects the options that were added after it.
-"""
-OLDEST_VERSION = 1
-"""The oldest version whose backends still run."""
+"""The version of this contract. A backend declares the version that it was written for."""
 
 
 class Capability(StrEnum):

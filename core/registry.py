@@ -22,8 +22,6 @@ from core.choosing import (
     own_options,
     unavailability,
 )
-from core.describing import described_by, describer, describes
-from core.entry_points import EntryPointFailure, EntryPointRecord, read_group
 from core.errors import (
     ANYTHING,
     AmbiguousBackendError,
@@ -36,11 +34,18 @@ from core.errors import (
     described,
 )
 from core.extensions import DeviceReporting
-from core.known_plugins import how_to_read, rank, unknown_backend
 from core.models.files import resolve_path
-from core.models.finding import Describer, describe_with
-from core.models.recognised import recognised
-from core.protocols import OLDEST_VERSION, PROTOCOL_VERSION, Backend, Capability
+from core.models.finding import Describer, describe_with, described_by, describer, describes
+from core.models.locating import recognised
+from core.plugins import (
+    EntryPointFailure,
+    EntryPointRecord,
+    how_to_read,
+    rank,
+    read_group,
+    unknown_backend,
+)
+from core.protocols import PROTOCOL_VERSION, Backend, Capability
 from core.types import BackendStatus, Device, DiscoveredModel
 
 GROUP = "core.backends"
@@ -315,7 +320,7 @@ def _protocol(target: object) -> object:
 
 
 def _check_protocol(protocol: object, who: str) -> None:
-    if type(protocol) is int and OLDEST_VERSION <= protocol <= PROTOCOL_VERSION:
+    if type(protocol) is int and protocol == PROTOCOL_VERSION:
         return
     newer = isinstance(protocol, int) and protocol > PROTOCOL_VERSION
     raise ProtocolMismatchError(

@@ -13,8 +13,6 @@ from dataclasses import dataclass
 
 from core import validate
 
-Number = float | int
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SamplingOption:
@@ -25,15 +23,15 @@ class SamplingOption:
 
     name: str
     kind: type[float] | type[int]
-    default: Number | None
+    default: float | None
     """The neutral value: a filter or a penalty is off there."""
-    low: Number
-    high: Number = math.inf
+    low: float
+    high: float = math.inf
     above: bool = False
     """True if ``low`` itself is out of range."""
-    telling: Number
+    telling: float
     """A value with an effect: with it a model draws differently than with the default."""
-    wrong: Number
+    wrong: float
     """A value out of range."""
     help: str
     """The help text of its flag on the command line."""
@@ -41,9 +39,7 @@ class SamplingOption:
     """Other spellings of its flag."""
     filters: bool = False
     """True if it removes tokens that could be drawn otherwise."""
-    since: int = 1
-    """The version of the contract that introduced it."""
-    only_best: Number | None = None
+    only_best: float | None = None
     """The value at which a filter keeps only the best token, if there is one."""
 
     @property
@@ -51,7 +47,7 @@ class SamplingOption:
         """Spellings on the command line, the primary one first."""
         return ("--" + self.name.replace("_", "-"), *self.short)
 
-    def checked(self, value: object) -> Number | None:
+    def checked(self, value: object) -> float | None:
         """Return the value as an int or float. Raises `InvalidOptionError` if out of range."""
         if value is None and self.default is None:
             return None
@@ -85,7 +81,6 @@ SAMPLING_OPTIONS = (
     ),
     SamplingOption(
         name="typical_p",
-        since=2,
         kind=float,
         default=1.0,
         low=0.0,

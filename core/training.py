@@ -18,7 +18,6 @@ from core.types import Message
 
 SCHEDULES = ("constant", "cosine")
 DTYPES = ("float32", "bfloat16", "float16")
-_ADAM_BETAS = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -181,9 +180,8 @@ class TrainConfig:
             validate.real(name, getattr(self, name), 0.0, above=True)
         for name in ("weight_decay", "final_learning_rate", "clip_norm"):
             validate.real(name, getattr(self, name), 0.0)
-        for name in ("mask_prompt", "rank_stabilised", "dora", "bias_correction", "resume"):
+        for name in (item.name for item in fields(self) if item.type == "bool"):
             validate.flag(name, getattr(self, name))
-        validate.flag("gradient_checkpointing", self.gradient_checkpointing)
         if validate.real("dropout", self.dropout, 0.0, 1.0) == 1.0:
             raise InvalidOptionError("dropout", self.dropout, "a share below 1 (1 drops all)")
         if self.alpha is not None:
@@ -204,7 +202,7 @@ class TrainConfig:
         if not self.targets:
             raise InvalidOptionError("targets", self.targets, "at least one projection's name")
         betas: object = self.betas
-        if not isinstance(betas, tuple | list) or len(betas) != _ADAM_BETAS:
+        if not isinstance(betas, tuple | list) or len(betas) != 2:
             raise InvalidOptionError("betas", self.betas, "two numbers")
         for beta in self.betas:
             if validate.real("betas", beta, 0.0, 1.0) == 1.0:

@@ -6,7 +6,7 @@ a copy, and ``repr`` and comparison ignore them.
 
 The result for one prompt has ``to_dict()``, which returns a dictionary for ``json.dumps``, errors
 included (infinities and NaN become None), and ``raise_for_error()``, which returns the result or
-raises its error. The error holds no stack frames: see `core.frames`.
+raises its error. The error holds no stack frames: see `core.records`.
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Literal, Self, TypeAlias
 
-from core.frames import drop_frames
-from core.records import error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_labels, html_table, number, numbers
 
 Role = Literal["system", "user", "assistant"]
 FinishReason = Literal["stop", "length", "cancelled", "error"]
@@ -61,7 +60,7 @@ As in OpenAI's API, the content may be a list of text parts, and the role ``deve
 
 
 @dataclass(frozen=True, slots=True)
-class ClassifyResult:
+class ClassifyResult(RowResult):
     """Classification of one prompt, from the distribution at its last position.
 
     ``token`` is sampled there (None when ``error`` is set). ``logits`` has ``vocab_size`` floats.
@@ -79,16 +78,6 @@ class ClassifyResult:
     label_mass: float | None = None
     margin: float | None = None
     error: Exception | None = None
-
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
-    def raise_for_error(self) -> Self:
-        """Return the result itself. Raises its error if the prompt failed."""
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_dict(self, *, logits: bool = False) -> dict[str, object]:
         """Return the result for JSON.
@@ -110,39 +99,25 @@ class ClassifyResult:
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: the labels, most probable first, or the token."""
-        if self.error is not None:
-            return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
-        if self.probabilities is None and self.label is not None:
+        if self.error is not None or self.probabilities is not None:
+            return html_labels(self.error, self.probabilities)
+        if self.label is not None:
             return html_table(["label"], [[self.label]])
-        if self.probabilities is None:
-            return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
-        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
-        rows = [(label, f"{probability:.4f}") for label, probability in ranked]
-        return html_table(["label", "probability"], rows)
+        return html_table(["token"], [[repr(self.token.text) if self.token else ""]])
 
 
 @dataclass(frozen=True, slots=True)
-class BatchResult:
+class BatchResult(RowResult):
     """Result of ``batch_generate`` for one prompt."""
 
     tokens: tuple[Token, ...] = ()
     finish_reason: FinishReason = "stop"
     error: Exception | None = None
 
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
     @property
     def text(self) -> str:
         """Joined text of the tokens."""
         return "".join(token.text for token in self.tokens)
-
-    def raise_for_error(self) -> Self:
-        """Return the result itself. Raises its error if the prompt failed."""
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_dict(self) -> dict[str, object]:
         """Return the result for JSON, its text included."""
@@ -155,7 +130,7 @@ class BatchResult:
 
 
 @dataclass(frozen=True, slots=True)
-class TokenSequence:
+class TokenSequence(RowResult):
     """A prompt and the tokens generated after it, without the token that ended the generation.
 
     ``generated[i]`` is True if ``ids[i]`` was generated. ``logprobs`` has one value per generated
@@ -167,10 +142,6 @@ class TokenSequence:
     finish_reason: FinishReason
     error: Exception | None
     logprobs: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
 
     @classmethod
     def of(cls, prompt: Sequence[int], result: BatchResult) -> Self:
@@ -185,12 +156,6 @@ class TokenSequence:
             logprobs=tuple(logprob for logprob in logprobs if logprob is not None),
         )
 
-    def raise_for_error(self) -> Self:
-        """Return the sequence itself. Raises its error if the prompt failed."""
-        if self.error is not None:
-            raise self.error
-        return self
-
     def to_dict(self) -> dict[str, object]:
         """Return the sequence for JSON."""
         return {
@@ -203,23 +168,13 @@ class TokenSequence:
 
 
 @dataclass(frozen=True, slots=True)
-class Score:
+class Score(RowResult):
     """Log-probability (natural logarithm) of a continuation after its prompt."""
 
     logprob: float = 0.0
     token_logprobs: tuple[float, ...] = ()
     is_greedy: bool = False  # greedy decoding would produce exactly this continuation
     error: Exception | None = None
-
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
-    def raise_for_error(self) -> Self:
-        """Return the score itself. Raises its error if the pair failed."""
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_dict(self) -> dict[str, object]:
         """Return the score for JSON."""
@@ -232,7 +187,7 @@ class Score:
 
 
 @dataclass(frozen=True, slots=True)
-class HiddenResult:
+class HiddenResult(RowResult):
     """Hidden states at the last token of one prompt.
 
     ``layers`` are the non-negative numbers of the layers, in the requested order; ``states`` is one
@@ -244,10 +199,6 @@ class HiddenResult:
     states: array[float] | None = field(default=None, repr=False, compare=False)
     error: Exception | None = None
 
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
     @property
     def vectors(self) -> tuple[memoryview, ...]:
         """The state of each layer, without a copy; empty if the prompt failed."""
@@ -256,12 +207,6 @@ class HiddenResult:
         size = len(self.states) // len(self.layers)
         whole = memoryview(self.states)
         return tuple(whole[start : start + size] for start in range(0, len(whole), size))
-
-    def raise_for_error(self) -> Self:
-        """Return the result itself. Raises its error if the prompt failed."""
-        if self.error is not None:
-            raise self.error
-        return self
 
     def to_dict(self) -> dict[str, object]:
         """Return the result for JSON, with a list of numbers for each layer."""

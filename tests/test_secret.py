@@ -13,7 +13,7 @@ import click
 import pytest
 
 import core
-from core import shared_models
+from core import api
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
@@ -112,15 +112,15 @@ def test_two_keys_are_two_models(monkeypatch: pytest.MonkeyPatch) -> None:
         loads.append(options)
         return FakeModel("x")
 
-    monkeypatch.setattr(shared_models, "load_model", load)
-    shared_models.close_shared_models()
+    monkeypatch.setattr(api, "load_model", load)
+    api.close_shared_models()
     first, other = ({"options": {"api_key": key}} for key in (KEY, "another-key"))
-    one = shared_models.shared_model("m", "remote", first)
-    assert shared_models.shared_model("m", "remote", dict(first)) is one
-    assert shared_models.shared_model("m", "remote", hidden(first)) is one
-    assert shared_models.shared_model("m", "remote", other) is not one
-    assert KEY not in repr(shared_models._LOADED) + repr(loads)
-    shared_models.close_shared_models()
+    one = api.shared_model("m", "remote", first)
+    assert api.shared_model("m", "remote", dict(first)) is one
+    assert api.shared_model("m", "remote", hidden(first)) is one
+    assert api.shared_model("m", "remote", other) is not one
+    assert KEY not in repr(api._LOADED) + repr(loads)
+    api.close_shared_models()
 
 
 # --------------------------------------------------------------------------- the command line

@@ -55,22 +55,24 @@ def test_an_option_needs_its_capability(option: str) -> None:
 
 
 def test_the_default_is_always_accepted() -> None:
-    refuse_options(GenerateConfig(), Capability.GENERATE, "fake", (), ("top_k", "min_p"))
+    refuse_options(GenerateConfig(), Capability.GENERATE, "fake", (), honours=())
     with pytest.raises(UnsupportedOptionError, match="top_k"):
-        refuse_options(GenerateConfig(top_k=1), Capability.GENERATE, "fake", (), ("top_k",))
+        refuse_options(GenerateConfig(top_k=1), Capability.GENERATE, "fake", (), honours=("min_p",))
 
 
 def test_options_that_no_capability_stands_for() -> None:
+    config = GenerateConfig(min_p=0.1)
     with pytest.raises(UnsupportedOptionError, match="min_p"):
-        refuse_options(GenerateConfig(min_p=0.1), Capability.GENERATE, "fake", (), ("min_p",))
+        refuse_options(config, Capability.GENERATE, "fake", (), honours=("top_k",))
+    refuse_options(config, Capability.GENERATE, "fake", (), honours=("min_p",))
 
 
 def test_options_of_other_operations_do_not_apply() -> None:
     refuse_options(GenerateConfig(labels=("a",)), Capability.CHAT, "fake", ())
-    stopping = GenerateConfig(stop=("a",))
-    refuse_options(stopping, Capability.CLASSIFY, "fake", (), ("stop",))
-    with pytest.raises(UnsupportedOptionError, match="stop"):
-        refuse_options(stopping, Capability.CHAT, "fake", (), ("stop",))
+    continued = GenerateConfig(continue_final_message=True)
+    refuse_options(continued, Capability.CLASSIFY, "fake", ())
+    with pytest.raises(UnsupportedOptionError, match="continue_final_message"):
+        refuse_options(continued, Capability.CHAT, "fake", ())
 
 
 @pytest.mark.parametrize(

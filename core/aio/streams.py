@@ -7,9 +7,9 @@ from collections.abc import AsyncIterable, AsyncIterator, Callable
 from typing import Any, Generic, Self, TypeVar, cast
 
 from core.extensions import Asynchronous, AsyncStream
-from core.frames import without_frames
 from core.kit.support import block_sizes
 from core.options import GenerateConfig
+from core.records import without_frames
 from core.types import ClassifyResult, FinishReason, GenerateMetrics, Token
 
 T = TypeVar("T")

@@ -1,1 +1,45 @@
-"""Helpers for backends: option checks, clocks, labels, streams."""
+"""What authors of backends import: option checks, base classes, labels, chat templates, streams.
+
+``from core.kit import REFUSABLE, RequestClock, checked_prompts, refuse_options`` is the line with
+which a backend begins; docs/write_a_backend.md lists all names.
+"""
+
+from __future__ import annotations
+
+from core.kit.base import RequestClock, TextModelBase, TokenStreamBase
+from core.kit.support import (
+    REFUSABLE,
+    checked_pairs,
+    checked_prompts,
+    checked_text,
+    refuse_load_options,
+    refuse_options,
+    text_error,
+    unsupported,
+)
+from core.options import (
+    resolve_classify,
+    resolve_generate,
+    resolve_load,
+    resolve_request,
+    resolve_template,
+)
+
+__all__ = [
+    "REFUSABLE",
+    "RequestClock",
+    "TextModelBase",
+    "TokenStreamBase",
+    "checked_pairs",
+    "checked_prompts",
+    "checked_text",
+    "refuse_load_options",
+    "refuse_options",
+    "resolve_classify",
+    "resolve_generate",
+    "resolve_load",
+    "resolve_request",
+    "resolve_template",
+    "text_error",
+    "unsupported",
+]

@@ -1,19 +1,155 @@
-"""Base class of loaded models: unsupported operations, open and closed state, metrics by thread."""
+"""Common parts of backends: the clock of a request, and the base classes of models and streams."""
 
 from __future__ import annotations
 
 import threading
+import time
+from abc import abstractmethod
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from core import log
-from core.errors import ModelClosedError, UnsupportedOperationError
+from core.errors import (
+    GenerationCancelled,
+    GenerationTimeout,
+    ModelClosedError,
+    UnsupportedOperationError,
+)
 from core.kit.operations import TextModelOperations
 from core.kit.support import unsupported
 from core.option_docs import all_options_named
 from core.options import GenerateConfig, resolve
 from core.protocols import Capability
-from core.types import GenerateMetrics
+from core.records import error_record, without_frames
+from core.types import FinishReason, GenerateMetrics, Token
+
+Check = Callable[[], None]
+"""Function that raises if the request has to stop: cancelled, out of time, or model closed."""
+
+STOPPED = (GenerationCancelled, GenerationTimeout)
+"""The errors that `RequestClock.check` raises."""
+
+
+def never_stop() -> None:
+    """Do nothing: a check that never stops a request."""
+
+
+class RequestClock:
+    """The timeout and the ``cancel`` of one request, checked between the steps of its work.
+
+    ``spent``: seconds that the request has already run.
+    """
+
+    def __init__(self, config: GenerateConfig, spent: float = 0.0) -> None:
+        self._cancel, self._timeout = config.cancel, config.timeout
+        self._start = time.monotonic() - spent
+        self._over = False
+
+    @property
+    def seconds(self) -> float:
+        """Seconds since the request began."""
+        return time.monotonic() - self._start
+
+    def stop(self) -> None:
+        """End a request whose caller no longer waits: each `check` raises from now on."""
+        self._over = True
+
+    def check(self) -> None:
+        """Raise `GenerationCancelled` or `GenerationTimeout` if the request has to stop."""
+        if self._over:
+            raise GenerationCancelled
+        if self._cancel is not None and self._cancel.is_set():
+            raise GenerationCancelled
+        if self._timeout is not None and self.seconds >= self._timeout:
+            raise GenerationTimeout(self._timeout)
+
+
+@contextmanager
+def stopping(clock: RequestClock) -> Iterator[RequestClock]:
+    """Stop the clock when the block ends, however it ends, so that work still running stops."""
+    try:
+        yield clock
+    finally:
+        clock.stop()
+
+
+class TokenStreamBase(Iterator[Token]):
+    """A `TokenStream` except for the backend-specific parts: the abstract members below.
+
+    Tokens come from `next_token`, through ``next()``, which records their text.
+    """
+
+    def __init__(self) -> None:
+        # A token in constant time and no object for each. Not a StringIO: a stream that is used
+        # while the interpreter ends would find it closed.
+        self._given_text = bytearray()
+        self._raised: Exception | None = None
+
+    @abstractmethod
+    def next_token(self) -> Token:
+        """Return the next token. Raises the error that ends the stream, then StopIteration."""
+
+    @property
+    @abstractmethod
+    def finish_reason(self) -> FinishReason | None:
+        """Reason why the stream ended; None until it has."""
+
+    @property
+    @abstractmethod
+    def metrics(self) -> GenerateMetrics:
+        """Cost of this stream; final once it has ended."""
+
+    @abstractmethod
+    def close(self) -> None:
+        """Stop the request; may be called at any time and more than once."""
+
+    def __next__(self) -> Token:
+        try:
+            token = self.next_token()
+        except StopIteration:
+            raise
+        except Exception as error:
+            self._raised = without_frames(error)
+            raise
+        self._given_text += token.text.encode("utf-8", "surrogatepass")
+        return token
+
+    def text(self) -> str:
+        """Return the full text, including tokens that were read before. See `TokenStream`."""
+        if self._raised is not None:
+            raise without_frames(self._raised)
+        for _ in self:
+            pass
+        return self._text()
+
+    def _text(self) -> str:
+        return self._given_text.decode("utf-8", "surrogatepass")
+
+    def to_dict(self) -> dict[str, object]:
+        """Return the state of the stream for JSON. See `TokenStream`."""
+        return {
+            "text": self._text(),
+            "finish_reason": self.finish_reason,
+            "metrics": self.metrics.to_dict(),
+            "error": error_record(self._raised),
+        }
+
+    def __repr__(self) -> str:
+        """Return its state; never the text, which may be private."""
+        return f"<{type(self).__name__}: {self._state()}>"
+
+    def _state(self) -> str:
+        size = len(self._text())
+        read = "1 character" if size == 1 else f"{size} characters"
+        if self._raised is not None:
+            return f"failed with {type(self._raised).__name__} after {read}"
+        if self.finish_reason is not None:
+            return f"ended with {self.finish_reason!r}, {read}"
+        if size:
+            return f"{read} so far; text() reads the rest"
+        return "not read yet; iterate it, or call text()"
 
 
 class TextModelBase(TextModelOperations):
@@ -56,7 +192,10 @@ class TextModelBase(TextModelOperations):
         config: GenerateConfig | None,
         options: object,
     ) -> GenerateConfig:
-        """Return the options of a call. Raises for invalid ones, and what ``refuse_unsupported`` raises."""
+        """Return the options of a call; ``known`` is the type of its keywords.
+
+        Raises for invalid ones and, through ``refuse_unsupported``, for unsupported ones.
+        """
         self.check_open()
         request = resolve(config, options, known, operation)
         self.refuse_unsupported(request, capability)

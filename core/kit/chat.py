@@ -14,7 +14,7 @@ from functools import lru_cache
 from typing import Any, Self
 
 from core.errors import ChatTemplateError, InvalidOptionError
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core.options import GenerateConfig
 from core.types import Message
 

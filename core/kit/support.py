@@ -48,8 +48,6 @@ OPTION_NEEDS = {
 }
 REFUSABLE = frozenset(option.name for option in SAMPLING_OPTIONS).difference(OPTION_NEEDS)
 """Options without a capability: a backend that does not support one rejects it by name."""
-NEWER = frozenset(option.name for option in SAMPLING_OPTIONS if option.since > 1)
-"""The ones of them that were added after version 1 of the contract."""
 
 ASKED = "asked for"
 """The reason for a setting that the user chose."""
@@ -71,19 +69,16 @@ def refuse_options(
     operation: Capability,
     backend: str,
     capabilities: Collection[Capability],
-    unsupported: Collection[str] = (),
     *,
-    honours: Collection[str] | None = None,
+    honours: Collection[str] = (),
 ) -> None:
     """Raise `UnsupportedOptionError` for the first option that the backend does not support.
 
     Of the options without a capability (`REFUSABLE`), only those in ``honours`` are accepted, so
-    that a backend rejects options that are added after it was written. Backends for version 1 of
-    the contract list the others, in ``unsupported``; options added later are rejected there, too.
-    Fields that belong to other operations are ignored.
+    that a backend rejects options that are added after it was written. Fields that belong to other
+    operations are ignored.
     """
-    later = NEWER if honours is None else REFUSABLE.difference(honours)
-    unsupported = {*unsupported, *later}
+    unsupported = REFUSABLE.difference(honours)
     known = _KEYWORDS.get(operation, GenerateOptions)
     for field in dataclasses.fields(config):
         name = field.name

@@ -15,11 +15,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from core.errors import CoreError
-from core.models.damage import INCOMPLETE, finished_name, missing_shards, not_gguf
 from core.models.described import gguf_model, pickled_model, safetensors_model
 from core.models.files import is_gguf_name, resolve_path, typed_errors
 from core.models.finding import described_at, described_in, joined, one_search
 from core.models.gguf import SHARD
+from core.models.weight_files import INCOMPLETE, finished_name, missing_shards, not_gguf
 from core.types import DiscoveredModel
 
 _PICKLE = re.compile(r"pytorch_model.*\.bin|consolidated.*\.pth")  # which no backend reads

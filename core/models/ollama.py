@@ -12,12 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from core.errors import CoreError
-from core.models.damage import INCOMPLETE, finished_name
 from core.models.described import gguf_model
 from core.models.discovery import discover
-from core.models.files import read_json_object
+from core.models.files import expanded, files_below, names_in, read_json_object, stat_of
 from core.models.gguf import read_gguf
-from core.models.listing import expanded, files_below, names_in, stat_of
+from core.models.weight_files import INCOMPLETE, finished_name
 from core.system.limited_files import Refused, open_regular
 from core.types import DiscoveredModel
 

@@ -12,12 +12,19 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from core.errors import CoreError
-from core.models.damage import INCOMPLETE
 from core.models.discovery import discover
-from core.models.files import is_address, open_model_file, read_json_object, resolve_path
+from core.models.files import (
+    expanded,
+    is_address,
+    names_in,
+    open_model_file,
+    read_json_object,
+    resolve_path,
+    stat_of,
+)
 from core.models.finding import described_at, one_search
-from core.models.listing import expanded, names_in, stat_of
 from core.models.ollama import ollama_models, ollama_roots
+from core.models.weight_files import INCOMPLETE
 from core.types import DiscoveredModel
 
 _REPOSITORY = "models--"

@@ -16,11 +16,20 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
+from itertools import starmap
 from typing import BinaryIO, TypeVar
 
-from core.system.interrupts import hold
-
 T = TypeVar("T")
+
+
+def hold(held: list[T], make: Callable[[], T]) -> None:
+    """Append the result of ``make``: a C function, a class, or a `functools.partial` of one.
+
+    It is made and stored in one call into C, during which no handler runs: ``made = make()`` would
+    lose it if a handler raises after the call.
+    """
+    held.extend(starmap(make, ((),)))
+
 
 MOST_DEPTH = 64
 """Maximum nesting of lists and tables: config.json has 5; Python's limit depends on the caller."""

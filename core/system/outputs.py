@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from core.errors import OutputError
-from core.system import stdout
+from core.system import terminal
 
 Place = str | os.PathLike[str]
 _ClickType = TypeVar("_ClickType")
@@ -202,7 +202,7 @@ def _descriptor(path: Place) -> int | None:
 def _write_stream(path: Place, content: bytes) -> None:
     number = _descriptor(path)
     if number == 1:
-        stdout.write(content)  # a program may have moved it
+        terminal.write(content)  # a program may have moved it
         return
     with open(path if number is None else os.dup(number), "wb") as stream:
         stream.write(content)

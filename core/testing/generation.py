@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from random import Random
 
 from core.errors import EmptyPromptError, PromptTooLongError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import unicode_error
 from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig

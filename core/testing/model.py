@@ -8,9 +8,8 @@ from typing import Literal, Unpack
 
 from core import validate
 from core.errors import GenerationCancelled, RequestError
-from core.kit.base import TextModelBase
+from core.kit.base import RequestClock, TextModelBase
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock
 from core.kit.labels import label_texts, with_scores
 from core.kit.support import (
     checked_layers,
@@ -74,8 +73,6 @@ _HONOURED = {
     *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
     *("chat_template_kwargs", "continue_final_message"),
 }
-# An option that core gets later is refused until the fake honours it, and never ignored.
-_REFUSED = {*ChatOptions.__annotations__, *ClassifyOptions.__annotations__} - _HONOURED
 
 
 @dataclass(frozen=True, slots=True)
@@ -286,9 +283,7 @@ class FakeModel(TextModelBase):
         return request
 
     def _refuse_options(self, request: GenerateConfig, operation: Capability) -> None:
-        refuse_options(
-            request, operation, self._backend, self.capabilities, _REFUSED, honours=_HONOURED
-        )
+        refuse_options(request, operation, self._backend, self.capabilities, honours=_HONOURED)
 
     def _noted(
         self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0

@@ -10,8 +10,7 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import TypeAlias
 
-from core.joining import unspaced
-from core.kit.labels import LabelScores, LabelTrie, build_trie, score_labels
+from core.kit.labels import LabelScores, LabelTrie, build_trie, score_labels, unspaced
 
 Answers: TypeAlias = str | Mapping[str, str] | Sequence[str] | Callable[[str], str]
 """One text for all prompts, one for each prompt, one after another, or a function of the prompt."""

@@ -12,7 +12,7 @@ from array import array
 from collections.abc import Sequence
 
 from core.errors import RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.testing.generation import Engine
 from core.types import HiddenResult
 

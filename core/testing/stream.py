@@ -7,7 +7,7 @@ from collections.abc import Callable, Generator
 from contextlib import suppress
 
 from core.errors import GenerationCancelled
-from core.kit.streams import TokenStreamBase
+from core.kit.base import TokenStreamBase
 from core.protocols import TokenStream
 from core.testing.generation import Generation
 from core.types import FinishReason, GenerateMetrics, Token

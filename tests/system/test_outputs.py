@@ -119,8 +119,8 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path, name: str) -> N
 
 SCRIPT = """
 import re, sys
-from core.system import outputs, stdout
-stdout.take()
+from core.system import outputs, terminal
+terminal.take()
 kind = outputs.Kind("a list", re.compile(b"# list"))
 print("noise")
 for place in sys.argv[1:]:

@@ -10,18 +10,18 @@ from typing import Any
 
 import pytest
 
-from core.system import stdout
+from core.system import terminal
 
 FACTS = """
 import json, os, sys
-from core.system import stdout
+from core.system import terminal
 
-stdout.take()
-own = stdout.stream()
+terminal.take()
+own = terminal.stream()
 facts = {
     "encoding": own.encoding,
     "terminal": own.isatty(),
-    "size": [*stdout.terminal_size()],
+    "size": [*terminal.terminal_size()],
     "inherited": os.get_inheritable(own.fileno()),
     "foreign": sys.stdout is sys.stderr and os.path.sameopenfile(1, 2),
 }
@@ -61,6 +61,6 @@ def test_a_stream_of_the_callers_own_stays(monkeypatch: pytest.MonkeyPatch) -> N
     text = io.StringIO()
     monkeypatch.setattr(sys, "stdout", text)
     before = os.fstat(1)
-    stdout.take()
-    assert (sys.stdout, stdout.stream()) == (text, text)
+    terminal.take()
+    assert (sys.stdout, terminal.stream()) == (text, text)
     assert os.path.samestat(os.fstat(1), before)

@@ -19,8 +19,7 @@ from core.errors import (
 from core.extensions import Explaining
 from core.kit.support import offered, unsupported
 from core.models.fingerprint import remember
-from core.models.names import located
-from core.models.recognised import recognised
+from core.models.locating import located, log_unapplied, recognised
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.types import Choice
@@ -80,7 +79,7 @@ def load(
     config = replace(config, backend=name, options={**added, **config.options})
 
     output.hear_logs()
-    log.unapplied(place)
+    log_unapplied(place)
     start = time.perf_counter()
     try:
         # Not by core.load_model, which would check again whether the backend can run here.

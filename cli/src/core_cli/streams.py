@@ -11,12 +11,12 @@ from typing import Any, TextIO
 
 import click._compat
 
-from core.system import stdout
+from core.system import terminal
 from core_cli import exits, output
 
 
 def prepare() -> None:
-    """Prepare the streams; stdout is reserved for this program (`core.system.stdout`).
+    """Prepare the streams; stdout is reserved for this program (`core.system.terminal`).
 
     Exits with 1 when stdout is closed.
     """
@@ -31,10 +31,10 @@ def prepare() -> None:
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
     sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
 
-    stdout.take()
+    terminal.take()
     vars(click._compat)["sys"] = _SysOfClick()
 
-    for stream in (stdout.stream(), sys.stderr):
+    for stream in (terminal.stream(), sys.stderr):
         # A character that the terminal's encoding lacks is shown as an escape, never an error.
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="backslashreplace")
@@ -47,7 +47,7 @@ def prepare() -> None:
 
 def settle() -> None:
     """Drop unwritable output: Python would retry at exit, and exit with 120."""
-    for stream in {stdout.stream(), sys.stdout, sys.stderr}:
+    for stream in {terminal.stream(), sys.stdout, sys.stderr}:
         try:
             stream.flush()
         except (OSError, ValueError):
@@ -63,7 +63,7 @@ class _SysOfClick:
 
     @property
     def stdout(self) -> TextIO:
-        return stdout.stream()
+        return terminal.stream()
 
     def __getattr__(self, name: str) -> Any:
         return getattr(sys, name)

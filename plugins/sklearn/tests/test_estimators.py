@@ -27,7 +27,7 @@ from sklearn.utils.estimator_checks import (
 import core
 import core_sklearn
 import core_tasks
-from core import shared_models
+from core import api
 from core.testing import FakeModel
 from core_sklearn import LabelClassifier, LogProbFeatures
 from core_tasks.calibration import CONTENT_FREE
@@ -178,19 +178,19 @@ def test_models_of_one_path_are_loaded_once_and_bounded(monkeypatch: pytest.Monk
         loads.append((path, options))
         return Counting()
 
-    monkeypatch.setattr(shared_models, "load_model", load)
+    monkeypatch.setattr(api, "load_model", load)
     grid = {"template": ["{text}", BIASED]}
     try:
         GridSearchCV(LabelClassifier("one", level="L0"), grid, cv=4).fit(TEXTS, GOLD)
         assert loads == [("one", {"backend": ""})]
         LabelClassifier("one", backend="x").fit(TEXTS, GOLD).predict(TEXTS)
         LabelClassifier("two").fit(TEXTS, GOLD).predict(TEXTS)
-        assert len(shared_models._LOADED) == shared_models.MOST
+        assert len(api._LOADED) == api.MOST
         LabelClassifier("one").fit(TEXTS, GOLD).predict(TEXTS)
         assert len(loads) == 4
     finally:
         core_sklearn.close_models()
-    assert not shared_models._LOADED
+    assert not api._LOADED
 
 
 # ------------------------------------------------------------------------ bad input

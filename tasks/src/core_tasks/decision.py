@@ -5,18 +5,16 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Self
 
-from core.frames import drop_frames
 from core.kit.labels import choice_confidence, score_confidence, softmax
-from core.records import error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_labels, number, numbers
 from core.types import Token
 from core_tasks.calibration.logspace import checked_row
 from core_tasks.calibration.value import Calibration, Level
 
 
 @dataclass(frozen=True, slots=True)
-class Decision:
+class Decision(RowResult):
     """Decision of a `core_tasks.Task` about one text.
 
     ``label`` is the best label, and ``labels`` contains it; in mode "many", ``label`` is None and
@@ -47,16 +45,6 @@ class Decision:
     parts: dict[str, Decision] = field(default_factory=dict)
     error: Exception | None = None
 
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
-
-    def raise_for_error(self) -> Self:
-        """Return the decision itself. Raises its error if the text failed."""
-        if self.error is not None:
-            raise self.error
-        return self
-
     def to_dict(self) -> dict[str, object]:
         """Return the decision for JSON."""
         return {
@@ -78,11 +66,7 @@ class Decision:
 
     def _repr_html_(self) -> str:
         """Return an HTML table for notebooks: the labels, most probable first."""
-        if self.error is not None or self.probabilities is None:
-            return html_table(["error"], [[f"{type(self.error).__name__}: {self.error}"]])
-        ranked = sorted(self.probabilities.items(), key=lambda pair: -pair[1])
-        rows = [(label, f"{probability:.4f}") for label, probability in ranked]
-        return html_table(["label", f"probability ({self.level})"], rows)
+        return html_labels(self.error, self.probabilities, f"probability ({self.level})")
 
 
 def decided(

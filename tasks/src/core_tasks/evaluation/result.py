@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.frames import drop_frames
-from core.records import error_record, html_table, number, numbers
+from core.records import RowResult, error_record, html_table, number, numbers
 
 Record = Mapping[str, Any]
 
@@ -28,7 +27,7 @@ class Sample:
 
 
 @dataclass(frozen=True, slots=True)
-class ItemResult:
+class ItemResult(RowResult):
     """One item with its mark.
 
     ``prediction`` is the chosen choice, or the text's answer; ``right`` is None if the item failed
@@ -52,10 +51,6 @@ class ItemResult:
     again: Mapping[int, tuple[bool, bool]] = field(default_factory=dict)
     among_examples: bool = False
     error: Exception | None = None
-
-    def __post_init__(self) -> None:
-        if self.error is not None:
-            drop_frames(self.error)
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON: the fields of a line of ``infer-cli eval``."""

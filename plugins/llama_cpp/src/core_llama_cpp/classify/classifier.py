@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Protocol
 
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.labels import LabelTrie, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token

@@ -9,7 +9,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
 
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.types import HiddenResult
 from core_llama_cpp.classify.passes import Branch, Passes, ask
 from core_llama_cpp.context.session import Logits

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 import mlx.core as mx
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.chosen import CUDNN_HEAD
 from core_mlx_native.sampling.sampling import log_total
 

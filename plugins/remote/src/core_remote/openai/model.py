@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.errors import CoreError, RequestError
+from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt, refuse_names
-from core.kit.clock import RequestClock
 from core.kit.support import (
     checked_prompts,
     text_error,

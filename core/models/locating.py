@@ -1,20 +1,40 @@
-"""Models by name: names that ``discover`` lists are accepted in place of a model's path."""
+"""The model that a user means: by its path or by a name, with the formats at its path.
+
+Names that ``discover`` lists are accepted in place of a path.
+"""
 
 from __future__ import annotations
 
 import difflib
 import os
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from itertools import accumulate
 
-from core.errors import InvalidOptionError, ModelNotFoundError, UnsupportedModelError
-from core.models.files import HOW_TO_GET, is_address, resolve_path
-from core.models.ollama import TENSOR
-from core.models.stores import discover_stores, snapshots_of
+from core import log
+from core.errors import (
+    InvalidModelError,
+    InvalidOptionError,
+    ModelAccessError,
+    ModelError,
+    ModelNotFoundError,
+    UnsupportedModelError,
+)
+from core.models.files import (
+    HOW_TO_GET,
+    check_exists,
+    is_address,
+    model_formats,
+    read_config_json,
+    resolve_path,
+)
+from core.models.gguf import read_gguf
+from core.models.ollama import TENSOR, unapplied
+from core.models.stores import discover_stores, model_at, snapshots_of
+from core.models.weight_files import INCOMPLETE, NO_PERMISSION, next_step
 from core.options import LoadConfig
-from core.types import DiscoveredModel
+from core.types import DiscoveredModel, ModelFormat
 
 _PARTS = re.compile(r"[-_:/]*[^-_:/]+")  # parts of a name; prefixes of names end with one
 _MOST_PARTS = 4  # org/name/folder/file.gguf; anything with more parts is a path
@@ -93,6 +113,12 @@ def located(model: str | os.PathLike[str]) -> Located:
         named = _called(model, location)
         return Located(named.path, named)
     return Located(_snapshot(location))
+
+
+def log_unapplied(place: Located) -> None:
+    """Log which parts of a model, given by a name of Ollama's store, are not loaded."""
+    if place.model is not None and place.model.parts:
+        log.unapplied(place.model.name, list(unapplied(place.model)))
 
 
 def _refuse_tensors(model: DiscoveredModel) -> None:
@@ -189,3 +215,86 @@ def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str
         f"Model not found: {location!r} does not exist, and no model on this machine is named "
         f"{name!r}.{hint} {HOW_TO_GET}"
     )
+
+
+def recognised(location: str) -> tuple[ModelFormat, ...]:
+    """Return the formats that `core` recognises at a path; none if it recognises no model.
+
+    Raises `ModelNotFoundError` if the path does not exist, and `ModelAccessError`.
+    """
+    check_exists(location)
+    try:
+        return model_formats(location)
+    except (ModelNotFoundError, InvalidModelError):
+        return ()
+
+
+def formats_of(location: str) -> tuple[ModelFormat, ...]:
+    """Return the formats of a model. Raises `ModelError`, which reports incomplete downloads."""
+    try:
+        formats = model_formats(location)
+    except ModelNotFoundError as error:
+        raise _unrecognised(location, model_at(location), error) from None
+    _check_header(location, formats)
+    return formats
+
+
+def _unrecognised(
+    location: str, found: DiscoveredModel | None, error: ModelNotFoundError
+) -> ModelError:
+    """Return the error of a path in an unknown format, using what discovery found there."""
+    if found is None or (found.path == location and not found.problem):
+        return error
+    if found.problem:
+        return _damaged(location, found)
+    return ModelNotFoundError(
+        f"{location!r} is not a model, but contains one. Pass its path: {found.path!r}."
+    )
+
+
+def formats_of_found(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
+    """Return the formats of a model. Raises `ModelError` for damage to its files."""
+    read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
+    if found is not None and found.problem and not read:
+        raise _damaged(location, found)
+
+    # For broken contents or missing permissions, the reader's error is the most precise.
+    try:
+        formats = model_formats(location)
+    except ModelNotFoundError as error:
+        raise _unrecognised(location, found, error) from None
+    _check_header(location, formats)
+    if found is not None and found.problem:
+        if found.format == "gguf":
+            read_gguf(found.path, tensors=True)
+        raise _damaged(location, found)
+    return formats
+
+
+def _damaged(location: str, found: DiscoveredModel) -> ModelError:
+    kind = ModelAccessError if found.problem == NO_PERMISSION else InvalidModelError
+    return kind(f"{location!r} cannot be loaded: {found.problem}. {_again(found)}")
+
+
+def _again(model: DiscoveredModel) -> str:
+    if model.problem == NO_PERMISSION:
+        return "Check the permissions of the file and of its parent directories."
+    if model.adapters:
+        return "Create or pull it again with Ollama, or pass its parts by their paths."
+    if model.problem.startswith("no safetensors"):
+        return "Download it in safetensors, or as a GGUF file."
+    if step := next_step(model.problem):
+        return step
+    if model.problem != INCOMPLETE:
+        return "Download or convert it again."
+    if model.source == "huggingface":
+        return f"Resume the download: hf download {model.name}"
+    return "Wait for the running download, or download it again."
+
+
+def _check_header(location: str, formats: Collection[str]) -> None:
+    # Broken files are an error of their own, not a refusal by every backend in turn.
+    if tuple(formats) == ("safetensors",):
+        read_config_json(location)
+    elif os.path.isfile(location):
+        read_gguf(location, only=("general.architecture",))
