@@ -16,8 +16,6 @@ from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 
-from core import options
-
 ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "core" / "protocols.py", ROOT / "core" / "extensions.py"
 # The protocols of backends and of streams, and those of models whose methods run no request.
@@ -57,16 +55,10 @@ class Operation:
         return "config:" in self.parameters
 
     @property
-    def keywords(self) -> str | None:
-        """The type of its keywords; None if it takes none."""
+    def known(self) -> str:
+        """The type of its keywords; without any, those that its config stands for."""
         annotation = self.function.args.kwarg and self.function.args.kwarg.annotation
-        return ast.unparse(annotation)[len("Unpack[") : -1] if annotation else None
-
-    @property
-    def cancellable(self) -> bool:
-        """True if its options include ``cancel``."""
-        known = getattr(options, self.keywords or "GenerateOptions").__annotations__
-        return self.takes_config and "cancel" in known
+        return ast.unparse(annotation)[len("Unpack[") : -1] if annotation else "GenerateOptions"
 
     @cached_property
     def parameters(self) -> str:
@@ -107,21 +99,17 @@ subclass implements: ``classify(prompts, ...)`` calls ``do_classify(prompts, req
 Generated from core/protocols.py and core/extensions.py by tools/signatures.py.
 """
 {imports}
+OPERATIONS: Mapping[str, tuple[Capability, type]] = {ENTRIES}
+"""The capability of each operation, and the type of its keywords."""
+
+
 class Operations:
     """Base of the classes below."""
 
     def resolve_request(
-        self,
-        capability: Capability,
-        operation: str,
-        known: type,
-        config: GenerateConfig | None,
-        options: object,
+        self, operation: str, config: GenerateConfig | None, options: object
     ) -> GenerateConfig:
-        """Return the options of a call; ``known`` is the type of its keywords.
-
-        Raises for invalid options and for unsupported ones.
-        """
+        """Return the options of a call. Raises for invalid and for unsupported ones."""
         raise NotImplementedError
 
     def unsupported(self, capability: Capability) -> CoreError:
@@ -132,16 +120,20 @@ class Operations:
 
 def kit() -> str:
     """Return the source of core/kit/operations.py."""
-    parts, protocol = [KIT], ""
-    for operation in operations():
-        if not operation.takes_config:
-            continue
+    methods = [operation for operation in operations() if operation.takes_config]
+    entries = (f'"{each.name}": (Capability.{each.capability}, {each.known})' for each in methods)
+    parts, protocol = [KIT.replace("ENTRIES", ", ".join(entries))], ""
+    for operation in methods:
         if operation.protocol != protocol:
             protocol = operation.protocol
             parts.append(f"class {protocol}Operations(Operations):")
             parts.append(f'    """The operations of `core.{protocol}` that take options."""')
         parts.append(_kit_method(operation))
-    return _formatted("\n\n".join(parts), "from core.errors import CoreError")
+    return _formatted(
+        "\n\n".join(parts),
+        "from core.errors import CoreError",
+        "from collections.abc import Mapping",
+    )
 
 
 def _kit_method(operation: Operation) -> str:
@@ -149,17 +141,16 @@ def _kit_method(operation: Operation) -> str:
     typed = [*map(ast.unparse, operation.positional), "request: GenerateConfig"]
     typed += map(ast.unparse, args.kwonlyargs)
     names = ", ".join(parameter.partition(":")[0] for parameter in typed)
-    known, keywords = operation.keywords or "GenerateOptions", "options" if args.kwarg else "{}"
-    capability = f"Capability.{operation.capability}"
+    keywords = "options" if args.kwarg else "{}"
     return f"""\
     def {name}({operation.parameters}) -> {returned}:
         {operation.docstring}
-        request = self.resolve_request({capability}, "{name}", {known}, config, {keywords})
+        request = self.resolve_request("{name}", config, {keywords})
         return self.do_{name}({names})
 
     def do_{name}(self, {", ".join(typed)}) -> {returned}:
         \"""Run ``{name}`` with these options.\"""
-        raise self.unsupported({capability})
+        raise self.unsupported(Capability.{operation.capability})
 """
 
 
@@ -169,10 +160,6 @@ AIO = '''\
 Generated from core/protocols.py and core/extensions.py by tools/signatures.py.
 """
 {imports}
-CANCELLABLE = frozenset(CANCELLABLE_NAMES)
-"""The operations with the option ``cancel``."""
-
-
 class AsyncOperations:
     """The methods of `core.aio.AsyncModel`, all of which call one of these three."""
 
@@ -189,11 +176,8 @@ class AsyncOperations:
 
 def aio() -> str:
     """Return the source of core/aio/operations.py."""
-    names = {operation.name for operation in operations() if operation.cancellable}
-    head = AIO.replace("CANCELLABLE_NAMES", repr(sorted(names)))
-    text = "\n\n".join([head, *map(_aio_method, operations())])
     return _formatted(
-        text,
+        "\n\n".join([AIO, *map(_aio_method, operations())]),
         "from typing import Any",
         "from collections.abc import AsyncIterable",
         "from core.aio.streams import AsyncItems, AsyncTokens",

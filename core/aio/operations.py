@@ -30,25 +30,6 @@ from core.types import (
     TokenSequence,
 )
 
-CANCELLABLE = frozenset(
-    [
-        "batch_generate",
-        "batch_stream",
-        "chat",
-        "classify",
-        "classify_iter",
-        "generate",
-        "generate_tokens",
-        "hidden_states",
-        "inspect_attention",
-        "score",
-        "score_tokens",
-        "stream_tokens",
-        "submit",
-    ]
-)
-"""The operations with the option ``cancel``."""
-
 
 class AsyncOperations:
     """The methods of `core.aio.AsyncModel`, all of which call one of these three."""

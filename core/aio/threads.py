@@ -14,9 +14,9 @@ from contextvars import copy_context
 from dataclasses import replace
 from typing import Any, TypeVar
 
-from core.aio.operations import CANCELLABLE
 from core.errors import UnsupportedOptionError
-from core.options import CancelToken, GenerateConfig
+from core.kit.operations import OPERATIONS
+from core.options import CancelToken, GenerateConfig, TemplateOptions
 from core.protocols import TextModel
 from core.types import FinishReason, GenerateMetrics
 
@@ -36,9 +36,11 @@ class ThreadCalls:
     ) -> tuple[object, GenerateMetrics]:
         """Return the result of the method with that name, and its cost."""
         method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
+        _, keywords = OPERATIONS.get(operation, ("", TemplateOptions))
+        cancellable = "cancel" in keywords.__annotations__
 
         def work() -> tuple[object, GenerateMetrics]:
-            if operation in CANCELLABLE:
+            if cancellable:
                 return cancel.applied(method, arguments, options), self._model.metrics
             return method(*arguments, **options), GenerateMetrics()
 

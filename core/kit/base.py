@@ -17,7 +17,7 @@ from core.errors import (
     ModelClosedError,
     UnsupportedOperationError,
 )
-from core.kit.operations import TextModelOperations
+from core.kit.operations import OPERATIONS, TextModelOperations
 from core.kit.support import unsupported
 from core.option_docs import all_options_named
 from core.options import GenerateConfig, resolve
@@ -185,18 +185,14 @@ class TextModelBase(TextModelOperations):
         return getattr(self._finished, "metrics", GenerateMetrics())
 
     def resolve_request(
-        self,
-        capability: Capability,
-        operation: str,
-        known: type,
-        config: GenerateConfig | None,
-        options: object,
+        self, operation: str, config: GenerateConfig | None, options: object
     ) -> GenerateConfig:
-        """Return the options of a call; ``known`` is the type of its keywords.
+        """Return the options of a call. Raises for invalid ones.
 
-        Raises for invalid ones and, through ``refuse_unsupported``, for unsupported ones.
+        Raises for unsupported ones through ``refuse_unsupported``.
         """
         self.check_open()
+        capability, known = OPERATIONS[operation]
         request = resolve(config, options, known, operation)
         self.refuse_unsupported(request, capability)
         return request

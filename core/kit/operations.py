@@ -8,7 +8,7 @@ Generated from core/protocols.py and core/extensions.py by tools/signatures.py.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Unpack
 
 from core.errors import CoreError
@@ -33,22 +33,32 @@ from core.types import (
     TokenSequence,
 )
 
+OPERATIONS: Mapping[str, tuple[Capability, type]] = {
+    "generate": (Capability.GENERATE, GenerateOptions),
+    "chat": (Capability.CHAT, ChatOptions),
+    "classify": (Capability.CLASSIFY, ClassifyOptions),
+    "batch_generate": (Capability.BATCH_GENERATE, GenerateOptions),
+    "render_chat": (Capability.TOKENIZING, TemplateOptions),
+    "submit": (Capability.SUBMITTING, GenerateOptions),
+    "batch_stream": (Capability.BATCH_STREAMING, GenerateOptions),
+    "classify_iter": (Capability.CLASSIFY_STREAMING, ClassifyOptions),
+    "score": (Capability.SCORING, RequestOptions),
+    "generate_tokens": (Capability.TOKEN_PROMPTS, GenerateOptions),
+    "stream_tokens": (Capability.TOKEN_PROMPTS, GenerateOptions),
+    "score_tokens": (Capability.TOKEN_PROMPTS, RequestOptions),
+    "hidden_states": (Capability.HIDDEN_STATES, RequestOptions),
+    "inspect_attention": (Capability.ATTENTION_INSPECTOR, RequestOptions),
+}
+"""The capability of each operation, and the type of its keywords."""
+
 
 class Operations:
     """Base of the classes below."""
 
     def resolve_request(
-        self,
-        capability: Capability,
-        operation: str,
-        known: type,
-        config: GenerateConfig | None,
-        options: object,
+        self, operation: str, config: GenerateConfig | None, options: object
     ) -> GenerateConfig:
-        """Return the options of a call; ``known`` is the type of its keywords.
-
-        Raises for invalid options and for unsupported ones.
-        """
+        """Return the options of a call. Raises for invalid and for unsupported ones."""
         raise NotImplementedError
 
     def unsupported(self, capability: Capability) -> CoreError:
@@ -70,9 +80,7 @@ class TextModelOperations(Operations):
 
         See `core.TextModel.generate`.
         """
-        request = self.resolve_request(
-            Capability.GENERATE, "generate", GenerateOptions, config, options
-        )
+        request = self.resolve_request("generate", config, options)
         return self.do_generate(prompt, request)
 
     def do_generate(self, prompt: str, request: GenerateConfig) -> TokenStream:
@@ -90,7 +98,7 @@ class TextModelOperations(Operations):
 
         See `core.TextModel.chat`.
         """
-        request = self.resolve_request(Capability.CHAT, "chat", ChatOptions, config, options)
+        request = self.resolve_request("chat", config, options)
         return self.do_chat(messages, request)
 
     def do_chat(self, messages: Conversation, request: GenerateConfig) -> TokenStream:
@@ -108,9 +116,7 @@ class TextModelOperations(Operations):
 
         See `core.TextModel.classify`.
         """
-        request = self.resolve_request(
-            Capability.CLASSIFY, "classify", ClassifyOptions, config, options
-        )
+        request = self.resolve_request("classify", config, options)
         return self.do_classify(prompts, request)
 
     def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
@@ -128,9 +134,7 @@ class TextModelOperations(Operations):
 
         See `core.TextModel.batch_generate`.
         """
-        request = self.resolve_request(
-            Capability.BATCH_GENERATE, "batch_generate", GenerateOptions, config, options
-        )
+        request = self.resolve_request("batch_generate", config, options)
         return self.do_batch_generate(prompts, request)
 
     def do_batch_generate(
@@ -153,9 +157,7 @@ class TokenizingOperations(Operations):
 
         See `core.Tokenizing.render_chat`.
         """
-        request = self.resolve_request(
-            Capability.TOKENIZING, "render_chat", TemplateOptions, config, options
-        )
+        request = self.resolve_request("render_chat", config, options)
         return self.do_render_chat(messages, request)
 
     def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> str:
@@ -171,7 +173,7 @@ class SubmittingOperations(Operations):
 
         See `core.Submitting.submit`.
         """
-        request = self.resolve_request(Capability.SUBMITTING, "submit", GenerateOptions, config, {})
+        request = self.resolve_request("submit", config, {})
         return self.do_submit(prompt, request)
 
     def do_submit(self, prompt: str, request: GenerateConfig) -> TokenStream:
@@ -193,9 +195,7 @@ class BatchStreamingOperations(Operations):
 
         See `core.BatchStreaming.batch_stream`.
         """
-        request = self.resolve_request(
-            Capability.BATCH_STREAMING, "batch_stream", GenerateOptions, config, options
-        )
+        request = self.resolve_request("batch_stream", config, options)
         return self.do_batch_stream(prompts, request)
 
     def do_batch_stream(
@@ -219,9 +219,7 @@ class ClassifyStreamingOperations(Operations):
 
         See `core.ClassifyStreaming.classify_iter`.
         """
-        request = self.resolve_request(
-            Capability.CLASSIFY_STREAMING, "classify_iter", ClassifyOptions, config, options
-        )
+        request = self.resolve_request("classify_iter", config, options)
         return self.do_classify_iter(prompts, request)
 
     def do_classify_iter(
@@ -246,7 +244,7 @@ class ScoringOperations(Operations):
 
         See `core.Scoring.score`.
         """
-        request = self.resolve_request(Capability.SCORING, "score", RequestOptions, config, options)
+        request = self.resolve_request("score", config, options)
         return self.do_score(prompts, continuations, request)
 
     def do_score(
@@ -273,9 +271,7 @@ class TokenPromptsOperations(Operations):
 
         See `core.TokenPrompts.generate_tokens`.
         """
-        request = self.resolve_request(
-            Capability.TOKEN_PROMPTS, "generate_tokens", GenerateOptions, config, options
-        )
+        request = self.resolve_request("generate_tokens", config, options)
         return self.do_generate_tokens(prompts, request, attention_mask, num_samples)
 
     def do_generate_tokens(
@@ -299,9 +295,7 @@ class TokenPromptsOperations(Operations):
 
         See `core.TokenPrompts.stream_tokens`.
         """
-        request = self.resolve_request(
-            Capability.TOKEN_PROMPTS, "stream_tokens", GenerateOptions, config, options
-        )
+        request = self.resolve_request("stream_tokens", config, options)
         return self.do_stream_tokens(prompt, request)
 
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> TokenStream:
@@ -320,9 +314,7 @@ class TokenPromptsOperations(Operations):
 
         See `core.TokenPrompts.score_tokens`.
         """
-        request = self.resolve_request(
-            Capability.TOKEN_PROMPTS, "score_tokens", RequestOptions, config, options
-        )
+        request = self.resolve_request("score_tokens", config, options)
         return self.do_score_tokens(prompts, continuations, request)
 
     def do_score_tokens(
@@ -348,9 +340,7 @@ class HiddenStatesOperations(Operations):
 
         See `core.HiddenStates.hidden_states`.
         """
-        request = self.resolve_request(
-            Capability.HIDDEN_STATES, "hidden_states", RequestOptions, config, options
-        )
+        request = self.resolve_request("hidden_states", config, options)
         return self.do_hidden_states(prompts, request, layers)
 
     def do_hidden_states(
@@ -374,9 +364,7 @@ class AttentionInspectorOperations(Operations):
 
         See `core.AttentionInspector.inspect_attention`.
         """
-        request = self.resolve_request(
-            Capability.ATTENTION_INSPECTOR, "inspect_attention", RequestOptions, config, options
-        )
+        request = self.resolve_request("inspect_attention", config, options)
         return self.do_inspect_attention(prompt, request)
 
     def do_inspect_attention(self, prompt: str, request: GenerateConfig) -> AttentionSnapshot:
