@@ -8,7 +8,7 @@ from typing import Any
 
 from core.errors import RequestError
 from core.options import GenerateConfig
-from core.protocols import Capability, TokenStream
+from core.protocols import TokenStream
 from core.types import ClassifyResult, Score
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.engine import Engine
@@ -63,14 +63,14 @@ class LabelsBlameThePrompt(ReferenceModel):
     {"errors.surrogate-options"},
 )
 class LabelsLoseSurrogates(ReferenceModel):
-    def checked_classify(
-        self, operation: Capability, config: GenerateConfig | None, options: Any
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: Any
     ) -> GenerateConfig:
         if "labels" in options:
             options = options | {"labels": [_cleaned(label) for label in options["labels"]]}
         if "label_prefix" in options:
             options = options | {"label_prefix": _cleaned(options["label_prefix"])}
-        return super().checked_classify(operation, config, options)
+        return super().resolve_request(operation, config, options)
 
 
 @saboteur(

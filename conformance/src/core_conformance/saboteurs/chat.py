@@ -11,7 +11,7 @@ from core.options import (
     ChatOptions,
     GenerateConfig,
 )
-from core.protocols import Capability, TokenStream
+from core.protocols import TokenStream
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -125,7 +125,7 @@ class ChatHasTwoBos(ReferenceModel):
         /,
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
-        request = self.checked(Capability.CHAT, config, options)
+        request = self.resolve_request("chat", config, options)
         prompt = self.rendered(checked_conversation(messages), request)
         return self.stream(RenderedPrompt("<s>" + prompt.marked, prompt.marker), request)
 

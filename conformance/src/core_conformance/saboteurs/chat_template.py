@@ -8,7 +8,7 @@ from typing import Unpack
 
 from core.kit.chat import RenderedPrompt
 from core.options import ChatOptions, GenerateConfig
-from core.protocols import Capability, TokenStream
+from core.protocols import TokenStream
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -27,7 +27,7 @@ class ChatAnswersFinalMessages(ReferenceModel):
         /,
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
-        request = self.checked(Capability.CHAT, config, options)
+        request = self.resolve_request("chat", config, options)
         if messages and isinstance(messages[-1], Message) and messages[-1].role == "assistant":
             request = replace(request, continue_final_message=False)
         return super().chat(messages, request)
@@ -90,5 +90,5 @@ class NoVariablesAreSome(ReferenceModel):
     ) -> TokenStream:
         if options.get("chat_template_kwargs") != {}:
             return super().chat(messages, config, **options)
-        request = self.checked(Capability.CHAT, config, options)
+        request = self.resolve_request("chat", config, options)
         return self.stream(RenderedPrompt("Hello"), request)

@@ -11,7 +11,7 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
-from core.protocols import Capability, TokenStream
+from core.protocols import TokenStream
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -28,17 +28,9 @@ class OptionsMistaken(ReferenceModel):
         """Return the config and the keywords that the operation gets instead."""
         raise NotImplementedError
 
-    def checked(
-        self, operation: Capability, config: Config, options: GenerateOptions
-    ) -> GenerateConfig:
-        """Return the options of an operation that generates, mistaken."""
-        return super().checked(operation, *self.mistaken(config, options))
-
-    def checked_classify(
-        self, operation: Capability, config: Config, options: ClassifyOptions
-    ) -> GenerateConfig:
-        """Return the options of an operation that classifies, mistaken."""
-        return super().checked_classify(operation, *self.mistaken(config, options))
+    def resolve_request(self, operation: str, config: Config, options: Any) -> GenerateConfig:
+        """Return the options of an operation, mistaken."""
+        return super().resolve_request(operation, *self.mistaken(config, options))
 
 
 @saboteur(
@@ -103,13 +95,11 @@ class ConfigWins(OptionsMistaken):
 class ConfigDropped(ReferenceModel):
     """Looks at keywords alone, and so is right for all who use these."""
 
-    def checked(
-        self, operation: Capability, config: Config, options: GenerateOptions
-    ) -> GenerateConfig:
+    def resolve_request(self, operation: str, config: Config, options: Any) -> GenerateConfig:
         """Return the options of a request; in generate, of its keywords alone."""
-        if operation is Capability.GENERATE and isinstance(config, GenerateConfig):
+        if operation == "generate" and isinstance(config, GenerateConfig):
             config = None
-        return super().checked(operation, config, options)
+        return super().resolve_request(operation, config, options)
 
 
 @saboteur(

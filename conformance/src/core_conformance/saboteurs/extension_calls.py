@@ -218,13 +218,19 @@ saboteur("submit-begins-when-read", "submit begins at the first next()", {"submi
 class _NotRefusing(ReferenceModel):
     """Looks at options only where a plain prompt is generated from, or classified."""
 
-    def _checked(self, asked: Capability, resolve: Callable[[], GenerateConfig]) -> GenerateConfig:
-        if asked in (Capability.GENERATE, Capability.CLASSIFY):
-            return super()._checked(asked, resolve)
-        self.check_open()
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        if capability in (Capability.GENERATE, Capability.CLASSIFY):
+            super().refuse_unsupported(request, capability)
+
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: Any
+    ) -> GenerateConfig:
+        request = super().resolve_request(operation, config, options)
+        if operation in ("generate", "classify"):
+            return request
         needs = OPTION_NEEDS.items()
         undeclared = {name: _OFF[name] for name, need in needs if need not in self.capabilities}
-        return dataclasses.replace(resolve(), **undeclared)
+        return dataclasses.replace(request, **undeclared)
 
 
 class _Limited(Reference):

@@ -10,7 +10,6 @@ from typing import Any, Unpack
 from core.errors import UnsupportedOptionError
 from core.kit.base import RequestClock
 from core.options import GenerateConfig, RequestOptions, resolve_request
-from core.protocols import Capability
 from core.types import HiddenResult
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.language import NUM_LAYERS, Language
@@ -301,7 +300,7 @@ class CancelledHiddenRaises(ReferenceModel):
         layers: Sequence[int] = _LAST,
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        RequestClock(self.checked_request(Capability.HIDDEN_STATES, config, options)).check()
+        RequestClock(self.resolve_request("hidden_states", config, options)).check()
         return super().hidden_states(prompts, config, layers=layers, **options)
 
 

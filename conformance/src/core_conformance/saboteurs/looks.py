@@ -8,7 +8,6 @@ from typing import Unpack
 from core.errors import GenerationCancelled, GenerationTimeout, RequestError
 from core.kit.base import RequestClock
 from core.options import GenerateConfig, RequestOptions
-from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
@@ -91,7 +90,7 @@ class ScoreLooksAtTheCall(ReferenceModel):
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
         """Scores all pairs, or none."""
-        clock = RequestClock(self.checked_request(Capability.SCORING, config, options))
+        clock = RequestClock(self.resolve_request("score", config, options))
         try:
             clock.check()
         except RequestError as error:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
+from core.kit.operations import OPERATIONS
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import FILTERS, SAMPLING_OPTIONS
@@ -27,15 +27,15 @@ _ASKS = {
 }
 
 
-def _dropping(operation: Capability, option: str) -> type[ReferenceModel]:
+def _dropping(capability: Capability, option: str) -> type[ReferenceModel]:
     """Return a model that does not look at this option in this operation."""
 
     class Drops(ReferenceModel):
-        def _checked(
-            self, asked: Capability, resolve: Callable[[], GenerateConfig]
+        def resolve_request(
+            self, operation: str, config: GenerateConfig | None, options: Any
         ) -> GenerateConfig:
-            request = super()._checked(asked, resolve)
-            if asked is not operation:
+            request = super().resolve_request(operation, config, options)
+            if OPERATIONS[operation][0] is not capability:
                 return request
             return dataclasses.replace(request, **{option: _OFF[option]})
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Collection, Iterator, Sequence
 from random import Random
 from typing import Any
 
+from core.kit.operations import OPERATIONS
 from core.kit.text_stream import TokenAssembler
-from core.options import GenerateConfig, GenerateOptions
+from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import Token
 from core_conformance.proof.registry import saboteur
@@ -289,12 +290,10 @@ class Forgets(ReferenceModel):
     beside: str
     forgotten: dict[str, Any]
 
-    def checked(
-        self, operation: Capability, config: Config | None, options: GenerateOptions
-    ) -> Config:
-        request = super().checked(operation, config, options)
+    def resolve_request(self, operation: str, config: Config | None, options: Any) -> Config:
+        request = super().resolve_request(operation, config, options)
         given = getattr(request, self.beside) != getattr(GenerateConfig(), self.beside)
-        if operation is not self.operation or not given:
+        if OPERATIONS[operation][0] is not self.operation or not given:
             return request
         return dataclasses.replace(request, **self.forgotten)
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from core.errors import InvalidOptionError
 from core.options import GenerateConfig
-from core.protocols import Capability
 from core.types import Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.engine import Generation
@@ -45,9 +44,9 @@ class BorderIsMatched(Generation):
 
 @saboteur("empty-lists-refused", "an empty list of stops is refused", {"stop.none"})
 class EmptyListsRefused(ReferenceModel):
-    def checked(
-        self, operation: Capability, config: GenerateConfig | None, options: Any
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: Any
     ) -> GenerateConfig:
         if options.get("stop") in ([], ()):
             raise InvalidOptionError("stop", options["stop"], "a stop string at least")
-        return super().checked(operation, config, options)
+        return super().resolve_request(operation, config, options)
