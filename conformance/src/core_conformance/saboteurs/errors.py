@@ -18,6 +18,9 @@ from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
 _FIELDS = {field.name: field.default for field in fields(GenerateConfig)}
+_SAMPLING = {
+    *("generate", "chat", "submit", "batch_generate", "batch_stream", "classify", "classify_iter"),
+}
 Config = GenerateConfig | None
 
 
@@ -29,8 +32,10 @@ class OptionsMistaken(ReferenceModel):
         raise NotImplementedError
 
     def resolve_request(self, operation: str, config: Config, options: Any) -> GenerateConfig:
-        """Return the options of an operation, mistaken."""
-        return super().resolve_request(operation, *self.mistaken(config, options))
+        """Return the options of an operation that generates or classifies, mistaken."""
+        if operation in _SAMPLING:
+            config, options = self.mistaken(config, options)
+        return super().resolve_request(operation, config, options)
 
 
 @saboteur(
