@@ -24,17 +24,6 @@ LOAD_OPTION = (
     "Repeatable."
 )
 
-# The help texts in `SAMPLING_OPTIONS` are part of the recorded signatures of the contract.
-_SAMPLING_HELP = {
-    "temperature": "Sampling temperature; 0 is greedy. [default: 0]",
-    "top_k": "Sample from the K most likely tokens; 0 disables. [default: 0]",
-    "typical_p": "Locally typical sampling threshold; 1 disables. [default: 1]",
-    "top_p": "Nucleus sampling threshold; 1 disables. [default: 1]",
-    "min_p": "Drop tokens below this fraction of the top token's probability; 0 disables. "
-    "[default: 0]",
-    "repeat_penalty": "Penalty for repeated tokens; 1 disables. [default: 1]",
-    "seed": "Random seed; makes sampling repeatable.",
-}
 _THINKING = "enable_thinking"
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
@@ -122,7 +111,7 @@ def sampling_options(command: Any) -> Any:
                 *option.flags,
                 option.name,
                 type=option.kind,
-                help=_SAMPLING_HELP.get(option.name, option.help),
+                help=_with_default(option.help, option.default),
             )
             for option in SAMPLING_OPTIONS
         ),
@@ -133,6 +122,10 @@ def sampling_options(command: Any) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+def _with_default(text: str, default: float | None) -> str:
+    return text if default is None else f"{text} [default: {default:g}]"
 
 
 def template_options(command: Any) -> Any:

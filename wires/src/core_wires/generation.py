@@ -20,6 +20,7 @@ from typing import Any, Literal, cast
 from core.errors import OptionError
 from core.messages import MessageProblem, read_messages
 from core.options import ChatOptions, GenerateConfig
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Message
 from core_wires.errors import OPENAI
 from core_wires.values import Value, bounded
@@ -199,17 +200,19 @@ def _top_k(value: Value) -> int:
 
 
 Reader = Callable[[Value], object]
-# The wire's name, core's name, and how it is read. The last four are those of vLLM and llama.cpp.
+# By vLLM's name, core's name of each option, and how it is read.
+_VLLM_NAMES = {"repeat_penalty": "repetition_penalty"}
 _SHARED: dict[str, tuple[str, Reader]] = {
     "max_tokens": ("max_tokens", Value.integer),
-    "temperature": ("temperature", Value.number),
-    "top_p": ("top_p", Value.number),
     "stop": ("stop", _stop),
-    "seed": ("seed", Value.integer),
+    **{
+        _VLLM_NAMES.get(option.name, option.name): (
+            option.name,
+            Value.integer if option.kind is int else Value.number,
+        )
+        for option in SAMPLING_OPTIONS
+    },
     "top_k": ("top_k", _top_k),
-    "min_p": ("min_p", Value.number),
-    "typical_p": ("typical_p", Value.number),
-    "repetition_penalty": ("repeat_penalty", Value.number),
 }
 _CHAT_OPTIONS = _SHARED | {
     "max_completion_tokens": ("max_tokens", Value.integer),

@@ -21,10 +21,10 @@ from core_conformance.reference.engine import Engine
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import LOGIT_TOLERANCE, NUM_LAYERS, Language
 from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
+from core_conformance.reference.sampling import HONOURS
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
-HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
 
 class ReferenceCore(TextModelBase):

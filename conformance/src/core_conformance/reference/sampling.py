@@ -12,6 +12,9 @@ from random import Random
 from core.options import GenerateConfig
 from core_conformance.reference.language import log_softmax
 
+HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The options of `core.kit.support.REFUSABLE` that `sample` applies."""
+
 
 def sample(
     logits: Sequence[float], seen: Collection[int], config: GenerateConfig, random: Random
