@@ -114,9 +114,9 @@ class StopMatcher:
         if self._trie.empty:
             return text
 
-        held = len(self._held)
+        pending = len(self._held)
         self._held += text
-        for end, char in enumerate(text, held + 1):
+        for end, char in enumerate(text, pending + 1):
             self._node = self._trie.step(self._node, char)
             self._consider(self._trie.found[self._node], end)
             if self._candidate and end - self._open() > self._start:
@@ -195,7 +195,7 @@ class TokenBuffer:
                 reading.feed(tail)
                 reading.finish()
             ready = self._ready()
-        ready += [held.token for held in self._held]  # where no tail came for what was incomplete
+        ready += [piece.token for piece in self._held]  # where no tail came for what was incomplete
         self._held.clear()
         return ready
 
@@ -209,8 +209,10 @@ class TokenBuffer:
             tokens += self._cut()
         return tokens
 
-    def _is_settled(self, held: _Held) -> bool:
-        return held.plain.needed <= self._plain.settled and held.shown.needed <= self._shown.settled
+    def _is_settled(self, piece: _Held) -> bool:
+        return (
+            piece.plain.needed <= self._plain.settled and piece.shown.needed <= self._shown.settled
+        )
 
     def _cut(self) -> list[Token]:
         """Drop all that is held, and return the part of it that stands before the stop string.
@@ -218,8 +220,8 @@ class TokenBuffer:
         Where that is a special token, what is incomplete before it stays held, for its tail.
         """
         plain, shown, tokens = self._plain, self._shown, list[Token]()
-        held, self._held = self._held, deque()
-        for entry in held:
+        pending, self._held = self._held, deque()
+        for entry in pending:
             room = min(plain.settled - entry.plain.start, shown.settled - entry.shown.start)
             if self._is_settled(entry):
                 tokens.append(entry.token)

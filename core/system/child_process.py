@@ -51,10 +51,10 @@ def started(make: Callable[[], T]) -> T:
         except RuntimeError:
             _make(make, box)
 
-        error, made = box.get()
+        error, results = box.get()
         if error is not None:
             raise error
-        return made[0]  # not pop(): behind a call, an interrupt may come
+        return results[0]  # not pop(): behind a call, an interrupt may come
     finally:
         del box, error  # an error's traceback keeps this frame
 
