@@ -151,8 +151,8 @@ class TokenBuffer:
     """Buffer that holds the `core.Token`s of one generation until their text is settled.
 
     The texts of the returned tokens are the generated text, up to the first stop string. ``shown``:
-    the stop strings that contain the text of a special token. They are also searched for in the text
-    with special tokens shown; the special tokens themselves are returned without text.
+    the stop strings that contain the text of a special token. They are also searched for in the
+    text with special tokens shown; the special tokens themselves are returned without text.
     """
 
     def __init__(self, stops: Iterable[str] = (), shown: Iterable[str] = ()) -> None:
