@@ -99,17 +99,17 @@ def judge(
     names: Iterable[str],
     get: Callable[[str], Backend],
     path: str | os.PathLike[str],
-    found: DiscoveredModel | None = None,
+    model: DiscoveredModel | None = None,
     unavailable: Callable[[Backend], str | None] | None = None,
 ) -> Verdict:
     """Return which backends load a model, with the checks that `choose` makes. Does not raise.
 
-    ``found`` is the model's description from discovery; ``unavailable`` replaces
+    ``model`` is its description from discovery; ``unavailable`` replaces
     `unavailability`, for a caller that checks many models.
     """
     location = resolve_path(path)
-    found = found or model_at(location)
-    formats, wrong = _attempted(partial(formats_of_found, found=found), location)
+    model = model or model_at(location)
+    formats, wrong = _attempted(partial(formats_of_found, model=model), location)
 
     answers = list(_asked(names, get, location, formats, None, unavailable))
     if able := tuple(answer.name for answer in answers if not answer.against):
@@ -117,7 +117,7 @@ def judge(
     reason = str(_nothing_fits(location, formats, wrong, answers))
     if wrong is None or _own_formats(answers):
         return Verdict((), _of_nobody(location, formats, answers), reason)
-    short = found.problem if found else ""
+    short = model.problem if model else ""
     return Verdict((), short or _in_short(str(wrong), location), reason)
 
 

@@ -85,8 +85,8 @@ def _hears(package: str, level: int) -> logging.Logger | None:
         return None  # no program can have enabled it
     import logging
 
-    found = logging.root.manager.loggerDict.get(package)
-    logger = found if isinstance(found, logging.Logger) else logging.root
+    known_logger = logging.root.manager.loggerDict.get(package)
+    logger = known_logger if isinstance(known_logger, logging.Logger) else logging.root
     if logging.root.manager.disable >= level or logger.getEffectiveLevel() > level:
         return None
     return logging.getLogger(package)

@@ -65,9 +65,9 @@ def all_options_named(cls: T) -> T:
 def _kind(function: Callable[..., Any]) -> str | None:
     """Return the name of the options type in the annotation of the function's keywords."""
     for annotation in function.__annotations__.values():
-        found = re.search(r"Unpack\[(?:\w+\.)*(\w+)\]", str(annotation))
-        if found and found[1] in _KINDS:
-            return found[1]
+        match = re.search(r"Unpack\[(?:\w+\.)*(\w+)\]", str(annotation))
+        if match and match[1] in _KINDS:
+            return match[1]
     return None
 
 
@@ -81,5 +81,5 @@ def _paragraph(name: str) -> str:
 
 
 def _default(field: dataclasses.Field[Any]) -> object:
-    made = field.default_factory
-    return field.default if made is dataclasses.MISSING else made()
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()

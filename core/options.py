@@ -147,7 +147,7 @@ class GenerateConfig:
         _normalise(
             self,
             max_tokens=validate.integer("max_tokens", self.max_tokens, 1),
-            **{each.name: each.checked(getattr(self, each.name)) for each in SAMPLING_OPTIONS},
+            **{row.name: row.checked(getattr(self, row.name)) for row in SAMPLING_OPTIONS},
             stop=_stop(self.stop),
             stop_tokens=validate.integers("stop_tokens", self.stop_tokens, 0),
             return_logprobs=validate.flag("return_logprobs", self.return_logprobs),

@@ -158,7 +158,7 @@ def how_to_read(formats: Collection[str], installed: Collection[str]) -> str:
     elsewhere, and for a format that no known backend reads.
     """
     by_format = {"safetensors": "mlx_cpu", "http": "remote", "gguf": "llama_cpp"}
-    wanted = next((by_format[each] for each in formats if each in by_format), "")
+    wanted = next((by_format[form] for form in formats if form in by_format), "")
     if not wanted or wanted in installed:
         return ""
     advice = f"To load {' or '.join(formats)}, install a backend: {pip_command(wanted)}"

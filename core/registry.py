@@ -199,9 +199,9 @@ class Registry:
         for model in models:
             yield judge(names, get, model.path, model, unavailable)
 
-    def verdict(self, path: str | os.PathLike[str], found: DiscoveredModel | None) -> Verdict:
+    def verdict(self, path: str | os.PathLike[str], model: DiscoveredModel | None) -> Verdict:
         """Return which backends load a model, or why none does; see `core.choosing.judge`."""
-        return judge(self.names(), self._getter(), path, found)
+        return judge(self.names(), self._getter(), path, model)
 
     def suited(self, name: str, path: str | os.PathLike[str]) -> Backend:
         """Return the backend of this name if it runs here and may load the model at a path.
@@ -241,14 +241,14 @@ class Registry:
         `core.ModelFinding`: their modules are light, and a load without ``backend=`` imports them
         as well.
         """
-        found: list[Describer] = []
+        describers: list[Describer] = []
         get = self._getter()
         for name in self.names():
             with contextlib.suppress(BackendError):  # a broken plugin hides no other
                 backend = get(name)
                 if describes(backend):
-                    found.append(describer(backend))
-        return tuple(found)
+                    describers.append(describer(backend))
+        return tuple(describers)
 
     def _wrong_format(self, name: str, location: str, formats: Collection[str], fault: str) -> str:
         reads = ", ".join(sorted(self.get(name).formats)) or "no format"

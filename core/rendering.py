@@ -94,8 +94,8 @@ def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
         turns.pop()
     for turn in turns:
         content = turn.content.strip()
-        found = prompt.find(content, start)
-        start = start if found < 0 else found + len(content)
+        position = prompt.find(content, start)
+        start = start if position < 0 else position + len(content)
     tail = prompt[start:]
     return next((pair for pair in _BLOCKS if tail.rfind(pair[0]) > tail.rfind(pair[1])), None)
 

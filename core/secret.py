@@ -97,13 +97,13 @@ def hidden(options: Options) -> Options:
 
 def secrets_of(options: Mapping[str, object]) -> tuple[Secret, ...]:
     """Return the secrets among options that are `hidden`, in the order of their names."""
-    found: list[Secret] = []
+    secrets: list[Secret] = []
     for _, value in sorted(options.items()):
         if isinstance(value, Secret):
-            found.append(value)
+            secrets.append(value)
         elif isinstance(value, Mapping):
-            found += secrets_of(value)
-    return tuple(found)
+            secrets += secrets_of(value)
+    return tuple(secrets)
 
 
 def refuse_secrets(options: Mapping[str, object], place: str) -> None:
@@ -161,7 +161,7 @@ def _hidden(name: str, value: object) -> object:
     if is_secret(name):
         return Secret(value)
     if isinstance(value, list | tuple):
-        items = [_hidden("", each) for each in value]
+        items = [_hidden("", item) for item in value]
         same = all(one is other for one, other in zip(items, value, strict=True))
         return value if same else items
     return value

@@ -1,4 +1,4 @@
-"""What authors of backends import: option checks, base classes, labels, chat templates, streams.
+"""Helpers for authors of backends: option checks, base classes, the clock of a request.
 
 ``from core.kit import REFUSABLE, RequestClock, checked_prompts, refuse_options`` is the line with
 which a backend begins; docs/write_a_backend.md lists all names.

@@ -201,11 +201,11 @@ def checked_layers(layers: object, num_layers: int) -> tuple[int, ...]:
     """
     if isinstance(layers, str | bytes) or not isinstance(layers, Iterable):
         raise InvalidOptionError("layers", layers, "a sequence of layer numbers such as (-1,)")
-    numbers = [validate.integer("layers", each, -1 - num_layers, num_layers) for each in layers]
-    found = tuple(number % (num_layers + 1) for number in numbers)
-    if not found or len(set(found)) < len(found):
+    numbers = [validate.integer("layers", layer, -1 - num_layers, num_layers) for layer in layers]
+    chosen = tuple(number % (num_layers + 1) for number in numbers)
+    if not chosen or len(set(chosen)) < len(chosen):
         raise InvalidOptionError("layers", numbers, "at least one layer, and each of them once")
-    return found
+    return chosen
 
 
 def text_error(text: str, name: str = "prompt") -> RequestError | None:
@@ -234,8 +234,8 @@ def without_blank(
 
     def asked(texts: Sequence[str]) -> list[R]:
         errors = [blank_error(text) for text in texts]
-        kept = [text for text, error in zip(texts, errors, strict=True) if error is None]
-        results = iter(ask(kept) if kept else ())
+        filled = [text for text, error in zip(texts, errors, strict=True) if error is None]
+        results = iter(ask(filled) if filled else ())
         return [next(results) if error is None else failed(error) for error in errors]
 
     return asked
@@ -288,10 +288,10 @@ def asked_integer(
 
     Raises `core.InvalidOptionError` for anything but an integer from ``low`` to ``high``.
     """
-    asked = config.options.get(name)
-    if asked is None:
+    requested = config.options.get(name)
+    if requested is None:
         return None
-    return Chosen(name, validate.integer(name, asked, low, high), ASKED)
+    return Chosen(name, validate.integer(name, requested, low, high), ASKED)
 
 
 def chosen_backend(name: str, config: LoadConfig) -> Choice:

@@ -93,8 +93,8 @@ class StreamDetokenizer:
 class StopMatcher:
     """Search for the first of several stop strings in text that arrives in pieces.
 
-    The match that begins first wins, of those the longest: however the text is cut into pieces,
-    the result is that of a search in the whole text. Takes time linear in the text.
+    The match that begins first wins, and the longest of these. However the text is cut into pieces,
+    the result equals a search in the complete text. Takes time linear in the text.
 
     ``matched``: the stop string that was found; None before that.
     """
@@ -102,9 +102,9 @@ class StopMatcher:
     def __init__(self, stops: Iterable[str]) -> None:
         self._trie = _StopTrie(stops)
         self._node = 0
-        self._held = ""  # read, and not given out
+        self._held = ""  # text that was fed but not returned yet
         self._candidate = ""  # a stop string that was found, while an earlier one is possible
-        self._start = 0  # of the candidate, in what is held
+        self._start = 0  # of the candidate, in the held text
         self.matched: str | None = None
 
     def feed(self, text: str) -> str:
@@ -114,9 +114,9 @@ class StopMatcher:
         if self._trie.empty:
             return text
 
-        held = len(self._held)
+        pending = len(self._held)
         self._held += text
-        for end, char in enumerate(text, held + 1):
+        for end, char in enumerate(text, pending + 1):
             self._node = self._trie.step(self._node, char)
             self._consider(self._trie.found[self._node], end)
             if self._candidate and end - self._open() > self._start:
@@ -124,7 +124,7 @@ class StopMatcher:
         return self._release(len(self._held) - self._open())
 
     def finish(self) -> str:
-        """End the text. Returns what was held back, up to a match if there is one."""
+        """End the text. Returns the held text, up to a match if there is one."""
         return self._cut() if self._candidate else self._release(len(self._held))
 
     def _open(self) -> int:
@@ -150,9 +150,9 @@ class StopMatcher:
 class TokenBuffer:
     """Buffer that holds the `core.Token`s of one generation until their text is settled.
 
-    The texts of all tokens that come out are the generated text, up to the first stop string.
-    ``shown``: those stop strings that hold the text of a special token. They are also looked for in
-    the text with special tokens shown, which come out without text all the same.
+    The texts of the returned tokens are the generated text, up to the first stop string. ``shown``:
+    the stop strings that contain the text of a special token. They are also searched for in the
+    text with special tokens shown; the special tokens themselves are returned without text.
     """
 
     def __init__(self, stops: Iterable[str] = (), shown: Iterable[str] = ()) -> None:
@@ -184,7 +184,7 @@ class TokenBuffer:
     def release(self, tail: str = "") -> list[Token]:
         """End the generation; ``tail`` is text of the last token.
 
-        Returns all tokens that are held, but for what a stop string cuts off.
+        Returns all held tokens, without the text that a stop string cuts off.
         """
         if self._held and tail:  # the token that left a character incomplete is among them
             self._held.append(self._held.pop().with_tail(tail))
@@ -195,7 +195,7 @@ class TokenBuffer:
                 reading.feed(tail)
                 reading.finish()
             ready = self._ready()
-        ready += [held.token for held in self._held]  # where no tail came for what was incomplete
+        ready += [piece.token for piece in self._held]  # an incomplete character that got no tail
         self._held.clear()
         return ready
 
@@ -204,22 +204,24 @@ class TokenBuffer:
         while self._held and self._is_settled(self._held[0]):
             tokens.append(self._held.popleft().token)
         if self.stopped:
-            self._plain.finish()  # of two that are complete now, the one that begins first counts
+            self._plain.finish()  # of two complete ones, the one that begins first wins
             self._shown.finish()
             tokens += self._cut()
         return tokens
 
-    def _is_settled(self, held: _Held) -> bool:
-        return held.plain.needed <= self._plain.settled and held.shown.needed <= self._shown.settled
+    def _is_settled(self, piece: _Held) -> bool:
+        return (
+            piece.plain.needed <= self._plain.settled and piece.shown.needed <= self._shown.settled
+        )
 
     def _cut(self) -> list[Token]:
-        """Drop all that is held, and return the part of it that stands before the stop string.
+        """Drop the held tokens, and return the part of them before the stop string.
 
-        Where that is a special token, what is incomplete before it stays held, for its tail.
+        Before a special token, an incomplete character stays held until its tail comes.
         """
         plain, shown, tokens = self._plain, self._shown, list[Token]()
-        held, self._held = self._held, deque()
-        for entry in held:
+        pending, self._held = self._held, deque()
+        for entry in pending:
             room = min(plain.settled - entry.plain.start, shown.settled - entry.shown.start)
             if self._is_settled(entry):
                 tokens.append(entry.token)
@@ -265,7 +267,7 @@ class TokenAssembler(TokenBuffer):
 
 
 class _Span(NamedTuple):
-    """Where a token's text starts in a reading, and how much of that it waits for."""
+    """Start of a token's text in a reading, and the length that must be settled."""
 
     start: int
     needed: int
@@ -279,19 +281,19 @@ class _Held(NamedTuple):
     shown: _Span
 
     def with_tail(self, tail: str) -> _Held:
-        """Return it with the end of its text, which then is all that it waits for."""
+        """Return the token with the end of its text; it then waits for that text alone."""
         token = replace(self.token, text=self.token.text + tail)
         plain = self.plain._replace(needed=self.plain.start + len(token.text))
         return _Held(token, plain, self.shown._replace(needed=self.shown.needed + len(tail)))
 
 
 class _Reading:
-    """One way to read a generation's text: its stop strings, its length, how much is settled."""
+    """A reading of a generation's text: its stop strings, its length, and the settled length."""
 
     def __init__(self, stops: Iterable[str]) -> None:
         self.matcher = StopMatcher(stops)
         self.length = 0  # of the text so far, in characters
-        self.settled = 0  # how much of it can be given out
+        self.settled = 0  # the part of it that can be returned
 
     def feed(self, text: str) -> _Span:
         """Read on, and return where that text is."""
@@ -300,7 +302,7 @@ class _Reading:
         return _Span(start, self.length)
 
     def finish(self) -> None:
-        """End the text: what was held back is settled, up to a stop string if there is one."""
+        """End the text: the held text is settled, up to a stop string if there is one."""
         self.settled += len(self.matcher.finish())
 
 
@@ -342,7 +344,7 @@ class _StopTrie:
         self.found[node] = stop
 
     def _link(self) -> None:
-        # Breadth first: what a node falls back to is shorter, and finished before it.
+        # Breadth first: the node to fall back to is shorter, so it is finished before this one.
         queue = deque(self._children[0].values())
         while queue:
             node = queue.popleft()

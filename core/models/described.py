@@ -54,9 +54,9 @@ def safetensors_model(
     """
     directory = os.path.dirname(files[0][0])
     named = {}
-    for path, found in files:
+    for path, status in files:
         name = os.path.basename(path)
-        named[finished_name(name) or name] = path, found
+        named[finished_name(name) or name] = path, status
     own, problem = _own(directory, named, partly)
     shown = [named[name] for name in own] or list(named.values())
 
@@ -105,10 +105,10 @@ def _safetensors(
         quantisation.group,
         len(files),
         "safetensors",
-        sum(found.st_size for _, found in files),
+        sum(status.st_size for _, status in files),
         source,
         quantisation=quantisation.name,
-        modified=max(found.st_mtime for _, found in files),
+        modified=max(status.st_mtime for _, status in files),
         problem=problem,
     )
 
@@ -134,10 +134,10 @@ def gguf_model(
         quantisation.group,
         len(files),
         "gguf",
-        sum(found.st_size for _, found in files),
+        sum(status.st_size for _, status in files),
         source,
         quantisation=quantisation.name,
-        modified=max(found.st_mtime for _, found in files),
+        modified=max(status.st_mtime for _, status in files),
         problem=problem,
     )
 
@@ -273,8 +273,8 @@ def of_config(config: Mapping[str, object], stored: str = "") -> Quantisation:
     """
     for key in ("quantization", "quantization_config"):  # MLX's name, transformers' name
         settings = config.get(key)
-        if isinstance(settings, dict) and (found := _of_settings(settings)).name:
-            return found
+        if isinstance(settings, dict) and (quantisation := _of_settings(settings)).name:
+            return quantisation
     text = config.get("text_config")  # of models that also see or hear
     named = [part.get(key) for part in (config, text) if isinstance(part, dict) for key in _DTYPES]
     dtype = next((name for name in named if isinstance(name, str)), "").removeprefix("torch.")

@@ -61,12 +61,12 @@ def discover(
         os.listdir(os.path.dirname(base) if is_file else base)
     if is_file:
         return _of_file(base, source, examine) if stat.S_ISREG(mode) else []
-    found = [
+    models = [
         model
         for directory, entries in _walk(base, depth)
         for model in _models_in(directory, entries, source, examine)
     ]
-    return sorted(found, key=lambda model: model.path)
+    return sorted(models, key=lambda model: model.path)
 
 
 def _of_file(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
@@ -89,11 +89,11 @@ def _unnamed(path: str, source: str, examine: bool) -> list[DiscoveredModel]:
     try:
         if not_gguf(path):
             return []
-        found = os.stat(path)
+        status = os.stat(path)
     except (CoreError, OSError):
         return []
     problem = INCOMPLETE if unfinished else ""
-    return list(gguf_model([(path, found)], source, problem, examine))
+    return list(gguf_model([(path, status)], source, problem, examine))
 
 
 def _walk(base: str, depth: int) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
@@ -158,17 +158,17 @@ def _safetensors_model(
     for entry in entries:
         finished = finished_name(entry.name)
         name = finished or entry.name
-        if name.endswith(".safetensors") and (found := _file(entry)):
-            (parts if finished else whole)[name] = (entry.path, found)
+        if name.endswith(".safetensors") and (status := _file(entry)):
+            (parts if finished else whole)[name] = (entry.path, status)
 
     # Weights that are complete, being downloaded, or in a format that is never read.
     if files := {**parts, **whole}:
         partly = parts.keys()
         yield safetensors_model(list(files.values()), source, partly, examine)
     elif pickles := [
-        (entry.path, found)
+        (entry.path, status)
         for entry in entries
-        if _PICKLE.fullmatch(entry.name) and (found := _file(entry))
+        if _PICKLE.fullmatch(entry.name) and (status := _file(entry))
     ]:
         yield pickled_model(pickles, source)
 
@@ -180,9 +180,9 @@ def _gguf_models(
     for entry in entries:
         finished = finished_name(entry.name)
         name = finished or entry.name
-        if is_gguf_name(name) and (found := _file(entry)):
+        if is_gguf_name(name) and (status := _file(entry)):
             among = sets.setdefault(_key(name), _Set())
-            among.files[entry.path] = found
+            among.files[entry.path] = status
             among.unfinished |= bool(finished)
 
     for (_, count), among in sets.items():

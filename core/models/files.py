@@ -230,7 +230,7 @@ def _directory_formats(location: str, names: list[str]) -> tuple[ModelFormat, ..
             f"{location!r} is a LoRA adapter, not a model. Load its base model with "
             f"adapter_path={location!r}."
         )
-    if "params.json" in names:  # beside consolidated.safetensors, or consolidated.00.pth
+    if "params.json" in names:  # next to consolidated.safetensors, or consolidated.00.pth
         raise InvalidModelError(
             f"{location!r} is in the publisher's own format (params.json), which is not supported. "
             "Download the model in transformers' layout (config.json, model*.safetensors), or as "

@@ -44,12 +44,12 @@ def one_search() -> Iterator[None]:
 
 def _describers() -> Sequence[Describer]:
     known = _SEARCH.get()
-    return known if known is not None else [each for source in _sources for each in source()]
+    return known if known is not None else [it for source in _sources for it in source()]
 
 
 def described_at(path: str, source: str) -> DiscoveredModel | None:
     """Return the model at a path, described by the first backend that recognises it."""
-    models = (_placed(model, source) for each in _describers() if (model := each(path)))
+    models = (_placed(model, source) for describe in _describers() if (model := describe(path)))
     return next(iter(joined([], models)), None)
 
 
@@ -138,10 +138,10 @@ def _fault(model: object, path: str, backend: Backend) -> str:
         return f"a {type(model).__name__}, not a core.DiscoveredModel"
     if model.path != path:
         return f"a model of another path ({model.path!r})"
-    for each in fields(model):
-        value, usual = getattr(model, each.name), getattr(_USUAL, each.name)
+    for item in fields(model):
+        value, usual = getattr(model, item.name), getattr(_USUAL, item.name)
         if not isinstance(value, int | float if isinstance(usual, float) else type(usual)):
-            return f"a model whose {each.name} is {value!r}"
+            return f"a model whose {item.name} is {value!r}"
     if model.format not in backend.formats:
         return f"a model of the format {model.format!r}, which is not one of its formats"
     return ""

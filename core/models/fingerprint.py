@@ -88,9 +88,9 @@ def remember_adapter(
         remember(model, place[0], adapter_path)
 
 
-def known_as(model: TextModel, found: str) -> None:
+def known_as(model: TextModel, mark: str) -> None:
     """Record a fingerprint without files: a server's, or one of a model that changed."""
-    _FOUND[model] = found
+    _FOUND[model] = mark
 
 
 def fingerprint_of(model: TextModel) -> str:
@@ -101,13 +101,13 @@ def fingerprint_of(model: TextModel) -> str:
     and size have the same fingerprint.
     """
     try:
-        found = _FOUND.get(model)
-        if found is None:
+        known = _FOUND.get(model)
+        if known is None:
             place = _PLACES.get(model)
-            found = _FOUND[model] = _of_info(model) if place is None else fingerprint(*place)
+            known = _FOUND[model] = _of_info(model) if place is None else fingerprint(*place)
     except TypeError:
         return _of_info(model)
-    return found
+    return known
 
 
 def _of_info(model: TextModel) -> str:
@@ -155,7 +155,7 @@ def _parts(directory: str, own: str) -> list[str]:
     named = ((name, SHARD.match(name)) for name in os.listdir(directory))
     same = ("stem", "count")
     return sorted(
-        name for name, found in named if found and found.group(*same) == shard.group(*same)
+        name for name, match in named if match and match.group(*same) == shard.group(*same)
     )
 
 

@@ -227,7 +227,7 @@ class _Reader:
         return [value != 0 for value in values] if kind == _BOOL else list(values)
 
     def strings(self, count: int, keep: bool) -> list[GgufValue]:
-        # A quarter of a million passes here for one vocabulary: locals, and no call but read.
+        # This loop runs 250,000 times for one vocabulary: only locals, and no call but read.
         self.expect(count, 8, "strings")
         read, unpack, left = self.file.read, _U64.unpack, self.left
         errors = self.text_errors

@@ -47,14 +47,14 @@ class Located:
     path: str
     model: DiscoveredModel | None = None
 
-    def described(self, found: DiscoveredModel | None) -> DiscoveredModel | None:
+    def described(self, description: DiscoveredModel | None) -> DiscoveredModel | None:
         """Return the description of the model at the path, with all parts of its name."""
-        if self.model is None or found is None:
-            return found or self.model
+        if self.model is None or description is None:
+            return description or self.model
         return replace(
-            found,
+            description,
             names=self.model.names,
-            problem=found.problem or self.model.problem,
+            problem=description.problem or self.model.problem,
             parts=self.model.parts,
             adapters=self.model.adapters,
         )
@@ -174,11 +174,11 @@ def _called(name: str, location: str) -> DiscoveredModel:
     for tests in _tests(name):
         for among in (whole, models):
             for fits in tests:
-                found = [model for model in among if fits(model)]
-                if len(found) == 1:
-                    return found[0]
-                if found:
-                    raise ModelNotFoundError(_ambiguous(name, found))
+                matches = [model for model in among if fits(model)]
+                if len(matches) == 1:
+                    return matches[0]
+                if matches:
+                    raise ModelNotFoundError(_ambiguous(name, matches))
     raise ModelNotFoundError(_unknown(name, location, models))
 
 
@@ -195,8 +195,8 @@ def _plain(name: str) -> str:
     return name.casefold().removesuffix(".gguf")
 
 
-def _ambiguous(name: str, found: Iterable[DiscoveredModel]) -> str:
-    lines = "".join(f"\n  {model.name}: {model.path}" for model in found)
+def _ambiguous(name: str, matches: Iterable[DiscoveredModel]) -> str:
+    lines = "".join(f"\n  {model.name}: {model.path}" for model in matches)
     return f"Ambiguous model name {name!r}. Pass a longer name, or a path, of one of these:{lines}"
 
 
@@ -209,7 +209,7 @@ def _unknown(name: str, location: str, models: Iterable[DiscoveredModel]) -> str
         for beginning in accumulate(_PARTS.findall(_plain(other)))
     }
     near = difflib.get_close_matches(_plain(name), known, n=3)
-    meant = dict.fromkeys(known[each] for each in near)
+    meant = dict.fromkeys(known[near_name] for near_name in near)
     hint = f" Did you mean {' or '.join(map(repr, meant))}?" if meant else ""
     return (
         f"Model not found: {location!r} does not exist, and no model on this machine is named "
@@ -240,40 +240,40 @@ def formats_of(location: str) -> tuple[ModelFormat, ...]:
 
 
 def _unrecognised(
-    location: str, found: DiscoveredModel | None, error: ModelNotFoundError
+    location: str, model: DiscoveredModel | None, error: ModelNotFoundError
 ) -> ModelError:
     """Return the error of a path in an unknown format, using what discovery found there."""
-    if found is None or (found.path == location and not found.problem):
+    if model is None or (model.path == location and not model.problem):
         return error
-    if found.problem:
-        return _damaged(location, found)
+    if model.problem:
+        return _damaged(location, model)
     return ModelNotFoundError(
-        f"{location!r} is not a model, but contains one. Pass its path: {found.path!r}."
+        f"{location!r} is not a model, but contains one. Pass its path: {model.path!r}."
     )
 
 
-def formats_of_found(location: str, found: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
+def formats_of_found(location: str, model: DiscoveredModel | None) -> tuple[ModelFormat, ...]:
     """Return the formats of a model. Raises `ModelError` for damage to its files."""
-    read = found is None or found.problem.startswith(("broken", NO_PERMISSION))
-    if found is not None and found.problem and not read:
-        raise _damaged(location, found)
+    read = model is None or model.problem.startswith(("broken", NO_PERMISSION))
+    if model is not None and model.problem and not read:
+        raise _damaged(location, model)
 
     # For broken contents or missing permissions, the reader's error is the most precise.
     try:
         formats = model_formats(location)
     except ModelNotFoundError as error:
-        raise _unrecognised(location, found, error) from None
+        raise _unrecognised(location, model, error) from None
     _check_header(location, formats)
-    if found is not None and found.problem:
-        if found.format == "gguf":
-            read_gguf(found.path, tensors=True)
-        raise _damaged(location, found)
+    if model is not None and model.problem:
+        if model.format == "gguf":
+            read_gguf(model.path, tensors=True)
+        raise _damaged(location, model)
     return formats
 
 
-def _damaged(location: str, found: DiscoveredModel) -> ModelError:
-    kind = ModelAccessError if found.problem == NO_PERMISSION else InvalidModelError
-    return kind(f"{location!r} cannot be loaded: {found.problem}. {_again(found)}")
+def _damaged(location: str, model: DiscoveredModel) -> ModelError:
+    kind = ModelAccessError if model.problem == NO_PERMISSION else InvalidModelError
+    return kind(f"{location!r} cannot be loaded: {model.problem}. {_again(model)}")
 
 
 def _again(model: DiscoveredModel) -> str:

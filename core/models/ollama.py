@@ -131,7 +131,7 @@ def _names(manifest: str) -> Iterator[str]:
     if os.sep not in manifest:  # a file of something else
         return
     *space, name, tag = manifest.split(os.sep)
-    if space[:1] == ["registry.ollama.ai"]:  # the place that Ollama means where none is named
+    if space[:1] == ["registry.ollama.ai"]:  # Ollama's default registry
         space = [part for part in space[1:] if part != "library"]
     called = "/".join([*space, name])
     yield f"{called}:{tag}"

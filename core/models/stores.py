@@ -91,11 +91,11 @@ def model_at(path: str | os.PathLike[str]) -> DiscoveredModel | None:
         return described_at(location, "address")
     repository = _repository_of(location)
     try:
-        found = list(_repository(repository)) if repository else discover(location, 0)
+        models = list(_repository(repository)) if repository else discover(location, 0)
     except CoreError:
         return None
-    here = [model for model in found if model.path == location]
-    return (here or found)[0] if len(here or found) == 1 else None
+    here = [model for model in models if model.path == location]
+    return (here or models)[0] if len(here or models) == 1 else None
 
 
 def _store_at(base: str) -> Iterator[DiscoveredModel]:
@@ -117,10 +117,10 @@ def _below(
 ) -> list[DiscoveredModel]:
     """Return the models of a store, named by ``prefix`` and their paths below its ``root``."""
     try:
-        found = discover(root, depth, source, examine)
+        models = discover(root, depth, source, examine)
     except CoreError:
         return []
-    return [_named(model, os.path.relpath(model.path, root), prefix) for model in found]
+    return [_named(model, os.path.relpath(model.path, root), prefix) for model in models]
 
 
 def _named(model: DiscoveredModel, below: str, prefix: str) -> DiscoveredModel:
@@ -179,12 +179,12 @@ def _incomplete(
     path: str, blobs: Sequence[str], published: str, is_gguf: bool
 ) -> Iterator[DiscoveredModel]:
     """Yield a model for a download that has no weights yet."""
-    stats = [found for blob in (*blobs, path) if (found := stat_of(blob))]
-    size = sum(found.st_size for found in stats[: len(blobs)])
+    stats = [status for blob in (*blobs, path) if (status := stat_of(blob))]
+    size = sum(status.st_size for status in stats[: len(blobs)])
     yield DiscoveredModel(
         *(path, "", 0, 0, len(blobs), "gguf" if is_gguf else "safetensors", size, "huggingface"),
         names=tuple(dict.fromkeys((published, published.split("/")[-1]))),
-        modified=max((found.st_mtime for found in stats), default=0.0),
+        modified=max((status.st_mtime for status in stats), default=0.0),
         problem=INCOMPLETE,
     )
 

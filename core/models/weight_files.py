@@ -164,7 +164,7 @@ def finished_name(name: str) -> str:
     Empty if it is not a partial download.
     """
     lower = name.lower()
-    ending = next((each for each in _UNFINISHED if lower.endswith(each)), "")
+    ending = next((suffix for suffix in _UNFINISHED if lower.endswith(suffix)), "")
     return name[: -len(ending)] if ending else ""
 
 

@@ -51,10 +51,10 @@ def started(make: Callable[[], T]) -> T:
         except RuntimeError:
             _make(make, box)
 
-        error, made = box.get()
+        error, results = box.get()
         if error is not None:
             raise error
-        return made[0]  # not pop(): behind a call, an interrupt may come
+        return results[0]  # not pop(): an interrupt may come after a call
     finally:
         del box, error  # an error's traceback keeps this frame
 
@@ -116,7 +116,7 @@ class Child:
     def end(self) -> None:
         """End the process and close its descriptors."""
         _end(*self._end)
-        self._dropped.detach()  # not before: where that was interrupted, it is to be done again
+        self._dropped.detach()  # last: if ending was interrupted, it is repeated
 
 
 def _end(popen: subprocess.Popen[bytes], ours: Iterable[Closing], owner: int) -> None:

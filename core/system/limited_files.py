@@ -22,13 +22,13 @@ from typing import BinaryIO, TypeVar
 T = TypeVar("T")
 
 
-def hold(held: list[T], make: Callable[[], T]) -> None:
+def hold(storage: list[T], make: Callable[[], T]) -> None:
     """Append the result of ``make``: a C function, a class, or a `functools.partial` of one.
 
     It is made and stored in one call into C, during which no handler runs: ``made = make()`` would
     lose it if a handler raises after the call.
     """
-    held.extend(starmap(make, ((),)))
+    storage.extend(starmap(make, ((),)))
 
 
 MOST_DEPTH = 64

@@ -74,7 +74,7 @@ def check(path: Place, kind: Kind, *, overwrite: bool = True) -> Path:
             "choose another file."
         )
     there = os.path.lexists(place)
-    if not all(os.access(each, os.W_OK) for each in (place.parent, *([place] if there else []))):
+    if not all(os.access(part, os.W_OK) for part in (place.parent, *([place] if there else []))):
         raise OutputError(
             f"{path} cannot be written: it or its folder is not writable. Check the permissions, "
             "or choose another file."
@@ -141,17 +141,17 @@ def check_file(path: Place) -> None:
 def check_plain(path: Path) -> None:
     """Raise `OutputError` for a link, for anything but a regular file, and for a second name."""
     try:
-        found = os.lstat(path)
+        status = os.lstat(path)
     except FileNotFoundError:
         return
-    if not stat.S_ISREG(found.st_mode):
+    if not stat.S_ISREG(status.st_mode):
         raise OutputError(
             f"{path} is a link or not a regular file, so it is not written to. Move it away, or "
             "choose another output."
         )
-    if found.st_nlink > 1:
+    if status.st_nlink > 1:
         raise OutputError(
-            f"{path} has {found.st_nlink} names (hard links), and would change under all of them. "
+            f"{path} has {status.st_nlink} names (hard links), and would change under all of them. "
             "Copy it, or choose another output."
         )
 
@@ -191,8 +191,8 @@ def _descriptor(path: Place) -> int | None:
     """Return the descriptor of this process that a path names, itself or through links."""
     name, own = os.path.abspath(path), (None, "self", "thread-self", str(os.getpid()))
     for _ in range(_LINKS):
-        if (found := _DESCRIPTOR.fullmatch(name)) and found[1] in own:
-            return int(found[2])
+        if (match := _DESCRIPTOR.fullmatch(name)) and match[1] in own:
+            return int(match[2])
         if not os.path.islink(name):
             break
         name = os.path.normpath(os.path.join(os.path.dirname(name), os.readlink(name)))

@@ -107,15 +107,15 @@ def visible_json(data: bytes) -> bytes:
     if text.rstrip("\n").isprintable():
         return data
     # Outside of strings there are none but white space.
-    return re.sub(r"[^\x00-\x7e]", lambda found: _in_json(found[0]), text).encode()
+    return re.sub(r"[^\x00-\x7e]", lambda match: _in_json(match[0]), text).encode()
 
 
-def _escaped(text: str, kept: str) -> str:
+def _escaped(text: str, allowed: str) -> str:
     if text.isprintable():
         return text
     return "".join(
         character.encode("unicode_escape").decode("ascii")
-        if character not in kept and _is_hidden(character)
+        if character not in allowed and _is_hidden(character)
         else character
         for character in text
     )

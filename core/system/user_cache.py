@@ -37,7 +37,7 @@ def private_folder(path: Path) -> Path:
 
     # The way to the folder, and where links on it lead.
     own = (path, Path(os.path.realpath(path)))
-    for place in dict.fromkeys(above for each in own for above in (each, *each.parents)):
+    for place in dict.fromkeys(above for start in own for above in (start, *start.parents)):
         _check(place, os.lstat(place), may_be_sticky=place not in own)
 
     path.chmod(0o700)
@@ -46,29 +46,29 @@ def private_folder(path: Path) -> Path:
     return path
 
 
-def _check(place: Path, found: os.stat_result, may_be_sticky: bool) -> None:
+def _check(place: Path, status: os.stat_result, may_be_sticky: bool) -> None:
     """Raise PermissionError if other users may change a path or its contents.
 
     In a sticky folder, such as /tmp, they can add files but not change them.
     """
-    if found.st_uid not in (0, os.geteuid()):
+    if status.st_uid not in (0, os.geteuid()):
         raise PermissionError(
-            f"{place} belongs to another user (id {found.st_uid}), who could put code there. "
+            f"{place} belongs to another user (id {status.st_uid}), who could put code there. "
             "Set XDG_CACHE_HOME to a folder of your own."
         )
 
-    if stat.S_ISLNK(found.st_mode):
+    if stat.S_ISLNK(status.st_mode):
         return  # a link has no permissions
-    if _others_write(found) and not (may_be_sticky and found.st_mode & stat.S_ISVTX):
+    if _others_write(status) and not (may_be_sticky and status.st_mode & stat.S_ISVTX):
         raise PermissionError(
             f"Other users may write to {place}, and could put code there. Revoke their permission "
             f"(chmod go-w '{place}'), or set XDG_CACHE_HOME to another folder."
         )
 
 
-def _others_write(found: os.stat_result) -> bool:
-    shared = found.st_mode & stat.S_IWGRP and not _is_only_ours(found.st_gid)
-    return bool(found.st_mode & stat.S_IWOTH or shared)
+def _others_write(status: os.stat_result) -> bool:
+    shared = status.st_mode & stat.S_IWGRP and not _is_only_ours(status.st_gid)
+    return bool(status.st_mode & stat.S_IWOTH or shared)
 
 
 def _is_only_ours(group: int) -> bool:
@@ -78,7 +78,7 @@ def _is_only_ours(group: int) -> bool:
     """
     try:
         name = pwd.getpwuid(os.geteuid()).pw_name
-        found = grp.getgrgid(group)
+        members = grp.getgrgid(group)
     except KeyError:
         return False
-    return found.gr_name == name and set(found.gr_mem) <= {name}
+    return members.gr_name == name and set(members.gr_mem) <= {name}
