@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from core import extensions
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.extensions import PROTOCOLS
 from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
@@ -37,27 +37,7 @@ _templates: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
 _PROMPT = "The weather today is"
 _CHAT = (Message("user", "Hello"),)
 
-_PROTOCOLS: dict[Capability, type] = {
-    Capability.TOKENIZING: extensions.Tokenizing,
-    Capability.SUBMITTING: extensions.Submitting,
-    Capability.BATCH_STREAMING: extensions.BatchStreaming,
-    Capability.CLASSIFY_STREAMING: extensions.ClassifyStreaming,
-    Capability.SCORING: extensions.Scoring,
-    Capability.TOKEN_PROMPTS: extensions.TokenPrompts,
-    Capability.HIDDEN_STATES: extensions.HiddenStates,
-    Capability.ATTENTION_INSPECTOR: extensions.AttentionInspector,
-    Capability.MEMORY_REPORTING: extensions.MemoryReporting,
-    Capability.EXPLAINING: extensions.Explaining,
-    Capability.ADAPTING: extensions.Adapting,
-    Capability.DECLARING: extensions.Declaring,
-    Capability.ASYNCHRONOUS: extensions.Asynchronous,
-    Capability.TRAINABLE: extensions.Trainable,
-}
-_BACKEND_PROTOCOLS: dict[Capability, type] = {
-    Capability.MODEL_PROBE: extensions.ModelProbe,
-    Capability.MODEL_FINDING: extensions.ModelFinding,
-    Capability.DEVICE_REPORTING: extensions.DeviceReporting,
-}
+_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
 _OPERATIONS: dict[Capability, Callable[[Subject], object]] = {
     Capability.GENERATE: lambda subject: subject.model.generate(_PROMPT),
     Capability.CHAT: lambda subject: subject.model.chat(_CHAT),
@@ -210,10 +190,8 @@ def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:
 
 
 def _is_no_instance(subject: Subject, capability: Capability) -> None:
-    if capability in _BACKEND_PROTOCOLS:
-        found = isinstance(subject.backend, _BACKEND_PROTOCOLS[capability])
-    else:
-        found = isinstance(subject.model, _PROTOCOLS[capability])
+    offering = subject.backend if capability in _OF_BACKENDS else subject.model
+    found = isinstance(offering, PROTOCOLS[capability])
     must(not found, f"{capability} is not declared, but its methods exist")
 
 

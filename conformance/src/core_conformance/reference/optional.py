@@ -11,7 +11,7 @@ from typing import Any
 from core import validate
 from core.aio.threads import ThreadCalls
 from core.errors import TrainingError
-from core.extensions import AsyncStream
+from core.extensions import PROTOCOLS, AsyncStream
 from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
 from core.kit.operations import (
@@ -65,24 +65,6 @@ from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
 from core_conformance.reference.training import Training, places_of
 from core_conformance.reference.writing import write_adapter
-
-METHODS = {
-    Capability.TOKENIZING: ("encode", "decode", "render_chat"),
-    Capability.SUBMITTING: ("submit",),
-    Capability.BATCH_STREAMING: ("batch_stream",),
-    Capability.CLASSIFY_STREAMING: ("classify_iter",),
-    Capability.SCORING: ("score",),
-    Capability.TOKEN_PROMPTS: ("generate_tokens", "stream_tokens", "score_tokens"),
-    Capability.HIDDEN_STATES: ("hidden_states",),
-    Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
-    Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
-    Capability.EXPLAINING: ("choices",),
-    Capability.ADAPTING: ("with_adapter",),
-    Capability.TRAINABLE: ("train", "save_adapter"),
-    Capability.DECLARING: ("declared",),
-    Capability.ASYNCHRONOUS: ("call_async", "stream_async"),
-}
-"""The methods of each optional protocol."""
 
 
 class ReferenceModel(
@@ -278,6 +260,17 @@ class ReferenceModel(
             results = classifier.results(rows)
             self.record(meter.metrics())
             yield from results
+
+
+def _methods() -> Iterator[tuple[Capability, tuple[str, ...]]]:
+    for capability, protocol in PROTOCOLS.items():
+        names = tuple(name for name in vars(protocol) if not name.startswith("_"))
+        if all(hasattr(ReferenceModel, name) for name in names):
+            yield capability, names
+
+
+METHODS = dict(_methods())
+"""The methods of each optional protocol of models."""
 
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
