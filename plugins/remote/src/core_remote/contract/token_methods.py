@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack
 
 from core import validate
 from core.errors import CoreError, GenerationCancelled
-from core.options import GenerateConfig, GenerateOptions, RequestOptions
-from core.protocols import Capability
+from core.kit.operations import TokenPromptsOperations
+from core.options import GenerateConfig
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import Score, TokenSequence
 from core_remote.contract.model import ContractModel, no_score
@@ -16,62 +15,40 @@ from core_remote.contract.plans import Plan, Rows
 from core_remote.stream import RemoteStream
 
 
-class TokenPromptsMethods(ContractModel):
+class TokenPromptsMethods(TokenPromptsOperations, ContractModel):
     """`core.TokenPrompts`."""
 
-    def generate_tokens(
+    def do_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
     ) -> list[TokenSequence]:
         """Continue prompts of token ids, each ``num_samples`` times."""
-        mask, samples = attention_mask, num_samples
         return self.answered(
-            self.plan_generate_tokens(
-                prompts, config, attention_mask=mask, num_samples=samples, **options
-            )
+            self.plan_generate_tokens(prompts, request, attention_mask, num_samples)
         )
 
-    def stream_tokens(
-        self,
-        prompt: Sequence[int],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
+    def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.stream("stream_tokens", {"prompt": row}, request, None)
 
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> list[Score]:
         """Score continuations of token ids, like ``score``."""
-        return self.answered(self.plan_score_tokens(prompts, continuations, config, **options))
+        return self.answered(self.plan_score_tokens(prompts, continuations, request))
 
     def plan_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
     ) -> Plan[list[TokenSequence]]:
-        """Return the checked call of ``generate_tokens``."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
+        """Return the plan of ``generate_tokens``."""
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
         asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
@@ -79,15 +56,9 @@ class TokenPromptsMethods(ContractModel):
         return Rows(asked, TokenSequence, request, len(rows) * samples, {}, failed)
 
     def plan_score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> Plan[list[Score]]:
-        """Return the checked call of ``score_tokens``."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
+        """Return the plan of ``score_tokens``."""
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
         asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})

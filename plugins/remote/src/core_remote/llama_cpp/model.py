@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from core.errors import CoreError
 from core.kit.base import RequestClock
@@ -16,13 +16,7 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-)
-from core.protocols import Capability
+from core.options import GenerateConfig
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -63,27 +57,13 @@ class LlamaModel(RemoteModel):
         self._server, self._tokenizer = Server(connection), tokenizer
         self._at_once = 2 * slots  # the next are tokenised meanwhile
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
+        """Continue a prompt, token by token."""
         [text] = checked_prompts("generate", [prompt])
         return self.continuing(text, request)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
 
         async def prepare() -> list[int]:
@@ -91,29 +71,17 @@ class LlamaModel(RemoteModel):
 
         return self.speaking(prepare, request)
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt."""
         texts, clock = checked_prompts("classify", prompts), RequestClock(request)
         results, cost = self.classified(texts, request, clock)
         self.record(cost)
         return results
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Continue many prompts: a request for each, as many at once as the server has slots."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts = checked_prompts("batch_generate", prompts)
         return self.together([(partial(self.prepared, text), request) for text in texts], request)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from core.errors import CoreError, RequestError
 from core.kit.base import RequestClock
@@ -14,12 +13,7 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    GenerateConfig,
-    GenerateOptions,
-)
-from core.protocols import Capability
+from core.options import GenerateConfig
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
@@ -39,27 +33,13 @@ class SpeechModel(RemoteModel):
         super().__init__(backend, connection, facts)
         self._speech = speech
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
+        """Continue a prompt, token by token."""
         [text] = checked_prompts("generate", [prompt])
         return RemoteStream(self._continuing(text, request), request, self.record)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
         refuse_names(turns, "A server with this API does not show whether its template has a place")
 
@@ -70,15 +50,10 @@ class SpeechModel(RemoteModel):
         wire = SpeechWire(self._connection, self._speech, request, prepare)
         return RemoteStream(wire, request, self.record)
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Continue many prompts: a request for each, as many at once as the server takes."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts, clock = checked_prompts("batch_generate", prompts), RequestClock(request)
         costs: list[GenerateMetrics] = []
         wires = [self._continuing(text, request, counted=False) for text in texts]
