@@ -13,7 +13,6 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -47,7 +46,7 @@ class Operation:
     def positional(self) -> list[ast.arg]:
         """The parameters before ``config``."""
         arguments = [*self.function.args.posonlyargs, *self.function.args.args]
-        return [each for each in arguments if each.arg not in ("self", "config")]
+        return [argument for argument in arguments if argument.arg not in ("self", "config")]
 
     @property
     def takes_config(self) -> bool:
@@ -60,12 +59,12 @@ class Operation:
         annotation = self.function.args.kwarg and self.function.args.kwarg.annotation
         return ast.unparse(annotation)[len("Unpack[") : -1] if annotation else "GenerateOptions"
 
-    @cached_property
+    @property
     def parameters(self) -> str:
         """The parameters, as written."""
         return ast.unparse(self.function.args)
 
-    @cached_property
+    @property
     def returned(self) -> str:
         """The annotation of the result."""
         return ast.unparse(self.function.returns) if self.function.returns else "None"
@@ -121,8 +120,10 @@ class Operations:
 def kit() -> str:
     """Return the source of core/kit/operations.py."""
     methods = [operation for operation in operations() if operation.takes_config]
-    entries = (f'"{each.name}": (Capability.{each.capability}, {each.known})' for each in methods)
-    parts, protocol = [KIT.replace("ENTRIES", ", ".join(entries))], ""
+    entries = ", ".join(
+        f'"{method.name}": (Capability.{method.capability}, {method.known})' for method in methods
+    )
+    parts, protocol = [KIT.replace("ENTRIES", entries)], ""
     for operation in methods:
         if operation.protocol != protocol:
             protocol = operation.protocol
@@ -186,9 +187,9 @@ def aio() -> str:
 
 def _aio_method(operation: Operation) -> str:
     args, returned = operation.function.args, operation.returned
-    passed = [f'"{operation.name}"', *(each.arg for each in operation.positional)]
+    passed = [f'"{operation.name}"', *(argument.arg for argument in operation.positional)]
     passed += ["config"] * operation.takes_config
-    passed += [f"{each.arg}={each.arg}" for each in args.kwonlyargs]
+    passed += [f"{argument.arg}={argument.arg}" for argument in args.kwonlyargs]
     passed += ["**options"] * (args.kwarg is not None)
     call = f"({', '.join(passed)})"
     if returned == "TokenStream":
