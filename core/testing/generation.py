@@ -7,7 +7,6 @@ from collections.abc import Callable, Generator, Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
 
 from core.errors import EmptyPromptError, GenerationCancelled, PromptTooLongError
 from core.kit.base import RequestClock, TokenStreamBase
@@ -51,22 +50,11 @@ class FakeEngine:
         return math.inf if self.rotates else max(1, self.context_length - prompt_tokens)
 
 
-class Row(Protocol):
-    """One prompt's tokens, and their cost. ``reason`` is None until they have ended."""
-
-    reason: FinishReason | None
-
-    def tokens(self) -> Iterator[Token]:
-        """Yield the tokens. Raises the row's error."""
-        ...
-
-    def metrics(self) -> GenerateMetrics:
-        """Return the cost of the row so far."""
-        ...
-
-
 class FakeGeneration:
-    """A row that is drawn as it is read; ``emitted`` counts its tokens."""
+    """One prompt's tokens, drawn as they are read.
+
+    ``reason`` is None until they have ended; ``emitted`` counts them.
+    """
 
     def __init__(
         self, engine: FakeEngine, prompt: str, config: GenerateConfig, clock: RequestClock
@@ -132,9 +120,9 @@ class FakeGeneration:
 
 
 class FinishedRow:
-    """A row that has been read to its end; its tokens wait here, and its error after them."""
+    """A generation that was read to its end; its tokens wait here, and its error after them."""
 
-    def __init__(self, row: Row) -> None:
+    def __init__(self, row: FakeGeneration) -> None:
         self._waiting: list[Token] = []
         self._error: Exception | None = None
         try:
@@ -160,7 +148,11 @@ class FakeStream(TokenStreamBase):
     ``begin`` makes the row, at the first token; ``record`` takes the metrics, at the end.
     """
 
-    def __init__(self, begin: Callable[[], Row], record: Callable[[GenerateMetrics], None]) -> None:
+    def __init__(
+        self,
+        begin: Callable[[], FakeGeneration | FinishedRow],
+        record: Callable[[GenerateMetrics], None],
+    ) -> None:
         super().__init__()
         self._begin, self._record = begin, record
         self._tokens = self._run()

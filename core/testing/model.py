@@ -46,20 +46,10 @@ NAME = "fake"
 CONTEXT_LENGTH = 4096
 _ALWAYS = frozenset(
     {
-        Capability.GENERATE,
-        Capability.CHAT,
-        Capability.CHAT_TEMPLATE,
-        Capability.CLASSIFY,
-        Capability.BATCH_GENERATE,
-        Capability.LOGPROBS,
-        Capability.SEED,
-        Capability.PARALLEL,
-        Capability.ROTATE,
-        Capability.TOKENIZING,
-        Capability.SUBMITTING,
-        Capability.BATCH_STREAMING,
-        Capability.CLASSIFY_STREAMING,
-        Capability.HIDDEN_STATES,
+        *(Capability.GENERATE, Capability.CHAT, Capability.CHAT_TEMPLATE, Capability.CLASSIFY),
+        *(Capability.BATCH_GENERATE, Capability.LOGPROBS, Capability.SEED, Capability.PARALLEL),
+        *(Capability.ROTATE, Capability.TOKENIZING, Capability.SUBMITTING),
+        *(Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING, Capability.HIDDEN_STATES),
     }
 )
 _HONOURED = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty"})
