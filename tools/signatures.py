@@ -161,6 +161,7 @@ AIO = '''\
 Generated from core/protocols.py and core/extensions.py by tools/signatures.py.
 """
 {imports}
+@all_options_named
 class AsyncOperations:
     """The methods of `core.aio.AsyncModel`, all of which call one of these three."""
 
@@ -182,6 +183,7 @@ def aio() -> str:
         "from typing import Any",
         "from collections.abc import AsyncIterable",
         "from core.aio.streams import AsyncItems, AsyncTokens",
+        "from core.option_docs import all_options_named",
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any, Unpack
 
 from core.aio.streams import AsyncItems, AsyncTokens
+from core.option_docs import all_options_named
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -31,6 +32,7 @@ from core.types import (
 )
 
 
+@all_options_named
 class AsyncOperations:
     """The methods of `core.aio.AsyncModel`, all of which call one of these three."""
 
