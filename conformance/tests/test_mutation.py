@@ -181,7 +181,7 @@ def test_only_checks_that_call_what_a_mutant_is_in_are_asked(
 def test_a_survey_says_what_each_check_takes_and_calls() -> None:
     batch, chat = survey(traced_sources(), ["batch.results", "chat.empty"]).values()
     assert "batch:Batch.results" in batch.called - chat.called
-    assert "model:ReferenceCore.chat" in chat.called - batch.called
+    assert "model:ReferenceCore.do_chat" in chat.called - batch.called
     assert {"stream:SubmittedStream", "files:read_model"} <= batch.called & chat.called
     assert batch.limit > 20 * batch.seconds > 0
 

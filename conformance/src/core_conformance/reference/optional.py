@@ -66,6 +66,14 @@ from core_conformance.reference.stream import SubmittedStream
 from core_conformance.reference.training import Training, places_of
 from core_conformance.reference.writing import write_adapter
 
+_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
+METHODS = {
+    capability: tuple(name for name in vars(protocol) if not name.startswith("_"))
+    for capability, protocol in PROTOCOLS.items()
+    if capability not in _OF_BACKENDS
+}
+"""The methods of each optional protocol of models."""
+
 
 class ReferenceModel(
     TokenizingOperations,
@@ -260,17 +268,6 @@ class ReferenceModel(
             results = classifier.results(rows)
             self.record(meter.metrics())
             yield from results
-
-
-def _methods() -> Iterator[tuple[Capability, tuple[str, ...]]]:
-    for capability, protocol in PROTOCOLS.items():
-        names = tuple(name for name in vars(protocol) if not name.startswith("_"))
-        if all(hasattr(ReferenceModel, name) for name in names):
-            yield capability, names
-
-
-METHODS = dict(_methods())
-"""The methods of each optional protocol of models."""
 
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
