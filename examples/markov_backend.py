@@ -115,7 +115,7 @@ class MarkovStream(core.TokenStreamBase):
 
     def _answer(self, clock: RequestClock) -> Generator[core.Token, None, FinishReason]:
         request, chain = self._request, self._model.chain  # which close() takes from the model
-        clock.check()  # raises when it was cancelled, or its time is up
+        clock.check()  # raises if the request was cancelled or has timed out
         if error := support.text_error(self._prompt):
             raise error
         ids, limit = list(self._prompt.encode()), self._model.info.context_length
@@ -171,7 +171,7 @@ class Markov:
         return None
 
     def describe_model(self, path: str, /) -> core.DiscoveredModel | None:
-        if not path.endswith(SUFFIX):  # the name first: discovery asks for each file it meets
+        if not path.endswith(SUFFIX):  # check the name first: discovery passes every file
             return None
         size, problem = 0, ""
         try:

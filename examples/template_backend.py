@@ -1,4 +1,4 @@
-"""A backend to begin with: put your engine into `_read`. What is not here is refused."""
+"""A backend to start from: put your engine into `_read`. Everything else is refused."""
 
 from collections.abc import Sequence
 from os import PathLike
@@ -10,7 +10,7 @@ from core.models.files import read_config_json
 from core.options import GenerateConfig, resolve_classify
 
 NAME, DOES, FORMATS = "template", frozenset({core.Capability.CLASSIFY}), frozenset({"safetensors"})
-HONOURS = frozenset[str]()  # {"temperature", ...}: what your engine honours
+HONOURS = frozenset[str]()  # {"temperature", ...}: the options of your engine
 
 
 class TemplateModel(core.TextModelBase):
@@ -32,12 +32,12 @@ class TemplateModel(core.TextModelBase):
 
     def _read(self, ids: bytes, clock: RequestClock) -> core.ClassifyResult:
         try:
-            clock.check()  # raises when it was cancelled, or its time is up
+            clock.check()  # raises if the request was cancelled or has timed out
             if not 0 < len(ids) <= (limit := self.info.context_length):
                 raise core.PromptTooLongError(len(ids), limit) if ids else core.EmptyPromptError()
         except core.RequestError as error:
             return core.ClassifyResult(error=error)
-        best = ids[sum(ids) % len(ids)]  # YOUR ENGINE: here, bytes are the tokens
+        best = ids[sum(ids) % len(ids)]  # YOUR ENGINE: here, tokens are bytes
         return core.ClassifyResult(core.Token(best, chr(best)))
 
 

@@ -127,7 +127,7 @@ def test_the_table_has_a_line_for_each_cell() -> None:
     told = table.markdown({"cells": [cell], "heads": [head]})
     assert "| smollm2 mlx_cpu sentiment bare | 0.100 |" in told
     assert "SmolLM2-135M-Instruct, mlx_cpu, sentiment" in told
-    assert "L0 content-free beside raw, in 1 cells" in told
+    assert "L0 content-free compared with raw, in 1 cells" in told
     assert "calibration error, of 1 cells" in told
     for level in (*cell["levels"].values(), *head["levels"].values()):
         level.pop("calibration_error", None)

@@ -1,4 +1,4 @@
-"""The picture of the house: which room stands on which, made from the imports of the code.
+"""The package map: which module depends on which, drawn from the imports of the code.
 
 ``python tools/house.py`` prints it with the figures of the source; ``--write`` puts it into
 docs/architecture.md, where a test compares it with the code.
@@ -81,7 +81,7 @@ def picture() -> str:
 
 def _drawn(house: str, graph: grimp.ImportGraph) -> str:
     rooms, others = _rooms(house, graph)
-    below = f", stands on {', '.join(sorted(others))}" if others else ""
+    below = f", depends on {', '.join(sorted(others))}" if others else ""
     title = f"{HOUSES[house]}/ ({house}{below})"
     files = {room: _files(house, room) for room in rooms}
     floors = [

@@ -174,7 +174,7 @@ def methods(cells: Sequence[Figures]) -> str:
         for part in dict.fromkeys(each["part"] for each in cells):
             own = [each for each in cells if each["part"] == part]
             lines.append(_row([f"{name}, {part}", *(_spread(own, skew, name) for skew in SKEWS)]))
-    title = "Points of accuracy more than raw: mean of the cells, worst cell"
+    title = "Accuracy gain over raw in points: mean of the cells, worst cell"
     return "\n".join([f"{title}:", "", *lines])
 
 
@@ -194,8 +194,8 @@ def by_set(cells: Sequence[Figures]) -> str:
         ]
         lines.append(_row([f"{model}, {of}", *told, *(f"{100 * each:+.1f}" for each in least)]))
     title = (
-        f"Accuracy in %, raw and with the default ({DEFAULT}), and its gain with the label as the "
-        "frequent one that it loses most for"
+        f"Accuracy in %, raw and with the default ({DEFAULT}), and the gain for the "
+        "frequent label that loses most"
     )
     return "\n".join([f"{title}:", "", *lines])
 

@@ -43,14 +43,14 @@ _SUBJECT = ("model", "backend", "set")
 
 
 def verdict(cells: Sequence[Cell]) -> str:
-    """What the default does beside raw, and what a hundred labels do on the largest set."""
+    """Compare the default with raw, and report a hundred labels on the largest set."""
     sides = [cell["default_beside_raw"] for cell in cells]
     worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))
     known = [cell for cell in cells if _ERROR in cell["levels"][RAW]]
     lines = [
-        f"{DEFAULT} beside {RAW}, in {len(cells)} cells:",
+        f"{DEFAULT} compared with {RAW}, in {len(cells)} cells:",
         "",
-        f"- accuracy: {100 * mean(s['accuracy'] for s in sides):+.1f} points in the mean, at worst "
+        f"- accuracy: {100 * mean(s['accuracy'] for s in sides):+.1f} points on average, at worst "
         f"{100 * worst['default_beside_raw']['accuracy']:+.1f} ({_name(worst)})",
         f"- accuracy worse beyond the 95 % interval: {_listed(c for c in cells if _less(c))}",
         f"- raw more accurate at all: {_listed(c for c in cells if _accuracy(c) < 0)}",
@@ -62,8 +62,8 @@ def _errors(cells: Sequence[Cell]) -> list[str]:
     """Return lines on the change of the calibration error, in the cells that have one."""
     before, after = (mean(c["levels"][level][_ERROR] for c in cells) for level in (RAW, DEFAULT))
     lines = [
-        f"- calibration error, of {len(cells)} cells: {before:.3f} before, {after:.3f} after, in "
-        "the mean",
+        f"- calibration error, of {len(cells)} cells: {before:.3f} before, {after:.3f} after, on "
+        "average",
         f"- calibration error worse beyond the 95 % interval: "
         f"{_listed(c for c in cells if _more(c))}",
     ]
@@ -73,8 +73,8 @@ def _errors(cells: Sequence[Cell]) -> list[str]:
             errors = [cell["levels"][level][_ERROR] for cell in own]
             good = sum(error <= _GOOD for error in errors)
             lines.append(
-                f"- {level}, on the 500 of sentiment: calibration error {mean(errors):.3f} in the "
-                f"mean, at most {_GOOD} in {good} of {len(own)} cells"
+                f"- {level}, on the 500 of sentiment: calibration error {mean(errors):.3f} on "
+                f"average, at most {_GOOD} in {good} of {len(own)} cells"
             )
     return lines
 

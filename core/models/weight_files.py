@@ -32,7 +32,7 @@ _MAX_SHARDS = 10_000  # more than any model has; the number is from a file's nam
 
 STRANGERS: Mapping[str, str] = {
     "adapters.safetensors": "an adapter in mlx-lm's layout",
-    "*_adapters.safetensors": "an adapter that mlx_lm.lora saved on the way",
+    "*_adapters.safetensors": "an adapter checkpoint saved by mlx_lm.lora",
     "adapter_model*.safetensors": "an adapter in PEFT's layout",
     "checkpoint-*.safetensors": "a training checkpoint of `infer-cli lora train`",
     "consolidated*.safetensors": "Mistral's own format, the same weights under other names",
@@ -43,7 +43,7 @@ STRANGERS: Mapping[str, str] = {
     "vision_*.safetensors": "an image encoder",
     "medusa*.safetensors": "heads that draft tokens",
     "mtp*.safetensors": "layers that draft tokens",
-    "model.*.safetensors": "a variant of the weights (such as fp16), read only where it is alone",
+    "model.*.safetensors": "a variant of the weights (such as fp16), read only if alone",
 }
 """The kinds of files that are not the model's, by pattern."""
 

@@ -37,7 +37,7 @@ class ToyClassifier:
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
         """Each row's result, those together that begin alike."""
         for rows in blocks:
-            most = [row.read_from for row in rows]  # behind those, nothing is read
+            most = [row.read_from for row in rows]  # nothing after these is read
             for prefix, group in by_prefix(rows, [row.ids for row in rows], most):
                 yield from self._group(prefix, group)
 

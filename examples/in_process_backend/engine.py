@@ -110,7 +110,7 @@ class ToyEngine(Engine):
         """One chunk of the prompt whose turn it is. At its end, all its requests decode from it."""
         if not self._prefills:
             return
-        prefill = self._prefills[0]  # it stays there meanwhile: whatever happens, callers hear
+        prefill = self._prefills[0]  # stays queued, so that callers get any error
         try:
             last = prefill.step(self._language)
         except Exception as error:  # noqa: BLE001 - of this prompt, not of its neighbours

@@ -204,7 +204,7 @@ def test_every_layer_of_ollamas_is_known() -> None:
 
 def test_the_page_has_every_layer() -> None:
     page = (Path(__file__).parents[2] / "docs" / "model_files_gguf.md").read_text()
-    table = page.split("| layer | what", 1)[1].split("\n\n", 1)[0]
+    table = page.split("| layer | handling", 1)[1].split("\n\n", 1)[0]
     rows = [line.strip("| ").split(" | ") for line in table.splitlines()[2:]]
     listed = {kind: row[1] for row in rows for kind in re.findall(r"`(\w+)`", row[0])}
     assert listed.keys() == {*ollama.LAYERS, *ollama._SILENT}

@@ -19,7 +19,7 @@ def test_the_snippets_run(scorer: Any) -> None:
     names: dict[str, Any] = {"model": model}
     for snippet in code:
         exec(compile(snippet, "docs/eval.md", "exec"), names)  # the page's own code
-    assert names["found"].accuracy == 0.5
+    assert names["evaluation"].accuracy == 0.5
 
 
 def test_every_flag_of_its_own_is_told() -> None:

@@ -41,7 +41,7 @@ MLX_LM_KEYS: Mapping[str, Key] = {
 MLX_LM_PARAMETERS: Mapping[str, Key] = {
     "rank": honoured("the tensors must have it"),
     "scale": honoured("the factor of B A"),
-    "dropout": harmless("used in training alone"),
+    "dropout": harmless("used only in training"),
     "keys": _TENSORS,
     "alpha": refused(
         "mlx-lm before 0.14.2 multiplied the scale by alpha / rank, later versions ignore it"
@@ -50,7 +50,7 @@ MLX_LM_PARAMETERS: Mapping[str, Key] = {
 """The treatment of each key of ``lora_parameters``; one that is not here is refused."""
 
 _REMEDY = "Merge the adapter with the mlx-lm version that made it (mlx_lm.fuse); load the result."
-_UNKNOWN = refused("mlx-lm 0.32 reads no such key")
+_UNKNOWN = refused("mlx-lm 0.32 does not read this key")
 
 
 def check_mlx_lm(fields: Fields) -> None:

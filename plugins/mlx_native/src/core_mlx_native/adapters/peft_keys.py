@@ -15,47 +15,50 @@ from core_mlx_native.checkpoint.fields import Fields
 from core_mlx_native.checkpoint.keys import Key, check_keys, harmless, honoured, refused, same
 
 _INITIAL = harmless("the settings of an initialisation: see `init_lora_weights`")
-_TRAINING = harmless("used in training alone")
-_OWN_TENSORS = "it has tensors and a forward pass of its own"
+_TRAINING = harmless("used only in training")
+_OWN_TENSORS = "it has additional tensors and a different forward pass"
 
 PEFT_KEYS: Mapping[str, Key] = {
-    "peft_type": honoured("only LORA has code"),
+    "peft_type": honoured("only LORA is supported"),
     "r": honoured("the rank, which the tensors must have"),
     "lora_alpha": honoured("the scale is lora_alpha / r"),
     "use_rslora": honoured("the scale is lora_alpha / sqrt(r)"),
-    **same("rank_pattern alpha_pattern", honoured("by the names of layers; no expression is run")),
-    "use_dora": honoured("the lengths of rows are read"),
+    **same(
+        "rank_pattern alpha_pattern",
+        honoured("matched by layer name; regular expressions are not supported"),
+    ),
+    "use_dora": honoured("the row magnitudes are read"),
     "init_lora_weights": honoured(
-        "refused are the values for which PEFT changes the model's own weights"
+        "values for which PEFT changes the model's own weights are refused"
     ),
     **same(
         "target_modules exclude_modules layers_to_transform",
-        honoured("where they are lists, each layer with tensors must be a target"),
+        honoured("if they are lists, each layer with tensors must be a target"),
     ),
     "layers_pattern": harmless("the name of the list of layers, which the tensors have"),
     "task_type": refused(
-        "such an adapter belongs to a head of its own", "CAUSAL_LM", "FEATURE_EXTRACTION"
+        "such an adapter requires a separate head", "CAUSAL_LM", "FEATURE_EXTRACTION"
     ),
     "bias": refused("the model's biases are replaced", "none"),
     "lora_bias": refused("B has a bias"),
     "modules_to_save": refused("whole modules are replaced"),
     "trainable_token_indices": refused("rows of the embedding are replaced"),
-    "target_parameters": refused("parameters that are not linear maps are adapted"),
+    "target_parameters": refused("parameters outside of linear layers are adapted"),
     **same(
         "alora_invocation_tokens invocation_string",
-        refused("the adapter is active only after a mark in the prompt"),
+        refused("the adapter is active only after a marker in the prompt"),
     ),
     "layer_replication": refused("the model has other layers"),
     "megatron_config": refused("its layers are Megatron's"),
     "use_qalora": refused("the inputs are pooled"),
     "use_bdlora": refused("A or B is block-diagonal"),
-    "kasa_config": refused("PEFT cuts off singular values of the model's own weights"),
+    "kasa_config": refused("PEFT truncates singular values of the model's own weights"),
     **same("arrow_config monteclora_config velora_config", refused(_OWN_TENSORS)),
-    "enable_lora": refused("a fused linear map is adapted in part"),  # loralib, PEFT before 0.3
+    "enable_lora": refused("a fused linear layer is adapted in part"),  # loralib, PEFT before 0.3
     **same("loftq_config eva_config corda_config lora_ga_config", _INITIAL),
     "lora_dropout": _TRAINING,
-    "fan_in_fan_out": harmless("PEFT turns it off for the linear maps of these models"),
-    "merge_weights": harmless("whether loralib merges before it computes"),
+    "fan_in_fan_out": harmless("PEFT disables it for the linear layers of these models"),
+    "merge_weights": harmless("loralib's merging before computation"),
     "ensure_weight_tying": harmless("a setting of modules_to_save and of embeddings"),
     "megatron_core": harmless("it counts only with megatron_config"),
     "qalora_group_size": harmless("it counts only with use_qalora"),
@@ -78,17 +81,17 @@ _EITHER = f"{_CONVERT} Or merge it into its model (merge_and_unload), and load t
 _UNKNOWN = refused("PEFT 0.21 has no such key, and a newer one may compute otherwise with it")
 
 INITIALISATIONS: Mapping[str, Key] = {
-    "true or false": harmless("A and B are zero or drawn; both are in the file"),
-    "gaussian": harmless("A is drawn; it is in the file"),
-    "eva": harmless("A comes from the data, and ranks differ by layer; both are in the files"),
-    "orthogonal": harmless("A and B are drawn; both are in the file"),
-    "mica": harmless("B comes from the weights, which stay as they are; it is in the file"),
-    "pissa": refused("the principal part is taken out of the weights"),
-    "pissa_niter_N": refused("the principal part is taken out of the weights"),
-    "olora": refused("a part is taken out of the weights by a QR decomposition"),
-    "corda": refused("a part is taken out of the weights, by data that no file has"),
-    "lora_ga": refused("a part is taken out of the weights, by gradients that no file has"),
-    "loftq": refused("the weights are rounded to the bits of loftq_config"),
+    "true or false": harmless("A and B are zero or random; both are in the file"),
+    "gaussian": harmless("A is random; it is in the file"),
+    "eva": harmless("A is computed from data, and ranks differ by layer; both are in the files"),
+    "orthogonal": harmless("A and B are random; both are in the file"),
+    "mica": harmless("B is computed from the weights, which stay unchanged; it is in the file"),
+    "pissa": refused("the principal components are removed from the weights"),
+    "pissa_niter_N": refused("the principal components are removed from the weights"),
+    "olora": refused("a component is removed from the weights by QR decomposition"),
+    "corda": refused("a component is removed from the weights, using data not in any file"),
+    "lora_ga": refused("a component is removed from the weights, using gradients not in any file"),
+    "loftq": refused("the weights are quantised as set in loftq_config"),
 }
 """The treatment of each value of ``init_lora_weights``."""
 

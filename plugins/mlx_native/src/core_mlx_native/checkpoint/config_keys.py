@@ -23,11 +23,11 @@ from core_mlx_native.checkpoint.keys import (
 )
 
 _MULTIPLIER = refused("this family has no such factor", 1, 1.0)
-_OTHER_PLACES = "positions are encoded otherwise than in this family"
+_OTHER_PLACES = "positions are encoded differently than in this family"
 
 CONFIG_KEYS: Mapping[str, Key] = {
     # Keys that are read.
-    "model_type": honoured("the family; where it is missing, Qwen 2 or 3 by the tensors"),
+    "model_type": honoured("the family; if missing, Qwen 2 or 3 depending on the tensors"),
     "architectures": honoured("only language models: names that end in ForCausalLM, and Gemma 3's"),
     "text_config": honoured("its keys take precedence over those outside it"),
     **same(
@@ -37,19 +37,19 @@ CONFIG_KEYS: Mapping[str, Key] = {
     ),
     "max_position_embeddings": honoured("the context"),
     "rms_norm_eps": honoured("added to the mean square in each norm"),
-    **same("attention_bias mlp_bias", honoured("the tensors of the biases must be there")),
-    "tie_word_embeddings": honoured("unless the tensors have another head"),
+    **same("attention_bias mlp_bias", honoured("the bias tensors must exist")),
+    "tie_word_embeddings": honoured("unless the tensors contain a different LM head"),
     "hidden_act": honoured("silu, or swish, which is the same"),
     **same(
         "rope_theta rope_scaling rope_parameters rope_local_base_freq partial_rotary_factor",
-        honoured("default, linear and llama3; other types, and a part of a head, are refused"),
+        honoured("default, linear and llama3; other types, and partial rotation, are refused"),
     ),
     **same(
         "sliding_window use_sliding_window max_window_layers layer_types",
         honoured("the layers with a sliding window, as transformers reads it for the family"),
     ),
-    "original_max_position_embeddings": honoured("it takes precedence over that of a llama3 rope"),
-    **same("quantization quantization_config", honoured("MLX's affine packing, and no other")),
+    "original_max_position_embeddings": honoured("overrides the value in a llama3 RoPE"),
+    **same("quantization quantization_config", honoured("only MLX's affine quantisation")),
     "eos_token_id": honoured("generation ends at these tokens"),
     # Keys that would change results.
     **same(
@@ -59,9 +59,9 @@ CONFIG_KEYS: Mapping[str, Key] = {
     "query_pre_attn_scalar": refused("this family divides scores by the root of head_dim"),
     **same(
         "use_bidirectional_attention is_encoder_decoder add_cross_attention",
-        refused("it is not a decoder that reads from left to right"),
+        refused("it is not a left-to-right decoder"),
     ),
-    "is_causal": Key("refused", "it is not a decoder that reads from left to right", (True, None)),
+    "is_causal": Key("refused", "it is not a left-to-right decoder", (True, None)),
     **same("pruned_heads per_layer_config", refused("layers differ from one another")),
     **same(
         "num_local_experts num_experts n_routed_experts",
@@ -76,10 +76,10 @@ CONFIG_KEYS: Mapping[str, Key] = {
     ),
     "attention_chunk_size": refused("attention in chunks"),
     "transformers_weights": refused("it names another file for the weights"),
-    "model_file": refused("it names code of the model's own, which is never run"),
-    "compression_config": refused("a packing that is not MLX's"),
+    "model_file": refused("it names model code, which is never run"),
+    "compression_config": refused("a quantisation format other than MLX's"),
     # Keys that a user may expect to have an effect.
-    "auto_map": reported("code of the model's own is never run; the family's is"),
+    "auto_map": reported("model code is never run; the family's implementation is used"),
     # Keys that change no result.
     "hidden_activation": harmless("transformers reads hidden_act for this family"),
     **same("dtype torch_dtype", harmless("the dtype to compute in is an option")),
@@ -89,7 +89,7 @@ CONFIG_KEYS: Mapping[str, Key] = {
     **same(
         "attention_dropout hidden_dropout embd_pdrop resid_pdrop initializer_range "
         "initializer_factor gradient_checkpointing neftune_noise_alpha",
-        harmless("used in training alone"),
+        harmless("used only in training"),
     ),
     **same(
         "bos_token_id pad_token_id unk_token_id sep_token_id cls_token_id decoder_start_token_id "
@@ -149,7 +149,7 @@ FAMILY_KEYS: Mapping[str, Mapping[str, Key]] = {
         **same(
             "vision_config mm_tokens_per_image boi_token_index eoi_token_index image_token_index "
             "image_token_id boi_token_id eoi_token_id",
-            harmless("settings for images, which are not read"),
+            harmless("settings for images, which are not supported"),
         ),
     },
 }
@@ -160,13 +160,13 @@ ROPE_KEYS: Mapping[str, Key] = {
     "rope_theta": honoured("the base"),
     "factor": honoured("linear, llama3"),
     **same("low_freq_factor high_freq_factor original_max_position_embeddings", honoured("llama3")),
-    "partial_rotary_factor": honoured("1; a part of a head is refused"),
+    "partial_rotary_factor": honoured("1; partial rotation is refused"),
     "attention_factor": harmless("default, linear and llama3 do not use it"),
     **same(
         "beta_fast beta_slow mscale mscale_all_dim short_factor long_factor truncate finetuned",
-        harmless("of rope types that are refused"),
+        harmless("for refused RoPE types"),
     ),
-    **same("full_attention sliding_attention", honoured("one rope each")),
+    **same("full_attention sliding_attention", honoured("a separate RoPE for each")),
 }
 """The treatment of each key of ``rope_scaling`` and ``rope_parameters``."""
 

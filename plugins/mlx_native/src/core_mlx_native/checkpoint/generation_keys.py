@@ -33,15 +33,15 @@ GENERATION_KEYS: Mapping[str, Key] = {
     ),
     **same(
         "bos_token_id pad_token_id decoder_start_token_id",
-        harmless("the tokenizer adds the first token, and padding needs none"),
+        harmless("the tokenizer adds the first token; padding needs no token"),
     ),
     **same(
         "suppress_tokens begin_suppress_tokens bad_words_ids sequence_bias",
-        refused("it bans tokens, and no option here does"),
+        refused("it bans tokens, which no option here does"),
     ),
     **same(
         "forced_bos_token_id forced_eos_token_id forced_decoder_ids force_words_ids constraints",
-        refused("it forces tokens, and no option here does"),
+        refused("it forces tokens, which no option here does"),
     ),
     "stop_strings": reported("give them as the option `stop`"),
     **same("min_length min_new_tokens", reported(_NO_OPTION, 0)),

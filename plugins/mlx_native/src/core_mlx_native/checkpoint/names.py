@@ -8,7 +8,7 @@ _PREFIX = "language_model."
 
 HARMLESS: Mapping[str, str] = {
     "vision_tower.": "the image encoder, which reads no text",
-    "multi_modal_projector.": "the image encoder's way into the model",
+    "multi_modal_projector.": "projects the image encoder's output into the model",
     "audio_tower.": "the audio encoder, which reads no text",
     "rotary_emb.inv_freq": "computed from config.json",
     "rotary_emb.cos_cached": "computed from config.json",

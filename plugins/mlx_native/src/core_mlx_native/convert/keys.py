@@ -11,23 +11,23 @@ from collections.abc import Mapping
 
 from core_mlx_native.convert.metadata import Metadata
 
-_READS = "llama.cpp reads it for other architectures alone"
-_KIND = "llama.cpp reads it for other kinds of tokenizers alone"
-_FILL = "it marks places in code to fill in, which no chat or classification uses"
+_READS = "llama.cpp reads it only for other architectures"
+_KIND = "llama.cpp reads it only for other kinds of tokenizers"
+_FILL = "fill-in-the-middle tokens, which no chat or classification uses"
 
 _STRIPPING = ("phi-3", "phi3")
 HARMLESS: Mapping[str, str] = {
-    ".vocab_size": "the embedding's rows are counted",
-    ".tensor_data_layout": "the order of rows that every file of this architecture has",
+    ".vocab_size": "the rows of the embedding are counted",
+    ".tensor_data_layout": "the row order of every file of this architecture",
     ".attention.layer_norm_epsilon": "these architectures have RMS norms",
-    ".rope.scaling.original_context_length": "linear scaling, the only one converted, needs none",
+    ".rope.scaling.original_context_length": "unused by linear scaling, the only supported kind",
     ".rope.scaling.finetuned": "it describes the training",
     "tokenizer.ggml.pre": "SentencePiece vocabularies have no pre-tokenizer",
-    "tokenizer.ggml.scores": "byte-level vocabularies have their merges",
+    "tokenizer.ggml.scores": "byte-level vocabularies use merges",
     "tokenizer.ggml.token_type_count": _KIND,
-    "tokenizer.ggml.add_eos_token": "a prompt is continued: nothing goes after it",
+    "tokenizer.ggml.add_eos_token": "a prompt is continued: nothing is appended",
     "tokenizer.ggml.add_sep_token": _KIND,
-    "tokenizer.ggml.add_space_prefix": "byte-level vocabularies add none",
+    "tokenizer.ggml.add_space_prefix": "byte-level vocabularies add no space",
     "tokenizer.ggml.remove_extra_whitespaces": _KIND,
     "tokenizer.ggml.precompiled_charsmap": _KIND,
     "tokenizer.ggml.normalizer.lowercase": _KIND,
@@ -41,17 +41,17 @@ HARMLESS: Mapping[str, str] = {
     "tokenizer.ggml.prefix_token_id": _FILL,
     "tokenizer.ggml.suffix_token_id": _FILL,
     "tokenizer.ggml.middle_token_id": _FILL,
-    "tokenizer.ggml.add_unknown_token": "Ollama's converter writes it, and no tokenizer reads it",
-    "tokenizer.ggml.add_padding_token": "Ollama's converter writes it, and no tokenizer reads it",
-    "tokenizer.chat_templates": "the templates themselves have keys with these names",
-    "tokenizer.huggingface.json": "the vocabulary has keys of its own",
+    "tokenizer.ggml.add_unknown_token": "written by Ollama's converter; no tokenizer reads it",
+    "tokenizer.ggml.add_padding_token": "written by Ollama's converter; no tokenizer reads it",
+    "tokenizer.chat_templates": "the templates themselves are in keys with these names",
+    "tokenizer.huggingface.json": "other keys hold the vocabulary",
     "tokenizer.rwkv.world": _KIND,
 }
 """Keys that do not affect a converted model, with the reason."""
 
 NEUTRAL: Mapping[str, tuple[object, str]] = {
-    ".attention.causal": (True, "the model reads what comes after a token"),
-    ".pooling_type": (0, "a model for embeddings, and a directory has no place for its pooling"),
+    ".attention.causal": (True, "the model reads tokens after the current one"),
+    ".pooling_type": (0, "an embedding model; a directory cannot represent its pooling"),
     ".attn_logit_softcapping": (0.0, "llama.cpp has no such cap for this architecture"),
     ".attention.sliding_window": (0, "llama.cpp has no window for this architecture"),
     ".attention.max_alibi_bias": (0.0, _READS),

@@ -31,21 +31,21 @@ from core_mlx_native.text.word_cuts import TEKKEN
 
 _CLEAN = "clean_up_tokenization_spaces"
 _CLEAN_BPE = f"{_CLEAN}_for_bpe_even_though_it_will_corrupt_output"
-_OTHERWISE = "where tokenizer.json says otherwise, which decides"
+_OTHERWISE = "if it contradicts tokenizer.json, which is used"
 _LARGE = 100_000  # tokens: smaller vocabularies need no fix of Mistral's pattern
 _FOLLOWS = ("LlamaTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer")
 
 TOKENIZER_KEYS: Mapping[str, Key] = {
     # Read.
     "added_tokens_decoder": honoured(
-        "tokens that tokenizer.json lacks are added, flags replace its own; a new token whose id "
-        "would be another is an error, other ids are reported"
+        "tokens missing from tokenizer.json are added, flags override it; a new token with a "
+        "different id is an error, other id conflicts are reported"
     ),
     **same(
         " ".join(NAMES),
         honoured(
-            "special tokens, and variables of chat templates; `eos_token` ends a generation, as "
-            "those of generation_config.json do"
+            "special tokens, and variables of chat templates; `eos_token` ends a generation, like "
+            "the ones in generation_config.json"
         ),
     ),
     **same(
@@ -55,37 +55,37 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
     **same("extra_special_tokens additional_special_tokens", honoured("special tokens")),
     "model_specific_special_tokens": honoured("special tokens by name"),
     "chat_template": honoured("one text, or texts with names"),
-    "tokenizer_class": honoured("its special tokens, where a name has no key; see below"),
+    "tokenizer_class": honoured("defines special tokens without their own key; see below"),
     # These give other ids or texts in transformers.
     "split_special_tokens": refused("special tokens of chat templates would be plain text"),
     "fast_tokenizer_files": refused(
         "transformers would read another file than tokenizer.json", ["tokenizer.json"]
     ),
     "fix_mistral_regex": refused(
-        "transformers would split texts by Mistral's pattern, which tokenizer.json has not; save "
+        "transformers would split texts by Mistral's pattern, which tokenizer.json lacks; save "
         "the tokenizer with transformers, which writes it"
     ),
     _CLEAN: refused(
-        "it takes spaces out of decoded texts; harmless for a BPE, where transformers ignores it"
+        "it removes spaces from decoded texts; harmless for a BPE, where transformers ignores it"
     ),
-    _CLEAN_BPE: refused(f"with {_CLEAN}, it takes spaces out of decoded texts"),
+    _CLEAN_BPE: refused(f"with {_CLEAN}, it removes spaces from decoded texts"),
     "add_prefix_space": Key(
         "refused",
-        f"where tokenizer.json says otherwise, for {', '.join(_FOLLOWS)}, which follow this key in "
+        f"if it contradicts tokenizer.json, for {', '.join(_FOLLOWS)}, which follow this key in "
         "transformers; reported for other classes",
         (None,),
     ),
     # A user may expect these to have an effect.
     "add_bos_token": Key("reported", _OTHERWISE, (None,)),
-    "add_eos_token": reported("nothing is added after a text, which is to be continued"),
+    "add_eos_token": reported("nothing is appended to a text, because it is to be continued"),
     **same(
         "do_lower_case do_basic_tokenize strip_accents tokenize_chinese_chars keep_accents "
         "remove_space",
         reported("tokenizer.json's normalizer decides"),
     ),
-    "chat_control_tokens": reported("messages cannot spell special tokens, and may spell others"),
-    "auto_map": reported("code of the model's own is never run"),
-    "init_inputs": reported("arguments of a class of the model's own"),
+    "chat_control_tokens": reported("special tokens in messages are always plain text"),
+    "auto_map": reported("model code is never run"),
+    "init_inputs": reported("arguments of a class in model code"),
     # These change no result.
     **same(
         "model_max_length max_len",
@@ -94,24 +94,24 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
     **same(
         "padding_side truncation_side max_length stride truncation_strategy pad_to_multiple_of "
         "pad_token_type_id padding truncation model_input_names",
-        harmless("transformers pads and truncates only where its caller asks for it"),
+        harmless("transformers pads and truncates only on request"),
     ),
     **same(
         "legacy sp_model_kwargs from_slow use_fast",
-        harmless("how tokenizer.json was made of a SentencePiece model"),
+        harmless("how tokenizer.json was converted from a SentencePiece model"),
     ),
     **same(
         "spaces_between_special_tokens errors trim_offsets",
-        harmless("of tokenizers in Python, without effect on tokenizer.json"),
+        harmless("for tokenizers written in Python, without effect on tokenizer.json"),
     ),
     "use_default_system_prompt": harmless("transformers 5 does not use it"),
     **same(
         "response_schema response_template tool_parser_type",
-        harmless("how a program takes an answer apart"),
+        harmless("how a program parses an answer"),
     ),
     **same(
         "processor_class feature_extractor_type image_processor_type",
-        harmless("about images and audio, which are not read"),
+        harmless("for images and audio, which are not supported"),
     ),
     **same(
         "backend vocab_size is_local local_files_only name_or_path special_tokens_map_file "
@@ -124,27 +124,29 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
 
 LIBRARY_KEYS: Mapping[str, Key] = {
     "version": honoured("the library refuses any but 1.0"),
-    **same("truncation padding", harmless("of lengths that its publisher wanted: switched off")),
+    **same("truncation padding", harmless("set by the publisher: disabled")),
     "added_tokens": honoured("see below"),
-    **same("normalizer pre_tokenizer decoder", honoured("as the library does it")),
-    "post_processor": honoured("tokens before a text; those after one are left out, and reported"),
+    **same("normalizer pre_tokenizer decoder", honoured("as in the library")),
+    "post_processor": honoured(
+        "prepends tokens to a text; appended tokens are omitted, and reported"
+    ),
     "model.type": honoured("BPE, Unigram, WordPiece, WordLevel"),
-    "model.dropout": reported("merges at random, to train with: switched off"),
+    "model.dropout": reported("random merges for training: disabled"),
     **same(
         "model.vocab model.merges model.unk_token model.unk_id model.fuse_unk model.byte_fallback "
         "model.ignore_merges model.continuing_subword_prefix model.end_of_word_suffix "
         "model.max_input_chars_per_word",
-        honoured("as the library does it"),
+        honoured("as in the library"),
     ),
     **same("added_tokens.id added_tokens.content", honoured("ids and texts")),
-    "added_tokens.special": honoured("a plain text cannot spell it, and decoding leaves it out"),
+    "added_tokens.special": honoured("plain text cannot contain it, and decoding omits it"),
     **same(
         "added_tokens.lstrip added_tokens.rstrip",
-        honoured("the white space beside the token, which it takes"),
+        honoured("removes white space next to the token"),
     ),
     "added_tokens.single_word": honoured("refused for special tokens"),
     "added_tokens.normalized": honoured(
-        "reported, and not followed, for a special token whose normalised form is another text"
+        "ignored and reported for a special token whose normalised form is a different text"
     ),
 }
 """The treatment of each key of tokenizer.json; one that the library does not know is reported."""
