@@ -27,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from benchmarks.classify_parts import machine, measuring, report
+from benchmarks import machine
+from benchmarks.classify_parts import measuring, report
 from benchmarks.classify_parts.chart import chart
-from benchmarks.classify_parts.comparing import TITLES, Comparison, threads_environment
+from benchmarks.classify_parts.comparison import TITLES, Comparison, threads_environment
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
     MLX_LM,

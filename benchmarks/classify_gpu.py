@@ -27,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 import core
-from benchmarks.classify_parts import machine, report
+from benchmarks import machine
+from benchmarks.classify_parts import report
 from benchmarks.classify_parts.chart import chart
-from benchmarks.classify_parts.comparing import TITLES, Comparison, say
+from benchmarks.classify_parts.comparison import TITLES, Comparison, say
 from benchmarks.classify_parts.contestants import RATE, variant
 from benchmarks.classify_parts.runner import Spec
 from benchmarks.classify_parts.turns import python_path

@@ -44,7 +44,7 @@ BLAS = ensure_blas()  # before mlx
 import mlx.core as mx  # noqa: E402
 
 import core  # noqa: E402
-from benchmarks.classify_parts import machine  # noqa: E402
+from benchmarks import machine  # noqa: E402
 from benchmarks.classify_parts.contestants import fetch  # noqa: E402
 from benchmarks.classify_parts.quantised import KINDS, quantised  # noqa: E402
 from core_mlx_native.model import MlxModel  # noqa: E402

@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import core
 from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
-from benchmarks.host_parts.tokenizers import FAMILIES, pairs
+from benchmarks.host_tokenizers import FAMILIES, pairs
 from core_mlx_native import chosen
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import prefixes, scheduler

@@ -36,8 +36,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("MLX_DISABLE_COMPILE", "1")  # no g++ may be here
 
-from benchmarks.classify_parts.machine import caption, describe
-from benchmarks.label_parts.asking import path_of
+from benchmarks.label_parts.answers import path_of
+from benchmarks.machine import caption, describe
 from benchmarks.serve_parts.parts import PARTS, Setup, threads
 from benchmarks.serve_parts.table import markdown
 

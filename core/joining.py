@@ -1,9 +1,9 @@
 """Rules for the space between a text and the word that follows it.
 
 No space follows text in a script without spaces, an opening mark, or a joining
-sign; anything else takes one. benchmarks/label_joining.py measured kinds of endings: one takes
-no space here if two models both give a word three times the probability without it. The first
-character of the word does not matter.
+sign; anything else takes one. The kinds of endings were measured: one takes no space here if
+two models both give a word three times the probability without it. The first character of the word
+does not matter.
 """
 
 from __future__ import annotations

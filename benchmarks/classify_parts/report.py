@@ -2,9 +2,8 @@
 
     python -m benchmarks.classify_parts.report FILE.json
 
-prints the table that the README shows, from what ``classify.py --json`` wrote, the one in
-docs/mlx_native.md, from what ``classify_profile.py --json`` wrote, or that of decoding, from what
-``decode.py --json`` wrote.
+prints the README's table from a report of ``classify.py --json``, or a table of decoding from a
+report of ``decode.py --json``.
 """
 
 from __future__ import annotations
@@ -30,15 +29,6 @@ _COLUMNS = (
     "share of rate",
     "peak GiB",
     "same labels",
-)
-PARTS = (  # of a profile, with a column each
-    "matrix products",
-    "attention's own products",
-    "softmax",
-    "activation",
-    "norms",
-    "rope",
-    "head",
 )
 _NOTE = (
     "tokens/s counts all prompt tokens, computed/s those that no reused prefix covers. The share "
@@ -110,23 +100,6 @@ def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
     return _lines(columns, rows)
 
 
-def profile_markdown(profiles: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> str:
-    """A line for each model and workload: what part of the time each part of a pass takes.
-
-    The parts that are not named are one column, the last.
-    """
-    columns = ["model", "workload", "prompts/s", *parts, "the rest", "products' share of rate"]
-    rows = []
-    for profile in profiles:
-        seconds, total = profile["seconds"], sum(profile["seconds"].values())
-        named = [seconds[part] / total for part in parts]
-        speed = f"{profile['prompts'] / profile['unwatched_seconds']:.1f}"
-        shares = [*named, 1 - sum(named), profile["share_of_rate"]]
-        cells = [f"{share:.0%}" for share in shares]
-        rows.append([profile["model"], f"({profile['workload']})", speed, *cells])
-    return _lines(columns, rows)
-
-
 def decode_markdown(written: Mapping[str, Any]) -> str:
     """A line for each contestant: tokens a second, and how many times its speed ours is."""
     titles = {"stream": "one stream", "batch": "8 prompts"}
@@ -158,9 +131,6 @@ def main() -> None:
     from benchmarks.classify_parts.contestants import OURS, PEERS
 
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if "profiles" in written:
-        print(profile_markdown(written["profiles"], PARTS), end="")
-        return
     if "results" not in written:
         print(decode_markdown(written), end="")
         return

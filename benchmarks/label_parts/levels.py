@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.label_parts import asking
-from benchmarks.label_parts.asking import Said, States
+from benchmarks.label_parts import answers
+from benchmarks.label_parts.answers import Said, States
 from benchmarks.label_parts.sets import LabelledSet
 from core.kit.labels import softmax
 from core_learn.heads import KINDS, log_probabilities
@@ -43,9 +43,9 @@ def all_figures(
             for of in sets:
                 subject = {"model": model, "backend": backend, "set": of.name}
                 for template in of.templates:
-                    said = asking.said(cache, model, backend, of, template)
+                    said = answers.said(cache, model, backend, of, template)
                     cells.append({**subject, "template": template, **cell(said, of)})
-                found = head_figures(asking.states(cache, model, backend, of), of)
+                found = head_figures(answers.states(cache, model, backend, of), of)
                 heads.append({**subject, "levels": found})
     return {"cells": cells, "heads": heads}
 

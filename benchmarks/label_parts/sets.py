@@ -23,12 +23,6 @@ class LabelledSet:
     gold: list[int]
     fitting: list[int]
     held: list[int]
-    part: str = "chosen on"  # else "held out" or "confirming": see the folder's README
-
-    @property
-    def development(self) -> bool:
-        """True of a set that methods and strengths were chosen on."""
-        return self.part == "chosen on"
 
 
 def load_sets(names: list[str]) -> list[LabelledSet]:
@@ -53,5 +47,4 @@ def _load(name: str, facts: dict[str, object]) -> LabelledSet:
     fitting, held = sorted(order[:FITTING]), sorted(order[FITTING:])
     templates: dict[str, str] = facts["templates"]  # type: ignore[assignment]
     texts = [row["text"] for row in rows]
-    part = str(facts.get("part", "chosen on"))
-    return LabelledSet(name, labels, templates, texts, gold, fitting, held, part)
+    return LabelledSet(name, labels, templates, texts, gold, fitting, held)

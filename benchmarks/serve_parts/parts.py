@@ -20,7 +20,7 @@ from typing import Any
 import core
 import core_tasks
 from benchmarks.classify_parts.workloads import FEW_SHOT, LABELS, QUESTION, headlines
-from benchmarks.serve_parts import asking, servers
+from benchmarks.serve_parts import requests, servers
 from benchmarks.serve_parts.client import Ask, Load, alternately, load
 from benchmarks.serve_parts.servers import MissingError, Server, running
 
@@ -73,18 +73,20 @@ def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
 def answers(setup: Setup) -> Figures:
     """Accuracy and flip rate over all orders of the options, beside letters on the same weights."""
     rows, orders = headlines()[: setup.rows], [*permutations(LABELS)]
-    asks = [asking.decision(text, order) for order in orders for text, _ in rows]
+    asks = [requests.decision(text, order) for order in orders for text, _ in rows]
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
-        ours = [asking.chosen(reply) for reply in load(server.port, asks, setup.clients).replies()]
+        ours = [
+            requests.chosen(reply) for reply in load(server.port, asks, setup.clients).replies()
+        ]
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         assert isinstance(model, core.Tokenizing)
         prompts = [
-            model.render_chat(asking.letters(text, order)) for order in orders for text, _ in rows
+            model.render_chat(requests.letters(text, order)) for order in orders for text, _ in rows
         ]
-        found = model.classify(prompts, labels=asking.LETTERS, label_prefix="")
+        found = model.classify(prompts, labels=requests.LETTERS, label_prefix="")
     read = [result.raise_for_error().label or "" for result in found]
     lettered = [
-        order[asking.LETTERS.index(read[place * len(rows) + row])]
+        order[requests.LETTERS.index(read[place * len(rows) + row])]
         for place, order in enumerate(orders)
         for row in range(len(rows))
     ]
@@ -117,13 +119,13 @@ def agreement(found: Sequence[str], gold: Sequence[str]) -> Figures:
 
 def streams(setup: Setup) -> Figures:
     """Tokens a second of many streams at once, beside one batch in process."""
-    prompts = [f"Write about this: {text}" for text in asking.texts(setup.streams)]
-    asks = [asking.stream(prompt, setup.tokens) for prompt in prompts]
+    prompts = [f"Write about this: {text}" for text in requests.texts(setup.streams)]
+    asks = [requests.stream(prompt, setup.tokens) for prompt in prompts]
     made: dict[str, set[int]] = {"server": set(), "library": set()}
 
     def there(port: int, turn: int) -> float:
         done = load(port, asks, setup.streams)
-        tokens = sum(map(asking.generated, done.bodies))
+        tokens = sum(map(requests.generated, done.bodies))
         made["server"].add(tokens)
         return tokens / done.seconds
 
@@ -160,20 +162,20 @@ def core_named(ask: Ask, name: str) -> Ask:
 def lists(setup: Setup) -> Figures:
     """Texts a second: a list in one request, each alone from many clients, and in process."""
     count = setup.texts
-    task = core_tasks.Task(asking.TEMPLATE, LABELS)
+    task = core_tasks.Task(requests.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,
     ):
 
         def whole(turn: int) -> float:
-            ask = asking.classification(_of_turn(count, turn))
+            ask = requests.classification(_of_turn(count, turn))
             done = load(server.port, [ask], 1)
             assert all(len(reply["data"]) == len(ask.body["texts"]) for reply in done.replies())
             return len(ask.body["texts"]) / done.seconds
 
         def single(turn: int) -> float:
-            asks = [asking.classification([text]) for text in _of_turn(count, turn)]
+            asks = [requests.classification([text]) for text in _of_turn(count, turn)]
             return len(asks) / load(server.port, asks, setup.clients).seconds
 
         def here(turn: int) -> float:
@@ -193,7 +195,7 @@ def lists(setup: Setup) -> Figures:
 
 def _of_turn(count: int, turn: int) -> list[str]:
     """All texts, or for warming up a few others."""
-    return asking.texts(count) if turn >= 0 else asking.texts(min(count, 64), first=count)
+    return requests.texts(count) if turn >= 0 else requests.texts(min(count, 64), first=count)
 
 
 def latency(setup: Setup) -> Figures:
@@ -201,9 +203,9 @@ def latency(setup: Setup) -> Figures:
 
     ``idle_ms``: all that a request takes where there is nothing to compute.
     """
-    texts = asking.texts(setup.singles + 8)
-    asks = [asking.classification([text]) for text in texts]
-    task = core_tasks.Task(asking.TEMPLATE, LABELS)
+    texts = requests.texts(setup.singles + 8)
+    asks = [requests.classification([text]) for text in texts]
+    task = core_tasks.Task(requests.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,
@@ -228,7 +230,9 @@ def prefix(setup: Setup) -> Figures:
             begun = " ".join(["Turn", *str(turn + 1), "of all."])
             template = f"{begun} {FEW_SHOT}{{text}}{QUESTION}"
             calls = [
-                asking.classification(asking.texts(8, first=8 * (2 * turn + 2 + call)), template)
+                requests.classification(
+                    requests.texts(8, first=8 * (2 * turn + 2 + call)), template
+                )
                 for call in range(2)
             ]
             first, second = (load(server.port, [ask], 1) for ask in calls)
@@ -259,13 +263,16 @@ def clients(setup: Setup) -> Figures:
     """Decisions a second of many clients that ask one at a time, beside other servers."""
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         ids = first_tokens(model)
-    alone = partial(asking.completion, ids=ids)
+    alone = partial(requests.completion, ids=ids)
     contestants: dict[str, tuple[Callable[[], list[str]], Callable[[str], Ask]]] = {
-        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), asking.decision),
-        "core, mlx_cpu": (lambda: servers.core_serve(setup.directory, "mlx_cpu"), asking.decision),
+        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), requests.decision),
+        "core, mlx_cpu": (
+            lambda: servers.core_serve(setup.directory, "mlx_cpu"),
+            requests.decision,
+        ),
         "llama-cpp-python": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=True),
-            partial(asking.completion, ids=ids, logprobs=_LOGPROBS),
+            partial(requests.completion, ids=ids, logprobs=_LOGPROBS),
         ),
         "llama-cpp-python, label alone": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=False),
@@ -300,7 +307,7 @@ def clients(setup: Setup) -> Figures:
 
 def first_tokens(model: Any) -> list[int]:
     """The ids that begin the labels behind a prompt."""
-    prompt = asking.prompt("A text.")
+    prompt = requests.prompt("A text.")
     length = len(model.encode(prompt))
     found = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
     assert len({*found}) == len(LABELS)
@@ -315,9 +322,9 @@ def _decided(
     turn: int,
 ) -> float:
     """One turn of a server; its answers are kept in ``labels``, under its name."""
-    asks = [*map(ask, asking.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
+    asks = [*map(ask, requests.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
     done = load(server.port, asks, setup.clients)
-    labels[server.name] = [asking.chosen(reply) for reply in done.replies()]
+    labels[server.name] = [requests.chosen(reply) for reply in done.replies()]
     return len(asks) / done.seconds
 
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
 import sys
-from collections.abc import Mapping, Sequence
-from contextlib import nullcontext
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from benchmarks.busy import neighbours
 from benchmarks.classify_parts import measuring
 from benchmarks.classify_parts.contestants import RATE
 from benchmarks.classify_parts.measuring import Result
@@ -33,7 +34,7 @@ class Comparison:
         """Run the contestants, `RATE` among them; the first other one is the reference."""
         say(f"{model}, ({workload}) {TITLES[workload]}")
         turns, how = Turns(specs, self.environment, say), WORKLOADS[workload]
-        with neighbours(how.neighbours) if how.neighbours else nullcontext():
+        with neighbours(how.neighbours):
             found = turns.take(prompts(workload, self.count), self.runs, how.call)
         self.skipped |= {f"{model}: {name}": why for name, why in turns.skipped.items()}
         flops_per_second = measuring.rate(found.pop(RATE, []))
@@ -42,6 +43,21 @@ class Comparison:
         for name, runs in found.items():
             figures = measuring.summary(runs, reference, parameters, flops_per_second)
             self.results.append(Result(model, workload, name, turns.about[name], **figures))
+
+
+@contextmanager
+def neighbours(count: int) -> Iterator[None]:
+    """Run ``count`` other processes that compute without a pause."""
+    command = [sys.executable, "-c", "while True: pass"]
+    processes = [subprocess.Popen(command) for _ in range(count)]
+    if processes:
+        time.sleep(1.0)  # they start, and libraries' threads stop spinning
+    try:
+        yield
+    finally:
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
 def say(words: str) -> None:

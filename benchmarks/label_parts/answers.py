@@ -69,9 +69,7 @@ def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
     return cache / "-".join([model, backend, *names])
 
 
-def ask(
-    cache: Path, model: str, backend: str, sets: Sequence[LabelledSet], with_states: bool = True
-) -> None:
+def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
     """Ask a subject all that is not kept yet."""
     missing = [
         (each, name)
@@ -82,7 +80,7 @@ def ask(
     stateless = [
         each
         for each in sets
-        if with_states and not file_of(cache, model, backend, each.name, "states.npz").exists()
+        if not file_of(cache, model, backend, each.name, "states.npz").exists()
     ]
     if not missing and not stateless:
         return
