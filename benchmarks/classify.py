@@ -29,7 +29,6 @@ from rich.console import Console
 
 from benchmarks import machine
 from benchmarks.classify_parts import measuring, report
-from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.comparison import TITLES, Comparison, threads_environment
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
@@ -142,18 +141,7 @@ def compare(
     comparison.skipped |= {f"{files.name}: {name}": why for name, why in lacking.items()}
     for workload in arguments.workloads:
         comparison.measure(files.name, files.directory, workload, made)
-        write(comparison, arguments, about)
-
-
-def write(comparison: Comparison, arguments: argparse.Namespace, about: dict[str, Any]) -> None:
-    """The files that were asked for."""
-    if arguments.json:
-        settings = {"machine": about, "runs": comparison.runs, "marks": MARKS}
-        settings["skipped"] = comparison.skipped
-        arguments.json.write_text(report.to_json(comparison.results, settings), encoding="utf-8")
-    if arguments.chart:
-        drawn = chart(comparison.results, TITLES, machine.caption(about))
-        arguments.chart.write_text(drawn, encoding="utf-8")
+        comparison.write(arguments.json, arguments.chart, about, MARKS)
 
 
 if __name__ == "__main__":

@@ -29,7 +29,6 @@ from rich.console import Console
 import core
 from benchmarks import machine
 from benchmarks.classify_parts import report
-from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.comparison import TITLES, Comparison, say
 from benchmarks.classify_parts.contestants import RATE, variant
 from benchmarks.classify_parts.runner import Spec
@@ -132,13 +131,7 @@ def show(comparison: Comparison, arguments: argparse.Namespace, about: dict[str,
     report.show(console, comparison.results, TITLES, [TORCH])
     short = missed(comparison, arguments.workloads)
     report.show_lines(console, comparison.skipped, short, machine.caption(about))
-    if arguments.json:
-        settings = {"machine": about, "runs": comparison.runs, "marks": MARKS}
-        settings["skipped"] = comparison.skipped
-        arguments.json.write_text(report.to_json(comparison.results, settings), encoding="utf-8")
-    if arguments.chart:
-        drawn = chart(comparison.results, TITLES, machine.caption(about))
-        arguments.chart.write_text(drawn, encoding="utf-8")
+    comparison.write(arguments.json, arguments.chart, about, MARKS)
     return int(bool(short))
 
 

@@ -9,8 +9,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
-from benchmarks.classify_parts import measuring
+from benchmarks import machine
+from benchmarks.classify_parts import measuring, report
+from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.contestants import RATE
 from benchmarks.classify_parts.measuring import Result
 from benchmarks.classify_parts.runner import Spec
@@ -43,6 +46,22 @@ class Comparison:
         for name, runs in found.items():
             figures = measuring.summary(runs, reference, parameters, flops_per_second)
             self.results.append(Result(model, workload, name, turns.about[name], **figures))
+
+    def write(
+        self,
+        json_file: Path | None,
+        chart_file: Path | None,
+        about: dict[str, Any],
+        marks: Mapping[str, Any],
+    ) -> None:
+        """Write the results as JSON, and as a chart, into the files that are given."""
+        if json_file:
+            settings = {"machine": about, "runs": self.runs, "marks": marks}
+            text = report.to_json(self.results, {**settings, "skipped": self.skipped})
+            json_file.write_text(text, encoding="utf-8")
+        if chart_file:
+            drawing = chart(self.results, TITLES, machine.caption(about))
+            chart_file.write_text(drawing, encoding="utf-8")
 
 
 @contextmanager

@@ -102,7 +102,6 @@ class Workload(NamedTuple):
     neighbours: int = 0
 
 
-BULK = ("a", "b", "c", "d")  # distinct prompts, in one call, on a quiet machine
 WORKLOADS = {
     "a": Workload("30-token sentences behind a 40-token instruction", _behind(INSTRUCTION)),
     "b": Workload("30-token sentences behind a 150-token few-shot template", _behind(FEW_SHOT)),
