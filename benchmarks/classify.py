@@ -135,12 +135,12 @@ def compare(
     comparison: Comparison, files: Files, arguments: argparse.Namespace, about: dict[str, Any]
 ) -> None:
     """All workloads on one model. The files are written after each: a long run can be watched."""
-    made, lacking = specs(
+    contestants, lacking = specs(
         files, arguments.contestants, arguments.variants, arguments.pythons, arguments.threads
     )
     comparison.skipped |= {f"{files.name}: {name}": why for name, why in lacking.items()}
     for workload in arguments.workloads:
-        comparison.measure(files.name, files.directory, workload, made)
+        comparison.measure(files.name, files.directory, workload, contestants)
         comparison.write(arguments.json, arguments.chart, about, MARKS)
 
 

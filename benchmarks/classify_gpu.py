@@ -76,14 +76,14 @@ def compare(model: str, name: str, arguments: argparse.Namespace) -> Comparison:
 def missed(comparison: Comparison, workloads: Sequence[str]) -> list[str]:
     """Marks that ours does not reach, in words; one that was not measured is missed."""
     ours = {row.workload: row for row in comparison.results if row.contestant == OURS}
-    found = []
+    short = []
     for workload in workloads:
         wanted = MARKS.get(workload, 0.0)
         if workload not in ours:
-            found.append(f"({workload}): not measured")
+            short.append(f"({workload}): not measured")
         elif (rate := ours[workload].prompts_per_second) < wanted:
-            found.append(f"({workload}): {rate:,.0f} sentences/s, {wanted:,.0f} wanted on an H200")
-    return found
+            short.append(f"({workload}): {rate:,.0f} sentences/s, {wanted:,.0f} wanted on an H200")
+    return short
 
 
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:

@@ -88,13 +88,13 @@ def timed(call: Call) -> Measured:
 
 def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
     """Medians of all, taken in turns; ``ratio`` is the first one's speed over the second one's."""
-    found: dict[str, list[Measured]] = {name: [] for name in calls}
+    samples: dict[str, list[Measured]] = {name: [] for name in calls}
     for number in range(runs + 1):
         for name, call in calls.items():
             measured = timed(call)
             if number:  # the first round touches everything once
-                found[name].append(measured)
-    report: dict[str, Any] = {name: median(values) for name, values in found.items()}
+                samples[name].append(measured)
+    report: dict[str, Any] = {name: median(values) for name, values in samples.items()}
     first, second, *_ = (report[name]["tokens_per_second"] for name in calls)
     return {**report, "ratio": round(first / second, 3)}
 
@@ -123,10 +123,10 @@ def mlx_lm_calls(path: Path, count: int, rows: Sequence[str] = PROMPTS) -> Calls
         return sum(1 for _ in stream)
 
     def batch() -> int:
-        made = generate.batch_generate(
+        results = generate.batch_generate(
             model, tokenizer, ids, max_tokens=count, return_token_ids=True
         )
-        return sum(map(len, made.token_ids))
+        return sum(map(len, results.token_ids))
 
     return stream, batch
 
@@ -163,18 +163,18 @@ def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
     slots = {} if len(rows) == len(PROMPTS) else {"parallel_slots": len(rows)}
     with ExitStack() as stack:
         ours = stack.enter_context(load(arguments.model, arguments.backend, **slots))
-        found = {"core": own_calls(ours, count, rows)}
+        contestants = {"core": own_calls(ours, count, rows)}
         if find_spec("mlx_lm"):
-            found["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
+            contestants["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
         if arguments.gguf and find_spec("llama_cpp"):
             given = {arguments.gguf.stem.rpartition(".")[2]: arguments.gguf}
-            made = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
-            for kind, file in (given | made).items():
-                found[f"llama.cpp {kind}"] = llama_calls(file, count)
+            quantised_files = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
+            for kind, file in (given | quantised_files).items():
+                contestants[f"llama.cpp {kind}"] = llama_calls(file, count)
                 model = core.load_model(file, backend="llama_cpp", parallel_slots=len(PROMPTS))
-                found[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
+                contestants[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
         return {
-            name: compare({who: calls[place] for who, calls in found.items()}, arguments.runs)
+            name: compare({who: calls[place] for who, calls in contestants.items()}, arguments.runs)
             for place, name in enumerate(("stream", "batch"))
             if name in arguments.only
         }
@@ -206,14 +206,14 @@ def first_token(path: Path, runs: int) -> dict[str, Any]:
     with load(path) as chunked, load(path, options=whole) as unchunked:
         ids = (chunked.encode(" ".join(PROMPTS)) * 100)[:2000]
         long = chunked.decode(ids)
-        found: dict[str, list[float]] = {"chunks": [], "whole": []}
+        waits: dict[str, list[float]] = {"chunks": [], "whole": []}
         for number in range(runs + 1):
             for name, model in (("chunks", chunked), ("whole", unchunked)):
                 seconds = short_behind_long(model, long)
                 if number:
-                    found[name].append(seconds)
-    medians = {f"{name}_seconds": round(statistics.median(v), 3) for name, v in found.items()}
-    ratio = statistics.median(found["chunks"]) / statistics.median(found["whole"])
+                    waits[name].append(seconds)
+    medians = {f"{name}_seconds": round(statistics.median(v), 3) for name, v in waits.items()}
+    ratio = statistics.median(waits["chunks"]) / statistics.median(waits["whole"])
     return {"prompt_tokens": len(ids), **medians, "ratio": round(ratio, 3)}
 
 

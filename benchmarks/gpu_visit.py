@@ -78,8 +78,8 @@ def unpack(part: Path, store: Path) -> None:
     shutil.copyfile(part, store / part.name)
     joined = store / _WHOLE
     with joined.open("wb") as whole:
-        for each in sorted(store.glob(f"{_PART}.*")):
-            whole.write(each.read_bytes())
+        for archive_file in sorted(store.glob(f"{_PART}.*")):
+            whole.write(archive_file.read_bytes())
     try:
         with tarfile.open(joined) as archive:
             archive.extractall(store, filter="data")
@@ -98,8 +98,8 @@ def unpack(part: Path, store: Path) -> None:
         "--upgrade",
     ]
     subprocess.run([*pip, *site], check=True)
-    for each in (joined, *store.glob(f"{_PART}.*")):
-        each.unlink()
+    for archive_file in (joined, *store.glob(f"{_PART}.*")):
+        archive_file.unlink()
     print(f"installed into {store / 'site'}")
 
 
@@ -230,10 +230,10 @@ def run(place: Place, minutes: float) -> int:
             print(f"no time for {step.name}, which may take {step.minutes} minutes: call again")
             return 3
         print(f"== {step.name}: {step.words}", flush=True)
-        found = _ended(step, place, seconds, environment)
+        outcome = _ended(step, place, seconds, environment)
         with (place.results / "steps.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
-        print(f"   {found['status']} in {found['seconds']} s", flush=True)
+            file.write(json.dumps(outcome) + "\n")
+        print(f"   {outcome['status']} in {outcome['seconds']} s", flush=True)
     failed = [step["name"] for step in _told(place) if step["status"] != 0]
     print(f"done; failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))
@@ -304,13 +304,14 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Do one of the three."""
-    asked = parse_arguments(given)
-    if asked.verb == "pack":
-        pack(asked.out, asked.python, asked.part_mb * 10**6)
-    elif asked.verb == "unpack":
-        unpack(asked.part, asked.store)
+    options = parse_arguments(given)
+    if options.verb == "pack":
+        pack(options.out, options.python, options.part_mb * 10**6)
+    elif options.verb == "unpack":
+        unpack(options.part, options.store)
     else:
-        return run(Place(asked.store, asked.results, asked.backend, asked.rehearse), asked.minutes)
+        place = Place(options.store, options.results, options.backend, options.rehearse)
+        return run(place, options.minutes)
     return 0
 
 

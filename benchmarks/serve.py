@@ -51,13 +51,13 @@ def say(text: str) -> None:
 
 def measured(setup: Setup, names: list[str], file: Path) -> dict[str, Any]:
     """The figures of these parts, in the file as soon as they are there, among those it had."""
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
     for name in names:
         say(f"{name}:")
         machine = describe(threads())
-        found[name] = {**PARTS[name](setup), "turns": setup.turns, "machine": machine}
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+        figures[name] = {**PARTS[name](setup), "turns": setup.turns, "machine": machine}
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return figures
 
 
 def main() -> None:
@@ -75,9 +75,9 @@ def main() -> None:
     if given.small:
         setup = replace(setup, rows=4, streams=4, tokens=8, texts=24, singles=8, decisions=16)
     file = given.json or (Path(os.devnull) if given.small else RESULTS)
-    found = measured(setup, given.parts, file)
-    print(markdown(found))
-    print(f"\n{caption(found[given.parts[0]]['machine'])}")
+    figures = measured(setup, given.parts, file)
+    print(markdown(figures))
+    print(f"\n{caption(figures[given.parts[0]]['machine'])}")
 
 
 if __name__ == "__main__":

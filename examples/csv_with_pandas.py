@@ -21,8 +21,8 @@ def label_file(
 ) -> pd.DataFrame:
     """The rows of a file with their labels, which are also written."""
     news = pd.read_csv(source)
-    found = classify(news["text"], model, LABELS, template="{text} This news is about")
-    labelled = news.join(found[["label", "margin", "error"]])  # by the index, which is kept
+    results = classify(news["text"], model, LABELS, template="{text} This news is about")
+    labelled = news.join(results[["label", "margin", "error"]])  # by the index, which is kept
     labelled.to_csv(target, index=False)
     return labelled
 

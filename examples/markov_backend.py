@@ -73,7 +73,7 @@ def draw(probabilities: Sequence[float], temperature: float, dice: Random) -> in
     if not temperature:
         return max(range(len(probabilities)), key=probabilities.__getitem__)
     best = math.log(max(probabilities))
-    weights = [math.exp((math.log(each) - best) / temperature) for each in probabilities]
+    weights = [math.exp((math.log(share) - best) / temperature) for share in probabilities]
     return dice.choices(range(len(weights)), weights)[0]
 
 

@@ -62,8 +62,9 @@ def share_right_of_head(model: core.TextModel, learned: Rows, judged: Rows) -> f
     except ImportError:
         return None
     texts, labels = zip(*learned, strict=True)
-    found = FewShot(model).fit(texts, labels).predict([text for text, _ in judged])
-    return statistics.mean(label == gold for label, (_, gold) in zip(found, judged, strict=True))
+    predicted = FewShot(model).fit(texts, labels).predict([text for text, _ in judged])
+    pairs = zip(predicted, judged, strict=True)
+    return statistics.mean(label == gold for label, (_, gold) in pairs)
 
 
 def split(rows: Rows, seed: int) -> tuple[Rows, Rows]:
@@ -86,7 +87,7 @@ def main() -> int:
     lines = HEADLINES.read_text(encoding="utf-8").splitlines()
     rows = [(row["text"], NAMES[row["label"]]) for row in map(json.loads, lines)]
     started = time.perf_counter()
-    found: list[Shares] = []
+    results: list[Shares] = []
     try:
         with core.load_model(given.model, backend=given.backend) as base:
             for seed in range(given.seeds):
@@ -96,29 +97,29 @@ def main() -> int:
                     before = share_right(model, judged)
                     trained(model, learned, seed, given.steps)
                     after = share_right(model, judged)
-                found.append((before, after, share_right_of_head(base, learned, judged)))
+                results.append((before, after, share_right_of_head(base, learned, judged)))
                 show("")
-                print(f"seed {seed}: {told(found[-1])}", flush=True)
+                print(f"seed {seed}: {in_words(results[-1])}", flush=True)
     except core.CoreError as error:
         print(f"train_labels: {error}", file=sys.stderr)
         return 1
-    return report(found, time.perf_counter() - started)
+    return report(results, time.perf_counter() - started)
 
 
-def told(shares: Shares) -> str:
+def in_words(shares: Shares) -> str:
     """Three shares in words."""
     names = ("before", "trained", "head without training")
     pairs = zip(names, shares, strict=True)
     return ", ".join(f"{name} {share:.1%}" for name, share in pairs if share is not None)
 
 
-def report(found: Sequence[Shares], seconds: float) -> int:
+def report(results: Sequence[Shares], seconds: float) -> int:
     """The means, and whether they are good enough."""
-    heads = [head for _, _, head in found if head is not None]
-    before = statistics.mean(each[0] for each in found)
-    after = statistics.mean(each[1] for each in found)
+    heads = [head for _, _, head in results if head is not None]
+    before = statistics.mean(shares[0] for shares in results)
+    after = statistics.mean(shares[1] for shares in results)
     means = before, after, statistics.mean(heads) if heads else None
-    print(f"mean of {len(found)}: {told(means)}; {seconds:.0f} s in all")
+    print(f"mean of {len(results)}: {in_words(means)}; {seconds:.0f} s in all")
     return 0 if after >= GOOD_ENOUGH else 1
 
 

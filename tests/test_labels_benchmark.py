@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from benchmarks.label_parts import levels, table
-from benchmarks.label_parts.answers import Said, States
+from benchmarks.label_parts.answers import Replies, States
 from benchmarks.label_parts.sets import LabelledSet, load_sets
 from core_learn.fewshot import PROBES
 from core_tasks.calibration import quality
@@ -26,15 +26,15 @@ def test_a_set_is_balanced_and_has_each_text_once(of: LabelledSet) -> None:
     assert len(of.templates) >= 4
     assert len(set(of.texts)) == len(of.texts) == len(of.gold)
     assert len({*Counter(of.gold).values()}) == 1
-    assert (len(of.fitting), len(of.held)) == (100, HELD[of.name])
-    assert sorted(of.fitting + of.held) == [*range(len(of.texts))]
+    assert (len(of.fitting), len(of.evaluation)) == (100, HELD[of.name])
+    assert sorted(of.fitting + of.evaluation) == [*range(len(of.texts))]
     sizes = Counter(of.gold[row] for row in of.fitting).values()
     assert max(sizes) - min(sizes) <= 1
     shown = (ROOT / "examples" / "headlines.jsonl").read_text().splitlines()
     assert not {json.loads(line)["text"] for line in shown} & set(of.texts)
 
 
-def small() -> tuple[LabelledSet, Said]:
+def small() -> tuple[LabelledSet, Replies]:
     """Forty rows of two labels that a prompt prefers the first of, and their texts mostly tell."""
     draw = np.random.default_rng(0)
     gold = [n % 2 for n in range(40)]
@@ -45,7 +45,7 @@ def small() -> tuple[LabelledSet, Said]:
     )
     prior = [float(value) for value in rows[0]]
     told = [[-0.1, -3.0], [-3.0, -0.1]]
-    return of, Said([[float(v) for v in row] for row in rows], [prior], told, prior, 0.1, 2.0)
+    return of, Replies([[float(v) for v in row] for row in rows], [prior], told, prior, 0.1, 2.0)
 
 
 def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
@@ -66,12 +66,12 @@ def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
 
 def test_a_held_out_row_decides_nothing() -> None:
     of, said = small()
-    other = Said([*said.rows[:20], *said.rows[:19:-1]], *_rest(said))
+    other = Replies([*said.rows[:20], *said.rows[:19:-1]], *_rest(said))
     for name, adjust in levels.adjustments(said, of).items():
         assert adjust([-1.0, -0.5]) == levels.adjustments(other, of)[name]([-1.0, -0.5])
 
 
-def _rest(said: Said) -> tuple[Any, ...]:
+def _rest(said: Replies) -> tuple[Any, ...]:
     return said.content_free, said.named, said.without_text, said.label_mass, said.seconds
 
 

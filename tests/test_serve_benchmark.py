@@ -36,8 +36,8 @@ def test_answers_of_many_clients_come_in_their_order(nothing: Server) -> None:
     done = load(nothing.port, [requests.decision("A text.", order) for order in orders], 8)
     # The prompt's order is no request's own, and the labels' is: what is told comes from there.
     assert [requests.chosen(reply) for reply in done.replies()] == [order[0] for order in orders]
-    assert len(done.each) == len(orders)
-    assert all(0 < seconds <= done.seconds for seconds in done.each)
+    assert len(done.latencies) == len(orders)
+    assert all(0 < seconds <= done.seconds for seconds in done.latencies)
 
 
 def test_a_list_is_answered_whole(nothing: Server) -> None:

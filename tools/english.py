@@ -71,8 +71,8 @@ def findings(file: Path) -> Iterator[Finding]:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             yield from _of_docstring(file, node)
         for line, text in _messages(node):
-            if found := PHRASES.search(text):
-                yield Finding("messages", file, line, _around(text, found))
+            if phrase := PHRASES.search(text):
+                yield Finding("messages", file, line, _around(text, phrase))
 
 
 def _of_docstring(
@@ -82,8 +82,8 @@ def _of_docstring(
     if text is None:
         return
     line = node.body[0].lineno
-    if found := PHRASES.search(text):
-        yield Finding("docstrings", file, line, _around(text, found))
+    if phrase := PHRASES.search(text):
+        yield Finding("docstrings", file, line, _around(text, phrase))
     if isinstance(node, ast.Module) or node.name.startswith("_"):
         return
     first = text.split("\n", 1)[0]
@@ -96,7 +96,11 @@ def _of_docstring(
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether a function is read as a value, so that a noun describes it."""
-    words = {word for each in node.decorator_list for word in re.findall(r"\w+", ast.unparse(each))}
+    words = {
+        word
+        for decorator in node.decorator_list
+        for word in re.findall(r"\w+", ast.unparse(decorator))
+    }
     return bool(words & _PROPERTIES)
 
 
@@ -114,16 +118,16 @@ def _messages(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.JoinedStr):
-            parts = [part.value for part in each.values if isinstance(part, ast.Constant)]
-            yield each.lineno, " ... ".join(map(str, parts))
-        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.lineno, each.value
+    for child in ast.walk(node):
+        if isinstance(child, ast.JoinedStr):
+            parts = [part.value for part in child.values if isinstance(part, ast.Constant)]
+            yield child.lineno, " ... ".join(map(str, parts))
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.lineno, child.value
 
 
-def _around(text: str, found: re.Match[str]) -> str:
-    return " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+def _around(text: str, phrase: re.Match[str]) -> str:
+    return " ".join(text[max(0, phrase.start() - 40) : phrase.end() + 40].split())
 
 
 def sources() -> Iterator[tuple[str, Path]]:
@@ -139,7 +143,7 @@ def counts() -> dict[str, Counter[str]]:
     """Return the number of findings by distribution and kind, each place counted once."""
     table: dict[str, Counter[str]] = {}
     for home, file in sources():
-        unique = {(each.kind, each.line): each for each in findings(file)}
+        unique = {(finding.kind, finding.line): finding for finding in findings(file)}
         table.setdefault(home, Counter()).update(each.kind for each in unique.values())
     return table
 
@@ -154,16 +158,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for home, file in sources():
             if options.folders and home not in options.folders:
                 continue
-            for each in findings(file):
-                if each.kind != "all docstrings":
-                    where = f"{each.file.relative_to(ROOT)}:{each.line}"
-                    print(f"{where}: {each.kind}: {each.text}")
+            for finding in findings(file):
+                if finding.kind != "all docstrings":
+                    where = f"{finding.file.relative_to(ROOT)}:{finding.line}"
+                    print(f"{where}: {finding.kind}: {finding.text}")
         return
     table = counts()
     table["all"] = sum(table.values(), Counter())
     print("\t".join(("distribution", *KINDS)))
-    for home, found in table.items():
-        print("\t".join((home, *(str(found[kind]) for kind in KINDS))))
+    for home, numbers in table.items():
+        print("\t".join((home, *(str(numbers[kind]) for kind in KINDS))))
 
 
 if __name__ == "__main__":

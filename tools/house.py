@@ -113,8 +113,8 @@ def _floors(rooms: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Rooms that stand on nothing, then those that stand on these, and so on."""
     level: dict[str, int] = {}
     for room in TopologicalSorter(rooms).static_order():  # raises CycleError where there is none
-        level[room] = max((level[each] + 1 for each in rooms[room]), default=0)
-    return [[room for room in rooms if level[room] == each] for each in sorted({*level.values()})]
+        level[room] = max((level[below] + 1 for below in rooms[room]), default=0)
+    return [[room for room in rooms if level[room] == floor] for floor in sorted({*level.values()})]
 
 
 def _files(house: str, room: str) -> int:

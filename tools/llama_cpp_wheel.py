@@ -96,10 +96,12 @@ def _is_recorded(wheel: Path) -> bool:
 
 
 def _is_ours(wheel: Path) -> bool:
-    found = wheel.lstat()
+    status = wheel.lstat()
     others = stat.S_IWGRP | stat.S_IWOTH
     return (
-        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others
+        stat.S_ISREG(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not status.st_mode & others
     )
 
 
@@ -152,8 +154,8 @@ def _build(version: str, folder: Path, openblas: bool) -> None:
         options = ("--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python", "-w", partial)
         _pip("wheel", *options, f"llama-cpp-python=={version}", environment=environment)
         for wheel in Path(partial).glob("*.whl"):
-            kept = wheel.replace(folder / wheel.name)
-            _record(kept)
+            target = wheel.replace(folder / wheel.name)
+            _record(target)
 
 
 def _pip(*arguments: str, environment: dict[str, str]) -> None:
@@ -166,9 +168,9 @@ def _pip(*arguments: str, environment: dict[str, str]) -> None:
 
 
 def _check_compiler() -> None:
-    asked = os.environ.get("CXX", "").split()[:1]
-    if not any(shutil.which(name) for name in asked or _COMPILERS):
-        missing = f"CXX names {asked[0]!r}" if asked else f"none of {', '.join(_COMPILERS)}"
+    compiler = os.environ.get("CXX", "").split()[:1]
+    if not any(shutil.which(name) for name in compiler or _COMPILERS):
+        missing = f"CXX names {compiler[0]!r}" if compiler else f"none of {', '.join(_COMPILERS)}"
         raise CannotBuildError(_NO_COMPILER.format(missing=missing))
 
 

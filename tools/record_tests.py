@@ -36,7 +36,9 @@ class _Recorder:
         self._found[report.nodeid] = outcome, seconds + report.duration
 
     def pytest_sessionfinish(self) -> None:
-        lines = [f"{said} {seconds:.0f} s {test}" for test, (said, seconds) in self._found.items()]
+        lines = [
+            f"{outcome} {seconds:.0f} s {test}" for test, (outcome, seconds) in self._found.items()
+        ]
         ordered = sorted(lines, key=lambda line: line.split(" s ", 1)[1])
         self._file.write_text("\n".join([_header(), *ordered, ""]), encoding="utf-8")
 

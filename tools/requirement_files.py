@@ -75,12 +75,12 @@ def _needed(wheels: Wheels, extra: str) -> dict[str, set[str]]:
             continue
         needed[name].add(extra)
         for text in wheels[name][1].get_all("Requires-Dist", []):
-            asked = Requirement(text)
-            member = canonicalize_name(asked.name)
+            requirement = Requirement(text)
+            member = canonicalize_name(requirement.name)
             if member in wheels and (
-                asked.marker is None or asked.marker.evaluate({"extra": extra})
+                requirement.marker is None or requirement.marker.evaluate({"extra": extra})
             ):
-                left += [(member, each) for each in ("", *asked.extras)]
+                left += [(member, name) for name in ("", *requirement.extras)]
     return {name: extras - {""} for name, extras in needed.items()}
 
 

@@ -86,7 +86,7 @@ class Recorder:
 def ways(backend: str, path: Path, operations: tuple[str, ...] = tuple(CALLS)) -> dict[str, Way]:
     """The way of each operation through a model that this backend loads."""
     recorder = Recorder()
-    found = {}
+    recorded = {}
     before = threading.getprofile()
     threading.setprofile(recorder)  # the threads of the model are started by its load
     try:
@@ -94,11 +94,11 @@ def ways(backend: str, path: Path, operations: tuple[str, ...] = tuple(CALLS)) -
             for operation in operations:
                 CALLS[operation](model)
                 model._owner.run(lambda: None)  # type: ignore[attr-defined]  # what it left is done
-                with recorder.watching() as found[operation]:
+                with recorder.watching() as recorded[operation]:
                     CALLS[operation](model)
     finally:
         threading.setprofile(before)
-    return found
+    return recorded
 
 
 def _place(frame: FrameType) -> tuple[str, str] | None:
@@ -111,13 +111,13 @@ def _place(frame: FrameType) -> tuple[str, str] | None:
 
 def _stack(frame: FrameType | None) -> list[str]:
     """The frames of one thread, outermost first."""
-    found: list[str] = []
+    frames: list[str] = []
     while frame is not None:
         place = _place(frame)
         if place is not None:
-            found.append(f"{place[0]} {frame.f_code.co_qualname}")
+            frames.append(f"{place[0]} {frame.f_code.co_qualname}")
         frame = frame.f_back
-    return found[::-1]
+    return frames[::-1]
 
 
 def main() -> None:

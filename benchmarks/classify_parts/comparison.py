@@ -38,12 +38,12 @@ class Comparison:
         say(f"{model}, ({workload}) {TITLES[workload]}")
         turns, how = Turns(specs, self.environment, say), WORKLOADS[workload]
         with neighbours(how.neighbours):
-            found = turns.take(prompts(workload, self.count), self.runs, how.call)
+            runs_of = turns.take(prompts(workload, self.count), self.runs, how.call)
         self.skipped |= {f"{model}: {name}": why for name, why in turns.skipped.items()}
-        flops_per_second = measuring.rate(found.pop(RATE, []))
+        flops_per_second = measuring.rate(runs_of.pop(RATE, []))
         parameters = measuring.read_layer_parameters(Path(directory))
-        reference = next((runs[-1] for runs in found.values()), {})
-        for name, runs in found.items():
+        reference = next((runs[-1] for runs in runs_of.values()), {})
+        for name, runs in runs_of.items():
             figures = measuring.summary(runs, reference, parameters, flops_per_second)
             self.results.append(Result(model, workload, name, turns.about[name], **figures))
 

@@ -111,16 +111,16 @@ def specs(
         for name in wanted
         if _reads_gguf(name) and files.gguf is None
     }
-    made = [Spec(RATE, "matmul", files.directory, pythons.own)]
+    contestants = [Spec(RATE, "matmul", files.directory, pythons.own)]
     for name in (name for name in wanted if name not in lacking):
         try:
-            made.append(_spec(name, files, pythons, threads))
+            contestants.append(_spec(name, files, pythons, threads))
         except (ImportError, OSError) as error:
             lacking[name] = str(error)
     for name, options in variants.items():
         loading = {"backend": "mlx_cpu", "load": dict(options)}
-        made.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
-    return made, lacking
+        contestants.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
+    return contestants, lacking
 
 
 def _reads_gguf(name: str) -> bool:

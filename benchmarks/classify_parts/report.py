@@ -92,8 +92,8 @@ def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
     columns = ["model", "workload", "prompts", "prompts/s", *ratios_to, "share of rate"]
     rows = []
     for row in (result for result in results if result.contestant == ours):
-        found = (ratio(results, row, peer) for peer in peers)
-        ratios = ["-" if times is None else f"{times:.2f}" for times in found]
+        multiples = (ratio(results, row, peer) for peer in peers)
+        ratios = ["-" if times is None else f"{times:.2f}" for times in multiples]
         share = "-" if row.share is None else f"{row.share:.0%}"
         speed = f"{row.prompts_per_second:.1f}"
         rows.append([row.model, f"({row.workload})", str(row.prompts), speed, *ratios, share])
@@ -114,7 +114,7 @@ def decode_markdown(written: Mapping[str, Any]) -> str:
     for who in (name for name in first if name != "ratio"):
         cells = [who]
         for name in shown:
-            speed, ours = (written[name][each]["tokens_per_second"] for each in (who, "core"))
+            speed, ours = (written[name][one]["tokens_per_second"] for one in (who, "core"))
             cells += [f"{speed:.1f}", f"{ours / speed:.2f}"]
         rows.append(cells)
     return _lines(columns, rows)

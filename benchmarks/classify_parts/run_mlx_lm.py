@@ -68,7 +68,7 @@ class MlxLm:
         order = list(range(len(prompts)))
         if self._mode != "default":
             order.sort(key=lambda row: len(encoded[row]))
-        made = self._generate.batch_generate(
+        batch = self._generate.batch_generate(
             self._model,
             self._tokenizer,
             [encoded[row][shared:] for row in order],
@@ -77,10 +77,10 @@ class MlxLm:
             sampler=self._sampler(ids),
             **self._options(encoded, shared),
         )
-        found = {row: LABELS[ids.index(made.token_ids[n][0])] for n, row in enumerate(order)}
+        labels = {row: LABELS[ids.index(batch.token_ids[n][0])] for n, row in enumerate(order)}
         tokens = sum(map(len, encoded))
         computed = tokens - shared * (len(encoded) - 1)
-        return Answer([found[row] for row in range(len(prompts))], tokens, computed)
+        return Answer([labels[row] for row in range(len(prompts))], tokens, computed)
 
     def _sampler(self, ids: Ids) -> Any:
         columns = self._mx.array(ids)

@@ -64,8 +64,8 @@ def together(answers: Sequence[Answer]) -> Answer:
         [label for answer in answers for label in answer.labels],
         sum(answer.prompt_tokens for answer in answers),
         sum(answer.computed_tokens for answer in answers),
-        None if None in margins else [each for some in margins for each in some or ()],
-        None if None in device else max(each or 0 for each in device),
+        None if None in margins else [margin for some in margins for margin in some or ()],
+        None if None in device else max(size or 0 for size in device),
         answers[0].flops_per_second,
     )
 
@@ -98,8 +98,8 @@ RUNNERS = {
 def make_runner(spec: Spec) -> Runner:
     """Load a contestant in this process. Raises whatever keeps it from running."""
     module, name = RUNNERS[spec.library]
-    made: Runner = getattr(importlib.import_module(module), name)(spec)
-    return made
+    runner: Runner = getattr(importlib.import_module(module), name)(spec)
+    return runner
 
 
 def label_ids(encode: Encode, prompt: str) -> Ids:

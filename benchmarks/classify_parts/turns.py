@@ -100,15 +100,15 @@ class Turns:
 
         Each run is made of calls of ``call`` prompts, or of one call of all of them.
         """
-        found: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
+        runs_of: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
         with ExitStack() as stack:
             workers = [w for w in (self._started(spec, stack) for spec in self._specs) if w]
             for number in range(runs + 1):
                 # Another one begins each round, so that nobody always follows the same one.
                 first = number % max(1, len(workers))
                 for worker in workers[first:] + workers[:first]:
-                    self._turn(worker, prompts, call, number, found)
-        return {name: made for name, made in found.items() if len(made) == runs}
+                    self._turn(worker, prompts, call, number, runs_of)
+        return {name: done for name, done in runs_of.items() if len(done) == runs}
 
     def _started(self, spec: Spec, stack: ExitStack) -> Worker | None:
         try:
@@ -125,7 +125,7 @@ class Turns:
         prompts: Sequence[str],
         call: int,
         number: int,
-        found: dict[str, list[Run]],
+        runs_of: dict[str, list[Run]],
     ) -> None:
         name = worker.spec.name
         if name in self.skipped:
@@ -139,7 +139,7 @@ class Turns:
         except UnavailableError as error:
             self._skip(name, error)
             return
-        found[name].append(run)
+        runs_of[name].append(run)
         self._say(f"  run {number}: {name} {run['seconds']:.2f} s")
 
     def _skip(self, name: str, error: Exception) -> None:

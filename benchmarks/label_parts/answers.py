@@ -32,7 +32,7 @@ _BLOCK = 100  # texts a call
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
+class Replies:
     """The answers of a subject to a set with one template; rows are labels' log-probabilities."""
 
     rows: list[list[float]]
@@ -72,43 +72,43 @@ def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
 def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
     """Ask a subject all that is not kept yet."""
     missing = [
-        (each, name)
-        for each in sets
-        for name in each.templates
-        if not file_of(cache, model, backend, each.name, f"{name}.json").exists()
+        (labelled, name)
+        for labelled in sets
+        for name in labelled.templates
+        if not file_of(cache, model, backend, labelled.name, f"{name}.json").exists()
     ]
     stateless = [
-        each
-        for each in sets
-        if not file_of(cache, model, backend, each.name, "states.npz").exists()
+        labelled
+        for labelled in sets
+        if not file_of(cache, model, backend, labelled.name, "states.npz").exists()
     ]
     if not missing and not stateless:
         return
     with core.load_model(path_of(model, backend), backend=backend) as loaded:
-        for each in stateless:
-            file = file_of(cache, model, backend, each.name, "states.npz")
-            np.savez(file, **_states(loaded, each))
+        for labelled in stateless:
+            file = file_of(cache, model, backend, labelled.name, "states.npz")
+            np.savez(file, **_states(loaded, labelled))
             print(f"{file.name} is there", flush=True)
-        for each, name in missing:
-            file = file_of(cache, model, backend, each.name, f"{name}.json")
-            file.write_text(json.dumps(_said(loaded, each, each.templates[name])))
+        for labelled, name in missing:
+            file = file_of(cache, model, backend, labelled.name, f"{name}.json")
+            file.write_text(json.dumps(_replies(loaded, labelled, labelled.templates[name])))
             print(f"{file.name} is there", flush=True)
 
 
-def said(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Said:
+def replies(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Replies:
     """What was kept of a set and a template."""
     file = file_of(cache, model, backend, of.name, f"{template}.json")
-    return Said(**json.loads(file.read_text()))
+    return Replies(**json.loads(file.read_text()))
 
 
 def states(cache: Path, model: str, backend: str, of: LabelledSet) -> States:
     """What was kept of a set's states."""
-    with np.load(file_of(cache, model, backend, of.name, "states.npz")) as found:
-        layers = {int(name): found[name] for name in found.files if name != "num_layers"}
-        return States(layers, int(found["num_layers"]))
+    with np.load(file_of(cache, model, backend, of.name, "states.npz")) as arrays:
+        layers = {int(name): arrays[name] for name in arrays.files if name != "num_layers"}
+        return States(layers, int(arrays["num_layers"]))
 
 
-def _said(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
+def _replies(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
     task = core_tasks.Task(template, of.labels)
     start = time.perf_counter()
     results = [*_classified(model, task.prompts(of.texts), of.labels)]
@@ -142,11 +142,12 @@ def _states(model: Any, of: LabelledSet) -> dict[str, Any]:
     layers = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
     texts = [*of.texts, *PROBES]
     try:
-        found = model.hidden_states(texts, layers=layers)
+        results = model.hidden_states(texts, layers=layers)
     except core.UnsupportedOptionError:
         layers = [last]
-        found = model.hidden_states(texts)
-    rows = np.array([np.frombuffer(each.raise_for_error().states, np.float32) for each in found])
+        results = model.hidden_states(texts)
+    data = [result.raise_for_error().states for result in results]
+    rows = np.array([np.frombuffer(state, np.float32) for state in data])
     rows = rows.reshape(len(texts), len(layers), -1)
-    kept = {str(layer): rows[:, place] for place, layer in enumerate(layers)}
-    return {**kept, "num_layers": np.array(last)}
+    states = {str(layer): rows[:, place] for place, layer in enumerate(layers)}
+    return {**states, "num_layers": np.array(last)}

@@ -32,7 +32,7 @@ class Load:
     """What came of many requests: bodies in their order, and seconds of each and of all."""
 
     bodies: list[bytes]
-    each: list[float]
+    latencies: list[float]
     seconds: float
 
     def replies(self) -> Iterator[Any]:
@@ -102,7 +102,7 @@ def load(port: int, asks: Sequence[Ask], clients: int) -> Load:
 
 
 async def _load(port: int, asks: Sequence[Ask], clients: int) -> Load:
-    bodies, each = [b""] * len(asks), [0.0] * len(asks)
+    bodies, latencies = [b""] * len(asks), [0.0] * len(asks)
     places = iter(range(len(asks)))  # shared: who is free takes the next
 
     async def client(places: Iterable[int]) -> None:
@@ -110,11 +110,11 @@ async def _load(port: int, asks: Sequence[Ask], clients: int) -> Load:
             for place in places:
                 started = time.perf_counter()
                 bodies[place] = await connection.post(asks[place])
-                each[place] = time.perf_counter() - started
+                latencies[place] = time.perf_counter() - started
 
     started = time.perf_counter()
     await asyncio.gather(*(client(places) for _ in range(min(clients, len(asks)))))
-    return Load(bodies, each, time.perf_counter() - started)
+    return Load(bodies, latencies, time.perf_counter() - started)
 
 
 def alternately(port: int, asks: Sequence[Ask], other: Callable[[int], object]) -> list[float]:

@@ -51,16 +51,16 @@ class Setup:
 
 def in_turns(setup: Setup, works: dict[str, Callable[[int], float]]) -> dict[str, list[float]]:
     """What each says in each turn; turn -1 warms up, and does not count."""
-    told: dict[str, list[float]] = {name: [] for name in works}
+    results: dict[str, list[float]] = {name: [] for name in works}
     names = [*works]
     for turn in range(-1, setup.turns):
         first = turn % len(names)
         for name in [*names[first:], *names[:first]]:
-            found = works[name](turn)
+            figure = works[name](turn)
             if turn >= 0:
-                told[name].append(found)
-                setup.say(f"    {name}, turn {turn + 1}: {found:.4g}")
-    return told
+                results[name].append(figure)
+                setup.say(f"    {name}, turn {turn + 1}: {figure:.4g}")
+    return results
 
 
 def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
@@ -83,8 +83,8 @@ def answers(setup: Setup) -> Figures:
         prompts = [
             model.render_chat(requests.letters(text, order)) for order in orders for text, _ in rows
         ]
-        found = model.classify(prompts, labels=requests.LETTERS, label_prefix="")
-    read = [result.raise_for_error().label or "" for result in found]
+        classified = model.classify(prompts, labels=requests.LETTERS, label_prefix="")
+    read = [result.raise_for_error().label or "" for result in classified]
     lettered = [
         order[requests.LETTERS.index(read[place * len(rows) + row])]
         for place, order in enumerate(orders)
@@ -99,14 +99,14 @@ def answers(setup: Setup) -> Figures:
     }
 
 
-def agreement(found: Sequence[str], gold: Sequence[str]) -> Figures:
+def agreement(answers: Sequence[str], gold: Sequence[str]) -> Figures:
     """Of answers to all rows in one order behind another: how many are right, and how many flip.
 
     ``flip_rate``: the share of the rows that are not answered the same in all orders.
     """
-    columns = [found[row :: len(gold)] for row in range(len(gold))]
+    columns = [answers[row :: len(gold)] for row in range(len(gold))]
     right = [
-        answer == wanted for answer, wanted in zip(found, [*gold] * len(columns[0]), strict=True)
+        answer == wanted for answer, wanted in zip(answers, [*gold] * len(columns[0]), strict=True)
     ]
     return {
         "accuracy": statistics.mean(right),
@@ -121,12 +121,12 @@ def streams(setup: Setup) -> Figures:
     """Tokens a second of many streams at once, beside one batch in process."""
     prompts = [f"Write about this: {text}" for text in requests.texts(setup.streams)]
     asks = [requests.stream(prompt, setup.tokens) for prompt in prompts]
-    made: dict[str, set[int]] = {"server": set(), "library": set()}
+    counts_of: dict[str, set[int]] = {"server": set(), "library": set()}
 
     def there(port: int, turn: int) -> float:
         done = load(port, asks, setup.streams)
         tokens = sum(map(requests.generated, done.bodies))
-        made["server"].add(tokens)
+        counts_of["server"].add(tokens)
         return tokens / done.seconds
 
     command = servers.core_serve(setup.directory, "mlx_cpu", setup.streams)
@@ -142,15 +142,15 @@ def streams(setup: Setup) -> Figures:
             rows = model.batch_generate(prompts, max_tokens=setup.tokens, temperature=0.0)
             seconds = perf_counter() - begun
             tokens = sum(len(row.raise_for_error().tokens) for row in rows)
-            made["library"].add(tokens)
+            counts_of["library"].add(tokens)
             return tokens / seconds
 
-        told = in_turns(setup, {"server": partial(there, server.port), "library": here})
+        speeds = in_turns(setup, {"server": partial(there, server.port), "library": here})
     return {
-        "server_tokens_per_second": statistics.median(told["server"]),
-        "library_tokens_per_second": statistics.median(told["library"]),
-        "ratio": _ratio(told["server"], told["library"]),
-        "tokens": {name: sorted(counts) for name, counts in made.items()},
+        "server_tokens_per_second": statistics.median(speeds["server"]),
+        "library_tokens_per_second": statistics.median(speeds["library"]),
+        "ratio": _ratio(speeds["server"], speeds["library"]),
+        "tokens": {name: sorted(counts) for name, counts in counts_of.items()},
     }
 
 
@@ -184,12 +184,12 @@ def lists(setup: Setup) -> Figures:
             task.classify(model, texts)
             return len(texts) / (perf_counter() - begun)
 
-        told = in_turns(setup, {"whole": whole, "single": single, "library": here})
-    medians = {f"{name}_texts_per_second": statistics.median(told[name]) for name in told}
+        speeds = in_turns(setup, {"whole": whole, "single": single, "library": here})
+    medians = {f"{name}_texts_per_second": statistics.median(speeds[name]) for name in speeds}
     return {
         **medians,
-        "whole_ratio": _ratio(told["whole"], told["library"]),
-        "single_ratio": _ratio(told["single"], told["library"]),
+        "whole_ratio": _ratio(speeds["whole"], speeds["library"]),
+        "single_ratio": _ratio(speeds["single"], speeds["library"]),
     }
 
 
@@ -212,7 +212,7 @@ def latency(setup: Setup) -> Figures:
     ):
         added = alternately(server.port, asks, lambda place: task.classify(model, [texts[place]]))
     with running("nothing", servers.nothing_to_compute()) as server:
-        idle = load(server.port, asks, 1).each
+        idle = load(server.port, asks, 1).latencies
     added, idle = added[8:], idle[8:]  # the first ones warm up
     return {
         "added_p50_ms": 1000 * statistics.median(added),
@@ -293,9 +293,9 @@ def clients(setup: Setup) -> Figures:
         rates = in_turns(setup, works)
     ours = labels["core, mlx_cpu"]
     return {
-        "decisions_per_second": {name: statistics.median(found) for name, found in rates.items()},
+        "decisions_per_second": {name: statistics.median(speeds) for name, speeds in rates.items()},
         "same_labels_as_mlx_cpu": {
-            name: statistics.mean(map(str.__eq__, found, ours)) for name, found in labels.items()
+            name: statistics.mean(map(str.__eq__, chosen, ours)) for name, chosen in labels.items()
         },
         **{
             name: _ratio(rates[one], rates[other])
@@ -309,9 +309,9 @@ def first_tokens(model: Any) -> list[int]:
     """The ids that begin the labels behind a prompt."""
     prompt = requests.prompt("A text.")
     length = len(model.encode(prompt))
-    found = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
-    assert len({*found}) == len(LABELS)
-    return found
+    ids = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
+    assert len({*ids}) == len(LABELS)
+    return ids
 
 
 def _decided(

@@ -62,8 +62,8 @@ def stream(prompt: str, max_tokens: int) -> Ask:
 def letters(text: str, labels: Sequence[str]) -> tuple[Message, ...]:
     """The conversation in which a letter stands for each label, in this order."""
     listed = "\n".join(f"{letter}. {label}" for letter, label in zip(LETTERS, labels, strict=True))
-    told = f"{ASKED}\n{listed}\nAnswer with one letter.\n\n{text}"
-    return (Message("user", told),)
+    question = f"{ASKED}\n{listed}\nAnswer with one letter.\n\n{text}"
+    return (Message("user", question),)
 
 
 def chosen(reply: Any) -> str:

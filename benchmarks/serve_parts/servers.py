@@ -93,8 +93,8 @@ def running(name: str, command: Sequence[str]) -> Iterator[Server]:
         try:
             if not _answers(port, process):
                 log.seek(0)
-                told = log.read().decode(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} does not answer:\n{told}")
+                output = log.read().decode(errors="replace")[-2000:]
+                raise RuntimeError(f"{name} does not answer:\n{output}")
             yield Server(name, port)
         finally:
             process.terminate()

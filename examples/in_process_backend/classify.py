@@ -86,8 +86,8 @@ class ToyClassifier:
 
     def _scores(self, question: LabelQuestion, state: State) -> LabelScores:
         """What is said of the labels, which begin behind ``state``: one look a node of the trie."""
-        found = []
+        results = []
         for path, children in zip(question.trie.prefixes, question.trie.children, strict=True):
             logprobs = log_softmax(self._language.logits(self._language.read(state, path)))
-            found.append([logprobs[token] for token in children])
-        return score_labels(question.trie, found)
+            results.append([logprobs[token] for token in children])
+        return score_labels(question.trie, results)

@@ -95,14 +95,14 @@ class ToyEngine(Engine):
     def _drop_unwanted(self) -> None:
         """End what was cancelled or timed out: in the line, in prefill, while it decodes."""
         self._waiting.sweep()
-        self._prefills = deque(each for each in self._prefills if each.job.wanted())
+        self._prefills = deque(prefill for prefill in self._prefills if prefill.job.wanted())
         for row in self._rows:
             row.request.look()
         self._rows = [row for row in self._rows if not row.request.ended]
 
     def _admit(self) -> None:
         """Fill the slots that are free, from the front of the line."""
-        taken = len(self._rows) + sum(len(each.job.requests) for each in self._prefills)
+        taken = len(self._rows) + sum(len(prefill.job.requests) for prefill in self._prefills)
         jobs = self._waiting.take(self._slots - taken, anyhow=not taken)
         self._prefills.extend(map(Prefill, jobs))
 
