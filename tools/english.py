@@ -1,8 +1,9 @@
-"""Counts of puzzling English in docstrings and messages: ``python tools/english.py [-v]``.
+"""Counts of puzzling English in docstrings, messages and names: ``python tools/english.py [-v]``.
 
 A function's docstring starts with a verb and a class's with a noun; no sentence starts with What,
-Whether, Those or That of; after and before are the words for time, and "is not a" for a negation. A
-table shows the counts by distribution, ``-v`` each place. tests/test_english.py holds the limits.
+Whether, Those or That of; after and before are the words for time, and "is not a" for a negation.
+Locals and arguments are named after their contents. A table shows the counts by distribution,
+``-v`` each place. tests/test_english.py sets the limits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("first words", "docstrings", "messages", "all docstrings")
+KINDS = ("first words", "docstrings", "messages", "locals", "other locals", "all docstrings")
 
 _NO_VERBS = (
     *(
@@ -49,6 +50,11 @@ PHRASES = re.compile(
     r"|\b(?:is|are|was|were) no(?! (?:longer|more|less|matter|one)\b)(?:ne)?\b"
     r"|(?:^|[.:!?]\s+)(?:What|Whether|Those|That of)\b"
 )
+LOCALS = {
+    **dict.fromkeys(("told", "found", "held", "said", "made"), "locals"),
+    **dict.fromkeys(("each", "asked", "kept"), "other locals"),
+}
+"""Names of locals and arguments that say nothing of their contents, with the kind of finding."""
 _PROPERTIES = frozenset({"property", "cached_property", "fixture"})
 _SPEAKING = frozenset({"echo", "say", "secho", "warn", "warning", "exit", "info"})
 _OF_MESSAGES = frozenset({"help", "message", "hint", "advice", "short_help"})
@@ -67,12 +73,28 @@ class Finding:
 def findings(file: Path) -> Iterator[Finding]:
     """Yield the findings of a Python file; every public docstring is a finding of its own kind."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
+    for line, name in sorted(_locals(tree)):
+        if name in LOCALS:
+            yield Finding(LOCALS[name], file, line, name)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             yield from _of_docstring(file, node)
         for line, text in _messages(node):
             if phrase := PHRASES.search(text):
                 yield Finding("messages", file, line, _around(text, phrase))
+
+
+def _locals(tree: ast.Module) -> set[tuple[int, str]]:
+    """Return the variables and arguments of functions, each with its line."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    outer = (node for node in ast.walk(tree) if isinstance(node, functions))
+    inner = [node for function in outer for node in ast.walk(function)]
+    names = {
+        (node.lineno, node.id)
+        for node in inner
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return names | {(node.lineno, node.arg) for node in inner if isinstance(node, ast.arg)}
 
 
 def _of_docstring(
