@@ -1,4 +1,4 @@
-"""Label a column of a CSV file with pandas, and write the file with the labels beside it.
+"""Label a column of a CSV file with pandas, and write the file with the labels as a column.
 
 ``python examples/csv_with_pandas.py MODEL news.csv labelled.csv``; the file has a column ``text``.
 """

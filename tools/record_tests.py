@@ -1,4 +1,4 @@
-"""A pytest plugin that writes down what each test said: ``-p tools.record_tests --record FILE``.
+"""A pytest plugin that records each test's outcome: ``-p tools.record_tests --record FILE``.
 
 The file has one line for each test, sorted, so that two runs can be compared line by line.
 """
@@ -14,12 +14,14 @@ import pytest
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
-    parser.addoption("--record", type=Path, help="the file for what each test said")
+    parser.addoption("--record", type=Path, help="the file for the tests' outcomes")
 
 
 def pytest_configure(config: pytest.Config) -> None:
     file: Path | None = config.option.record
-    if file is not None and not hasattr(config, "workerinput"):  # xdist's workers tell the first
+    if file is not None and not hasattr(
+        config, "workerinput"
+    ):  # xdist's workers report to the controller
         config.pluginmanager.register(_Recorder(file), "record")
 
 

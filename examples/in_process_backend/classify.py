@@ -1,4 +1,4 @@
-"""``classify``: prompts that begin alike share what that beginning costs; labels are read behind.
+"""``classify``: a shared prefix is computed once, and labels are read after each prompt.
 
 Whatever goes wrong with one prompt is that row's ``error``; the other rows finish.
 """
@@ -25,7 +25,7 @@ from .sampling import draw, log_softmax
 
 
 class ToyClassifier:
-    """One call: a `core_runtime.classifying.Classifier`."""
+    """The `core_runtime.classifying.Classifier` of one call."""
 
     def __init__(
         self, loaded: Loaded, owner: OwnerThread, config: GenerateConfig, clock: RequestClock
@@ -37,7 +37,7 @@ class ToyClassifier:
     def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
         """Each row's result, those together that begin alike."""
         for rows in blocks:
-            most = [row.read_from for row in rows]  # behind those, nothing is read
+            most = [row.read_from for row in rows]  # nothing is read after those
             for prefix, group in by_prefix(rows, [row.ids for row in rows], most):
                 yield from self._group(prefix, group)
 
@@ -85,7 +85,7 @@ class ToyClassifier:
         return result if scores is None else with_scores(result, scores)
 
     def _scores(self, question: LabelQuestion, state: State) -> LabelScores:
-        """What is said of the labels, which begin behind ``state``: one look a node of the trie."""
+        """Return the labels' log-probabilities after ``state``, node by node of the trie."""
         results = []
         for path, children in zip(question.trie.prefixes, question.trie.children, strict=True):
             logprobs = log_softmax(self._language.logits(self._language.read(state, path)))

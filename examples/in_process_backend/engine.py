@@ -1,6 +1,6 @@
-"""The engine: requests wait for a slot, are prefilled in chunks, and decode side by side.
+"""The engine: requests wait for a slot, are prefilled in chunks, and decode concurrently.
 
-Everything here runs on the model's owner thread, one step behind another; classify and close come
+Everything here runs on the model's owner thread, one step after another; classify and close come
 between two steps.
 """
 
@@ -22,7 +22,7 @@ CHUNK = 16  # tokens of a prompt at once: a long one does not hold up the rows t
 
 
 class Prefill:
-    """A job's prompt on its way through the network: ``state`` is that behind what was read."""
+    """A prompt that is being prefilled: ``state`` follows the tokens that were read."""
 
     def __init__(self, job: Job) -> None:
         self.job, self.state, self._done = job, START, 0
@@ -38,7 +38,7 @@ class Prefill:
 
 
 class Row:
-    """A request that decodes, and the state behind all that was read for it."""
+    """A request that decodes, and the state after all its tokens."""
 
     def __init__(self, request: Request, state: State) -> None:
         self.request, self._state = request, state
@@ -65,7 +65,7 @@ class ToyEngine(Engine):
 
     @property
     def idle(self) -> bool:
-        """Whether no request is in here."""
+        """True if there is no request."""
         return not (self._waiting or self._prefills or self._rows)
 
     def _step(self) -> bool:
@@ -107,10 +107,10 @@ class ToyEngine(Engine):
         self._prefills.extend(map(Prefill, jobs))
 
     def _prefill(self) -> None:
-        """One chunk of the prompt whose turn it is. At its end, all its requests decode from it."""
+        """Read a chunk of the next prompt. After its last one, its requests decode."""
         if not self._prefills:
             return
-        prefill = self._prefills[0]  # it stays there meanwhile: whatever happens, callers hear
+        prefill = self._prefills[0]  # it stays there meanwhile: callers learn of any error
         try:
             last = prefill.step(self._language)
         except Exception as error:  # noqa: BLE001 - of this prompt, not of its neighbours
@@ -123,7 +123,7 @@ class ToyEngine(Engine):
         else:
             self._prefills.popleft()
             for request in prefill.job.requests:
-                request.look()  # behind the last chunk, before it says anything
+                request.look()  # after the last chunk, before its first token
             self._rows += [Row(r, prefill.state) for r in prefill.job.requests if not r.ended]
 
     def _decode(self) -> None:

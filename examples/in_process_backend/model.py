@@ -26,14 +26,14 @@ class ToyModel(ClassifyingModel):
     def __init__(self, backend: str, loaded: Loaded) -> None:
         self._loaded, self._owner = loaded, OwnerThread(backend)
         super().__init__(backend, loaded, ToyEngine(loaded, self._owner), CAPABILITIES)
-        self._finalizer = weakref.finalize(self, self._owner.stop)  # when nobody calls close()
+        self._finalizer = weakref.finalize(self, self._owner.stop)  # if close() is never called
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> ToyClassifier:
         """See `ClassifyingModel`."""
         return ToyClassifier(self._loaded, self._owner, request, clock)
 
     def release(self) -> None:
-        """Free the weights now, behind what is queued."""
+        """Free the weights after the queued jobs."""
         self._loaded.tokenizer.close()
         self._owner.close(self._free)
         self._finalizer.detach()

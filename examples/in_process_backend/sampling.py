@@ -23,10 +23,10 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
 
 
 def draw(logits: Sequence[float], seen: Collection[int], config: GenerateConfig, step: int) -> int:
-    """The token of this step. ``seen`` are those of the prompt and of the output so far.
+    """Return the token of this step. ``seen``: tokens of the prompt and of the output so far.
 
-    Temperature 0 takes the best token, and the lowest id among equals. Else ``config`` has a seed:
-    that of a `core_runtime.request.Request` always has one.
+    Temperature 0 takes the best token, and the lowest id among equals. Otherwise ``config`` needs
+    a seed; the one of a `core_runtime.request.Request` always has one.
     """
     logits = _penalised(logits, seen, config.repeat_penalty)
     if config.temperature == 0.0:

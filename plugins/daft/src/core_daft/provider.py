@@ -131,7 +131,7 @@ class Descriptor(TextClassifierDescriptor):
         for name, value in self.placing.items():
             if value is not None:
                 setattr(options, name, value)
-        # Of rows that fail the classifier tells itself; what it raises ends the query.
+        # The classifier reports failed rows itself; an exception from it ends the query.
         options.max_retries, options.on_error = self.max_retries, "raise"
         return options
 

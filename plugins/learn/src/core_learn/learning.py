@@ -21,7 +21,7 @@ from core_learn.errors import TrainingDataError
 from core_learn.heads import KINDS, Array, Classes, Linear, log_probabilities
 from core_tasks.folds import FOLDS, text_key
 
-_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
+_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale if no fold can be left out
 
 
 @dataclass(frozen=True, slots=True)

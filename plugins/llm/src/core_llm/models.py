@@ -85,7 +85,7 @@ class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
 
 
 class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
-    """The same model, awaited; a cancelled task ends the answer."""
+    """The asynchronous variant; a cancelled task ends the answer."""
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any

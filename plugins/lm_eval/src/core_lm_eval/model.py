@@ -17,7 +17,7 @@ from core.secret import refuse_secrets
 from core_lm_eval.generating import config_of
 from core_lm_eval.likelihoods import Pair, scores
 
-_BATCH = 256  # pairs of a call: a backend makes batches of its own of them
+_BATCH = 256  # pairs of a call, which a backend divides into batches
 
 
 @register_model("core")

@@ -12,7 +12,7 @@ from core.types import DiscoveredModel
 
 
 class Models:
-    """Models by name: ``given`` by their paths or names, or without any those of all stores.
+    """Models by name: those in ``given``, as paths or names, or by default all models found.
 
     Raises `core.ModelNotFoundError` for a path without a model, and `core.InvalidOptionError` for
     two with the same name.

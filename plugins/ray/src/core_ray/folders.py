@@ -113,7 +113,7 @@ def clear_checkpoint(files: Any, folder: str) -> None:
         return
     if isinstance(files, pyarrow.fs.LocalFileSystem):
         os.rmdir(place)
-    else:  # where folders are names alone, an empty one is no more than its mark
+    else:  # in object stores an empty folder is only a marker object
         files.delete_dir(place)
 
 
