@@ -1,4 +1,4 @@
-"""How fast a CUDA GPU classifies sentences with a model of Gemma-3-1B's shape, in bfloat16.
+"""Measure ``classify`` on a CUDA GPU with a model of Gemma-3-1B's shape, in bfloat16.
 
 The backend mlx_cuda and transformers on torch take turns on the same GPU, each in a process of its
 own; medians are compared. Without ``--model`` the weights are random, made on the spot: the same
@@ -66,7 +66,7 @@ def specs(model: str, arguments: argparse.Namespace) -> list[Spec]:
 
 
 def compare(model: str, name: str, arguments: argparse.Namespace) -> Comparison:
-    """All workloads."""
+    """Run all workloads."""
     comparison = Comparison(arguments.prompts, arguments.runs, {})
     for workload in arguments.workloads:
         comparison.measure(name, model, workload, specs(model, arguments))

@@ -1,7 +1,7 @@
-"""How fast the decode engine is, beside mlx-lm, llama.cpp and itself. Prints JSON.
+"""Measure the decode engine, compared with mlx-lm, llama.cpp and itself. Prints JSON.
 
 SmolLM2-135M on the CPU, greedy, one process, with the same number of threads, in float32 through
-MLX, both libraries behind the same BLAS; llama.cpp has the same model as GGUF, in float32 and
+MLX, both libraries with the same BLAS; llama.cpp has the same model as GGUF, in float32 and
 rounded. They take turns, and medians are compared. What is not installed is left out::
 
     pip install mlx-lm==0.32.2 llama-cpp-python
@@ -69,7 +69,7 @@ Calls = tuple[Call, Call]  # a stream, and a batch
 
 
 def load(path: Path, backend: str = "mlx_cpu", **options: Any) -> MlxModel:
-    """Our model, which no token ends: every row makes as many as it was asked for."""
+    """Return our model without end tokens: every row generates as many tokens as requested."""
     model = core.load_model(path, backend=backend, **options)
     assert isinstance(model, MlxModel)
     object.__setattr__(model._loaded, "stop_ids", frozenset())
@@ -87,7 +87,7 @@ def timed(call: Call) -> Measured:
 
 
 def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
-    """Medians of all, taken in turns; ``ratio`` is the first one's speed over the second one's."""
+    """Return medians of interleaved runs; ``ratio`` is the first one's speed over the second's."""
     samples: dict[str, list[Measured]] = {name: [] for name in calls}
     for number in range(runs + 1):
         for name, call in calls.items():
@@ -100,13 +100,13 @@ def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
 
 
 def median(values: Sequence[Measured]) -> Measured:
-    """Of each number by itself."""
+    """Return the median of each number."""
     names = values[0]
     return {name: round(statistics.median(value[name] for value in values), 3) for name in names}
 
 
 def prompts(rows: int) -> list[str]:
-    """So many different ones."""
+    """Return this many distinct prompts."""
     more = [f"{row}. {PROMPTS[row % len(PROMPTS)]}" for row in range(len(PROMPTS), rows)]
     return [*PROMPTS[:rows], *more]
 
@@ -144,7 +144,7 @@ def own_calls(model: Any, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
 
 
 def llama_calls(path: Path, count: int) -> Calls:
-    """Those of ``llama_cpp.Llama``; the batch is one prompt after another."""
+    """Return those of ``llama_cpp.Llama``; its batch is one prompt after another."""
     library: Any = importlib.import_module("llama_cpp")
     threads = {"n_threads": usable_cores(), "n_threads_batch": usable_cores()}
     model = library.Llama(str(path), n_ctx=512, n_gpu_layers=0, verbose=False, **threads)

@@ -1,4 +1,4 @@
-"""What Python costs around the device: ``classify`` with a device that takes no time.
+"""Measure Python's cost around the device: ``classify`` with a device that takes no time.
 
 The tokenizer, the scheduler and what makes results are real; each micro-batch's values are there
 at once, all the same. So what is left is what a GPU has to be waited for by, at best. CPU time of
@@ -125,7 +125,7 @@ class Watch:
 
 
 def measure(model: Any, texts: Sequence[str], options: dict[str, Any]) -> Times:
-    """One call: microseconds a prompt of the whole process, of its threads, and of some parts."""
+    """Return the microseconds a prompt of one call: the process, its threads, and some parts."""
     watch = Watch()
     with watch.watching():
         owner, process = model._owner.run(time.thread_time), time.process_time()

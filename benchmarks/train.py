@@ -1,8 +1,8 @@
-"""Tokens/s of LoRA training beside ``mlx_lm.lora``'s trainer, and what checkpointing saves.
+"""Measure LoRA training against ``mlx_lm.lora``'s trainer, and the memory of checkpointing.
 
-SmolLM2-135M in float32 on a CPU, both behind the same BLAS, in one process, by turns: each turn is
+SmolLM2-135M in float32 on a CPU, both with the same BLAS, in one process, interleaved: each turn is
 one epoch of the same headlines as chats, so that both learn the same tokens, and padding counts for
-neither. mlx-lm's own ``tuner.trainer.train`` is what ``mlx_lm.lora`` runs; where there is a C++
+neither. mlx-lm's own ``tuner.trainer.train`` is what ``mlx_lm.lora`` runs; with a C++
 compiler it runs compiled (`mx.compile`) as well, and the faster of the two is the peer::
 
     pip install mlx-lm==0.32.2
@@ -83,7 +83,7 @@ def conversations(count: int) -> list[core.TrainingExample]:
 
 
 def ours(model: MlxModel, examples: Sequence[core.TrainingExample], masked: bool) -> Turn:
-    """An epoch through `MlxModel.train`, on a handle with an adapter of its own."""
+    """An epoch through `MlxModel.train`, on a handle with a separate adapter."""
 
     def turn() -> float:
         steps = len(examples) // BATCH
@@ -127,7 +127,7 @@ def mlx_lms(directory: Path, rows: Sequence[tuple[list[int], int]], *, compiled:
 
 
 class Silence:
-    """Keeps stdout quiet: mlx-lm draws a table of its own."""
+    """Keeps stdout quiet: mlx-lm prints a table."""
 
     def __enter__(self) -> None:
         self._out = os.dup(1)
@@ -213,7 +213,7 @@ def deep_model(directory: Path) -> None:
 
 
 def tell(figures: Mapping[str, Any]) -> bool:
-    """Print a table; whether all marks are met."""
+    """Print a table; return whether all marks are met."""
     met = True
     for name, part in figures.get("speed", {}).items():
         for who, rate in part["tokens_per_second"].items():
@@ -230,7 +230,7 @@ def tell(figures: Mapping[str, Any]) -> bool:
 
 
 def main() -> int:
-    """Measure what is asked for, write it and print it."""
+    """Measure the requested parts, write them and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument(

@@ -1,4 +1,4 @@
-"""One workload on one model: all contestants in turns, and what came of it."""
+"""The comparison of all contestants on one model and workload, and its reports."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ TITLES = {name: workload.title for name, workload in WORKLOADS.items()}
 
 @dataclass(slots=True)
 class Comparison:
-    """What has been measured so far, and why who was skipped."""
+    """The results so far, and the reason for each skipped contestant."""
 
     count: int
     runs: int
@@ -80,11 +80,11 @@ def neighbours(count: int) -> Iterator[None]:
 
 
 def say(words: str) -> None:
-    """Progress, apart from the results."""
+    """Print progress, apart from the results."""
     print(words, file=sys.stderr, flush=True)
 
 
 def threads_environment(threads: int) -> dict[str, str]:
-    """The same number of threads for every library that would choose its own."""
+    """Return variables that set the same number of threads for every library."""
     names = ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS", "OMP_NUM_THREADS")
     return dict.fromkeys(names, str(threads))

@@ -40,7 +40,7 @@ _NOTE = (
 def show(
     console: Console, results: Sequence[Result], titles: Mapping[str, str], against: Sequence[str]
 ) -> None:
-    """One table for each model and workload; ``against`` are contestants to divide by."""
+    """Print one table for each model and workload; ``against`` are contestants to divide by."""
     for (model, workload), group in groupby(results, lambda r: (r.model, r.workload)):
         rows = list(group)
         title = f"{model}, ({workload}) {titles[workload]}, {rows[0].prompts} prompts"
@@ -51,7 +51,7 @@ def show(
 def show_lines(
     console: Console, skipped: Mapping[str, str], missed: Sequence[str], caption: str
 ) -> None:
-    """What is to be said below the tables."""
+    """Print the lines below the tables."""
     for line in (*(f"skipped: {name}: {why}" for name, why in skipped.items()),
                  *(f"missed: {problem}" for problem in missed), caption):  # fmt: skip
         console.print(line, markup=False, highlight=False)
@@ -82,12 +82,12 @@ def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
 
 
 def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
-    """Settings and all figures."""
+    """Return settings and all figures."""
     return json.dumps({**about, "results": [asdict(row) for row in results]}, indent=2) + "\n"
 
 
 def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
-    """A line for each model and workload: our speed, and how many times that of each peer."""
+    """Return a line for each model and workload: our speed, and the ratio to each peer's."""
     ratios_to = [f"x {peer}" for peer in peers]
     columns = ["model", "workload", "prompts", "prompts/s", *ratios_to, "share of rate"]
     rows = []
@@ -101,7 +101,7 @@ def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
 
 
 def decode_markdown(written: Mapping[str, Any]) -> str:
-    """A line for each contestant: tokens a second, and how many times its speed ours is."""
+    """Return a line for each contestant: tokens a second, and the ratio of our speed to it."""
     titles = {"stream": "one stream", "batch": "8 prompts"}
     shown = {name: title for name, title in titles.items() if name in written}
     columns = [""]

@@ -61,7 +61,7 @@ class MlxLm:
         return time.perf_counter() - started
 
     def run(self, prompts: Sequence[str]) -> Answer:
-        """One call of batch_generate."""
+        """Make one call of batch_generate."""
         ids = label_ids(self._tokenizer.encode, prompts[0])
         encoded = [self._tokenizer.encode(prompt) for prompt in prompts]
         shared = _shared(encoded) if self._mode == "prefix" else 0
@@ -100,7 +100,7 @@ class MlxLm:
 
 
 def _shared(encoded: Sequence[Ids]) -> int:
-    """How many tokens all begin with; the last one of each is its own."""
+    """Return the length of the shared prefix, without the last token of each."""
     low, high = min(encoded), max(encoded)
     limit = min(map(len, encoded)) - 1
     same = (n for n, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1])

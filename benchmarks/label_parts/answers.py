@@ -1,4 +1,4 @@
-"""What the models say of the sets: each prompt is asked once, and kept in a folder.
+"""The models' label scores and states for the sets, each computed once and cached in a folder.
 
 A subject is a model in a backend. For each set and template there is a file with the labels'
 log-probabilities after all texts, after texts without content, after texts that name the labels,
@@ -33,7 +33,7 @@ _BLOCK = 100  # texts a call
 
 @dataclass(frozen=True, slots=True)
 class Replies:
-    """The answers of a subject to a set with one template; rows are labels' log-probabilities."""
+    """The scores of a subject for a set with one template; rows are labels' log-probabilities."""
 
     rows: list[list[float]]
     content_free: list[list[float]]
@@ -45,14 +45,14 @@ class Replies:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What a subject makes of a set's texts and of core_learn's probes: [n, H] for each layer."""
+    """The hidden states of a set's texts and of core_learn's probes: [n, H] for each layer."""
 
     layers: dict[int, np.ndarray[Any, Any]]
     num_layers: int
 
 
 def path_of(model: str, backend: str) -> Path:
-    """Where ``make models`` has left a model in this backend's format."""
+    """Return the path of a model of ``make models`` in this backend's format."""
     if backend == "mlx_cpu":
         names = {"smollm2": "smollm2-135m-instruct", "gemma3": "gemma-3-270m"}
         return CACHE / "models" / names[model]
@@ -65,12 +65,12 @@ def path_of(model: str, backend: str) -> Path:
 
 
 def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
-    """Where what a subject said is kept."""
+    """Return the cache file of a subject."""
     return cache / "-".join([model, backend, *names])
 
 
 def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
-    """Ask a subject all that is not kept yet."""
+    """Run a subject on everything that is not cached yet."""
     missing = [
         (labelled, name)
         for labelled in sets
@@ -96,13 +96,13 @@ def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> N
 
 
 def replies(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Replies:
-    """What was kept of a set and a template."""
+    """Return the cached replies for a set and a template."""
     file = file_of(cache, model, backend, of.name, f"{template}.json")
     return Replies(**json.loads(file.read_text()))
 
 
 def states(cache: Path, model: str, backend: str, of: LabelledSet) -> States:
-    """What was kept of a set's states."""
+    """Return the cached states of a set."""
     with np.load(file_of(cache, model, backend, of.name, "states.npz")) as arrays:
         layers = {int(name): arrays[name] for name in arrays.files if name != "num_layers"}
         return States(layers, int(arrays["num_layers"]))
@@ -137,7 +137,7 @@ def _row(result: Any, of: LabelledSet) -> list[float]:
 
 
 def _states(model: Any, of: LabelledSet) -> dict[str, Any]:
-    """All layers that `FewShot` would try, of all texts, and behind these of its probes."""
+    """Compute the states at all layers that `FewShot` tries: of all texts, then of its probes."""
     last = model.info.num_layers
     layers = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
     texts = [*of.texts, *PROBES]

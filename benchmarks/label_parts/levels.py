@@ -1,4 +1,4 @@
-"""Every level of every cell, on the rows held out; a cell is a subject, a set and a template."""
+"""Metrics of every level and cell on the evaluation rows; a cell is a subject, set and template."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _BINS, _RESAMPLES, _SEED = 15, 2000, 0
 def all_figures(
     cache: Path, models: Sequence[str], backends: Sequence[str], sets: Sequence[LabelledSet]
 ) -> Figures:
-    """The figures of all cells that were asked, and of all heads."""
+    """Return the figures of all cells, and of all heads."""
     cells, heads = [], []
     for model in models:
         for backend in backends:
@@ -51,7 +51,7 @@ def all_figures(
 
 
 def cell(replies: Replies, of: LabelledSet) -> Figures:
-    """The quality of each level on the held-out rows, and the default's beside raw."""
+    """Return the quality of each level on the evaluation rows, and the default's against raw."""
     gold = [of.gold[row] for row in of.evaluation]
     evaluated = [replies.rows[row] for row in of.evaluation]
     shares = {
@@ -69,7 +69,7 @@ def cell(replies: Replies, of: LabelledSet) -> Figures:
 def adjustments(
     replies: Replies, of: LabelledSet
 ) -> dict[str, Callable[[Sequence[float]], list[float]]]:
-    """What each level does to a row; all is fitted on the fitting rows alone."""
+    """Return the adjustment of each level; all are fitted on the fitting rows alone."""
     rows, gold = [replies.rows[n] for n in of.fitting], [of.gold[n] for n in of.fitting]
     default, none = content_free_prior(replies.content_free, named=replies.named), Adjustment()
     return {
@@ -98,7 +98,7 @@ def metrics_of(shares: Array, gold: Sequence[int]) -> Figures:
 
 
 def beside(one: Array, other: Array, gold: Array) -> Figures:
-    """How much more accurate the one is, and how much larger its squared calibration error.
+    """Return the differences in accuracy and squared calibration error, with intervals.
 
     The resamples are of the same rows for both, so that what both find hard does not count. The
     interval of the error is a basic one: a resample's rows stand to all rows as these stand to all
@@ -137,7 +137,7 @@ class Gaps:
         return float(self._estimates(np.arange(len(self.gaps))[None])[0])
 
     def resampled(self) -> Array:
-        """The same of so many rows drawn with replacement, again and again."""
+        """Return the same of each resample, drawn with replacement."""
         return self._estimates(_resamples(len(self.gaps)))
 
     def plug_in(self) -> float:
@@ -179,7 +179,7 @@ def head_figures(states: States, of: LabelledSet) -> Figures:
 
 
 def draws(of: LabelledSet, size: int) -> Iterator[list[int]]:
-    """Fitting rows, so many of each label, drawn again and again."""
+    """Yield repeated draws of fitting rows, ``size`` of each label."""
     draw = np.random.default_rng(_SEED)
     by_label = [[n for n in of.fitting if of.gold[n] == label] for label in range(len(of.labels))]
     for _ in range(DRAWS):

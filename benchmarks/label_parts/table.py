@@ -14,14 +14,14 @@ _ERROR, _GOOD = "calibration_error", 0.05
 
 
 def markdown(figures: dict[str, Any]) -> str:
-    """All tables, one behind another."""
+    """Return all tables, one after another."""
     cells, heads = figures["cells"], figures["heads"]
     parts = [means(cells, heads), verdict(cells), _each(cells)]
     return "\n\n".join(parts)
 
 
 def means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
-    """A row for each subject and set: the means over its templates."""
+    """Return a row for each subject and set: the means over its templates."""
     levels = [*cells[0]["levels"]]
     learned = [f"L2 of {size}" for size in SIZES]
     lines = [
@@ -43,7 +43,7 @@ _SUBJECT = ("model", "backend", "set")
 
 
 def verdict(cells: Sequence[Cell]) -> str:
-    """What the default does beside raw, and what a hundred labels do on the largest set."""
+    """Return the default's effect against raw, and that of a hundred labels on the largest set."""
     sides = [cell["default_beside_raw"] for cell in cells]
     worst = min(cells, key=lambda cell: float(cell["default_beside_raw"]["accuracy"]))
     known = [cell for cell in cells if _ERROR in cell["levels"][RAW]]

@@ -18,12 +18,12 @@ NAMES = {0: "negative", 1: "positive"}
 
 
 def digest(text: str) -> str:
-    """What texts are ordered by."""
+    """Return the sort key of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main(folder: Path) -> None:
-    """Write the file beside this script."""
+    """Write the file next to this script."""
     rows: dict[str, str] = {}
     for source in SOURCES:
         items = json.loads((folder / "test" / "fixtures" / f"{source}.json").read_text())

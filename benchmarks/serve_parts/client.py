@@ -29,7 +29,7 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of many requests: bodies in their order, and seconds of each and of all."""
+    """The results of many requests: bodies in their order, and seconds of each and of all."""
 
     bodies: list[bytes]
     latencies: list[float]
@@ -48,7 +48,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, ask: Ask) -> bytes:
-        """The body of the answer; raises where it is none of 200."""
+        """Return the body of the answer; raises if its status is not 200."""
         data = json.dumps(ask.body).encode()
         head = (
             f"POST {ask.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
@@ -68,7 +68,7 @@ class Connection:
         return body
 
     async def aclose(self) -> None:
-        """Leave; the next request connects anew."""
+        """Disconnect; the next request connects again."""
         if self._streams is not None:
             writer = self._streams[1]
             self._streams = None
@@ -97,7 +97,7 @@ async def _body(reader: asyncio.StreamReader, headers: Headers) -> bytes:
 
 
 def load(port: int, asks: Sequence[Ask], clients: int) -> Load:
-    """Send all, by so many clients, each of which asks again as soon as it is answered."""
+    """Send all requests from this many clients, each sending the next as soon as it has a reply."""
     return asyncio.run(_load(port, asks, clients))
 
 

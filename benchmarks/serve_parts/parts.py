@@ -30,7 +30,7 @@ _LOGPROBS = 100  # of the likeliest tokens: the labels are among them
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The model in both formats, and how much is asked.
+    """The model in both formats, and the numbers of requests.
 
     ``rows`` headlines in all orders, ``streams`` texts of ``tokens`` tokens, ``texts`` of lists,
     ``singles`` of one client, ``decisions`` of ``clients``, and ``turns``.
@@ -50,7 +50,7 @@ class Setup:
 
 
 def in_turns(setup: Setup, works: dict[str, Callable[[int], float]]) -> dict[str, list[float]]:
-    """What each says in each turn; turn -1 warms up, and does not count."""
+    """Return each one's figure of each turn; turn -1 warms up, and does not count."""
     results: dict[str, list[float]] = {name: [] for name in works}
     names = [*works]
     for turn in range(-1, setup.turns):
@@ -71,7 +71,7 @@ def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
 
 
 def answers(setup: Setup) -> Figures:
-    """Accuracy and flip rate over all orders of the options, beside letters on the same weights."""
+    """Measure accuracy and flip rate over all orders of the options, for labels and for letters."""
     rows, orders = headlines()[: setup.rows], [*permutations(LABELS)]
     asks = [requests.decision(text, order) for order in orders for text, _ in rows]
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
@@ -100,7 +100,7 @@ def answers(setup: Setup) -> Figures:
 
 
 def agreement(answers: Sequence[str], gold: Sequence[str]) -> Figures:
-    """Of answers to all rows in one order behind another: how many are right, and how many flip.
+    """Return the accuracy and flip rate of the answers to all rows, order after order.
 
     ``flip_rate``: the share of the rows that are not answered the same in all orders.
     """
@@ -118,7 +118,7 @@ def agreement(answers: Sequence[str], gold: Sequence[str]) -> Figures:
 
 
 def streams(setup: Setup) -> Figures:
-    """Tokens a second of many streams at once, beside one batch in process."""
+    """Measure tokens/s of many concurrent streams, compared with one batch in process."""
     prompts = [f"Write about this: {text}" for text in requests.texts(setup.streams)]
     asks = [requests.stream(prompt, setup.tokens) for prompt in prompts]
     counts_of: dict[str, set[int]] = {"server": set(), "library": set()}
@@ -155,7 +155,7 @@ def streams(setup: Setup) -> Figures:
 
 
 def core_named(ask: Ask, name: str) -> Ask:
-    """The same request, of a model by its name."""
+    """Return the same request, for a model by its name."""
     return Ask(ask.path, ask.body | {"model": name})
 
 
@@ -194,7 +194,7 @@ def lists(setup: Setup) -> Figures:
 
 
 def _of_turn(count: int, turn: int) -> list[str]:
-    """All texts, or for warming up a few others."""
+    """Return all texts, or for warming up a few others."""
     return requests.texts(count) if turn >= 0 else requests.texts(min(count, 64), first=count)
 
 
@@ -222,7 +222,7 @@ def latency(setup: Setup) -> Figures:
 
 
 def prefix(setup: Setup) -> Figures:
-    """How much faster the second of two calls is with one instruction of 150 tokens and 8 texts."""
+    """Measure the speed-up of the second of two calls with a shared instruction of 150 tokens."""
     ratios, cached = [], []
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
         for turn in range(-1, max(setup.turns, 5)):
@@ -247,7 +247,7 @@ def _cached(done: Load) -> int:
     return int(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-# --------------------------------------------------------------------------- beside others
+# --------------------------------------------------------------------------- other servers
 
 
 _BESIDE = {
@@ -260,7 +260,7 @@ _BESIDE = {
 
 
 def clients(setup: Setup) -> Figures:
-    """Decisions a second of many clients that ask one at a time, beside other servers."""
+    """Measure decisions/s of many clients that send one at a time, compared with other servers."""
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         ids = first_tokens(model)
     alone = partial(requests.completion, ids=ids)
@@ -306,7 +306,7 @@ def clients(setup: Setup) -> Figures:
 
 
 def first_tokens(model: Any) -> list[int]:
-    """The ids that begin the labels behind a prompt."""
+    """Return the first token ids of the labels after a prompt."""
     prompt = requests.prompt("A text.")
     length = len(model.encode(prompt))
     ids = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
@@ -321,7 +321,7 @@ def _decided(
     labels: dict[str, list[str]],
     turn: int,
 ) -> float:
-    """One turn of a server; its answers are kept in ``labels``, under its name."""
+    """Run one turn of a server; its answers are stored in ``labels``, under its name."""
     asks = [*map(ask, requests.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
     done = load(server.port, asks, setup.clients)
     labels[server.name] = [requests.chosen(reply) for reply in done.replies()]

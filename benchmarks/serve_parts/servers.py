@@ -1,4 +1,4 @@
-"""Servers as processes of their own: ours, and those that it is measured beside."""
+"""Servers as separate processes: ours, and those that it is compared with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ main()
 
 
 class MissingError(Exception):
-    """A server that is not installed here; the message says what installs it."""
+    """A server that is not installed here; the message has the command to install it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""The figures beside what is aimed at."""
+"""The figures compared with their targets."""
 
 from __future__ import annotations
 
