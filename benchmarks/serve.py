@@ -52,7 +52,8 @@ def say(text: str) -> None:
 
 def measured(setup: Setup, names: list[str], file: Path) -> dict[str, Any]:
     """Measure these parts, and write each into the file as soon as it is complete."""
-    figures: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    text = file.read_text() if file.exists() else ""
+    figures: dict[str, Any] = json.loads(text or "{}")  # /dev/null is empty
     for name in names:
         say(f"{name}:")
         machine = describe(threads())
