@@ -201,7 +201,7 @@ def _of_turn(count: int, turn: int) -> list[str]:
 def latency(setup: Setup) -> Figures:
     """Milliseconds that a decision of one client takes longer than in process.
 
-    ``idle_ms``: all that a request takes where there is nothing to compute.
+    ``idle_ms``: the time of a request without any computation.
     """
     texts = requests.texts(setup.singles + 8)
     asks = [requests.classification([text]) for text in texts]
@@ -226,7 +226,7 @@ def prefix(setup: Setup) -> Figures:
     ratios, cached = [], []
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
         for turn in range(-1, max(setup.turns, 5)):
-            # Of each turn its own: nothing is kept of it, and its texts are others in each call.
+            # A separate prefix for each turn, so that nothing is cached; each call has other texts.
             begun = " ".join(["Turn", *str(turn + 1), "of all."])
             template = f"{begun} {FEW_SHOT}{{text}}{QUESTION}"
             calls = [

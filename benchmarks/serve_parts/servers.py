@@ -48,7 +48,7 @@ def core_serve(model: Path, backend: str, slots: int = 0) -> list[str]:
 
 def nothing_to_compute() -> list[str]:
     """Ours, with a model that answers at once: what is left is the server's own time."""
-    return [sys.executable, "-m", "benchmarks.serve_parts.nothing"]
+    return [sys.executable, "-m", "benchmarks.serve_parts.idle_server"]
 
 
 def llama_cpp_python(model: Path, *, logprobs: bool) -> list[str]:
