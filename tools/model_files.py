@@ -73,7 +73,7 @@ def table(name: str) -> str:
 
 
 def _verdict(key: Key) -> str:
-    """Return the verdict, with the values that are exempt beside those that always are."""
+    """Return the verdict, with the exempt values, apart from those that always are."""
     exempt = [f"`{json.dumps(value)}`" for value in key.neutral if not _PLAIN.is_neutral(value)]
     return f"{key.verdict}, except {' and '.join(exempt)}" if exempt else key.verdict
 

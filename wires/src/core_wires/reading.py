@@ -42,7 +42,6 @@ from core_wires.questions import (
     expected_score,
 )
 
-LABEL_PREFIX = " "
 """The text between prompt and label, the default of `core.GenerateConfig`."""
 
 _TOPIC, _CLASSIFIED, _SO, _ANSWER = "Topic:", "This is classified as", "The answer is", "Answer:"

@@ -46,8 +46,6 @@ from core_conformance.checking.subject import Subject
 _ROWS, _TOKENS = 7, 8
 _TRIES = 3  # of what a machine's noise could explain once
 _ALONE = 0.25  # seconds without a look, after which nobody looks any more
-_SLOW = 0.2  # seconds of a prefill from which on a cancel can be set within it
-_ONE_CHUNK, _LONG = 512, 640  # tokens: a longer prompt is read in chunks
 
 
 @dataclass(frozen=True, slots=True)

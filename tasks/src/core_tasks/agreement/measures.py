@@ -18,15 +18,16 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def wilson(right: int, rows: int, z: float = Z_95) -> tuple[float, float] | None:
-    """Return the score interval of a share: within 0 and 1, and valid for few rows too.
+def wilson(right: int, rows: int) -> tuple[float, float] | None:
+    """Return the 95 % score interval of a share: within 0 and 1, and valid for few rows too.
 
     ``(p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``: E. B. Wilson, Probable inference,
     the law of succession, and statistical inference, JASA 22 (1927), 209-212.
     """
     if not rows:
         return None
-    p, square = right / rows, z * z / rows
+    p, z = right / rows, Z_95
+    square = z * z / rows
     middle = p + square / 2
     reach = z * math.sqrt(p * (1 - p) / rows + square / (4 * rows))
     low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)

@@ -15,7 +15,6 @@ from core_wires.contract import ROWS, STREAMS, Call, End
 from core_wires.plain import plain, prompt_of, value_of
 
 Event = dict[str, object]
-_Arguments = Callable[[Mapping[str, object]], tuple[tuple[Any, ...], dict[str, Any]]]
 
 _NEEDS = {
     "stream_tokens": Capability.TOKEN_PROMPTS,

@@ -1,4 +1,4 @@
-"""What the servers are asked, on each one's wire, with the same prompts."""
+"""The requests to each server in its API format, with the same prompts."""
 
 from __future__ import annotations
 
@@ -31,15 +31,15 @@ def decision(text: str, labels: Sequence[str] = LABELS) -> Ask:
 
 
 def prompt(text: str) -> str:
-    """What our server makes of `decision`: the others are sent it as it is."""
+    """Return the prompt that our server makes of `decision`; the others get it as it is."""
     [reading] = readings(systemone.read(decision(text).body))
     return reading.as_text()
 
 
 def completion(text: str, ids: Sequence[int], logprobs: int = 0) -> Ask:
-    """The same decision, of a server that has none: one token, of those that begin a label.
+    """Return the same decision for other servers: one of the labels' first tokens.
 
-    ``logprobs`` of the likeliest tokens are told with it; 0 for none.
+    ``logprobs`` of the likeliest tokens are requested with it; 0 for none.
     """
     bias = {str(id): _BIAS for id in ids}
     body = {"prompt": prompt(text), "max_tokens": 1, "temperature": 0, "logit_bias": bias}
@@ -62,8 +62,8 @@ def stream(prompt: str, max_tokens: int) -> Ask:
 def letters(text: str, labels: Sequence[str]) -> tuple[Message, ...]:
     """The conversation in which a letter stands for each label, in this order."""
     listed = "\n".join(f"{letter}. {label}" for letter, label in zip(LETTERS, labels, strict=True))
-    told = f"{ASKED}\n{listed}\nAnswer with one letter.\n\n{text}"
-    return (Message("user", told),)
+    question = f"{ASKED}\n{listed}\nAnswer with one letter.\n\n{text}"
+    return (Message("user", question),)
 
 
 def chosen(reply: Any) -> str:
@@ -76,6 +76,6 @@ def chosen(reply: Any) -> str:
 
 
 def generated(body: bytes) -> int:
-    """How many tokens a stream had, as it tells at its end."""
+    """Return the number of tokens in a stream, as reported at its end."""
     events = [line for line in body.decode().splitlines() if line.startswith("data: {")]
     return int(json.loads(events[-1].removeprefix("data: "))["usage"]["completion_tokens"])

@@ -1,4 +1,4 @@
-"""Our server before a model that computes nothing: ``python -m benchmarks.serve_parts.nothing``."""
+"""Our server with a fake model: ``python -m benchmarks.serve_parts.idle_server``."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the models say of the sets: each prompt is asked once, and kept in a folder.
+"""The models' label scores and states for the sets, each computed once and cached in a folder.
 
 A subject is a model in a backend. For each set and template there is a file with the labels'
 log-probabilities after all texts, after texts without content, after texts that name the labels,
@@ -32,8 +32,8 @@ _BLOCK = 100  # texts a call
 
 
 @dataclass(frozen=True, slots=True)
-class Said:
-    """The answers of a subject to a set with one template; rows are labels' log-probabilities."""
+class Replies:
+    """The scores of a subject for a set with one template; rows are labels' log-probabilities."""
 
     rows: list[list[float]]
     content_free: list[list[float]]
@@ -45,14 +45,14 @@ class Said:
 
 @dataclass(frozen=True, slots=True)
 class States:
-    """What a subject makes of a set's texts and of core_learn's probes: [n, H] for each layer."""
+    """The hidden states of a set's texts and of core_learn's probes: [n, H] for each layer."""
 
     layers: dict[int, np.ndarray[Any, Any]]
     num_layers: int
 
 
 def path_of(model: str, backend: str) -> Path:
-    """Where ``make models`` has left a model in this backend's format."""
+    """Return the path of a model of ``make models`` in this backend's format."""
     if backend == "mlx_cpu":
         names = {"smollm2": "smollm2-135m-instruct", "gemma3": "gemma-3-270m"}
         return CACHE / "models" / names[model]
@@ -65,52 +65,50 @@ def path_of(model: str, backend: str) -> Path:
 
 
 def file_of(cache: Path, model: str, backend: str, *names: str) -> Path:
-    """Where what a subject said is kept."""
+    """Return the cache file of a subject."""
     return cache / "-".join([model, backend, *names])
 
 
-def ask(
-    cache: Path, model: str, backend: str, sets: Sequence[LabelledSet], with_states: bool = True
-) -> None:
-    """Ask a subject all that is not kept yet."""
+def ask(cache: Path, model: str, backend: str, sets: Sequence[LabelledSet]) -> None:
+    """Run a subject on everything that is not cached yet."""
     missing = [
-        (each, name)
-        for each in sets
-        for name in each.templates
-        if not file_of(cache, model, backend, each.name, f"{name}.json").exists()
+        (labelled, name)
+        for labelled in sets
+        for name in labelled.templates
+        if not file_of(cache, model, backend, labelled.name, f"{name}.json").exists()
     ]
     stateless = [
-        each
-        for each in sets
-        if with_states and not file_of(cache, model, backend, each.name, "states.npz").exists()
+        labelled
+        for labelled in sets
+        if not file_of(cache, model, backend, labelled.name, "states.npz").exists()
     ]
     if not missing and not stateless:
         return
     with core.load_model(path_of(model, backend), backend=backend) as loaded:
-        for each in stateless:
-            file = file_of(cache, model, backend, each.name, "states.npz")
-            np.savez(file, **_states(loaded, each))
+        for labelled in stateless:
+            file = file_of(cache, model, backend, labelled.name, "states.npz")
+            np.savez(file, **_states(loaded, labelled))
             print(f"{file.name} is there", flush=True)
-        for each, name in missing:
-            file = file_of(cache, model, backend, each.name, f"{name}.json")
-            file.write_text(json.dumps(_said(loaded, each, each.templates[name])))
+        for labelled, name in missing:
+            file = file_of(cache, model, backend, labelled.name, f"{name}.json")
+            file.write_text(json.dumps(_replies(loaded, labelled, labelled.templates[name])))
             print(f"{file.name} is there", flush=True)
 
 
-def said(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Said:
-    """What was kept of a set and a template."""
+def replies(cache: Path, model: str, backend: str, of: LabelledSet, template: str) -> Replies:
+    """Return the cached replies for a set and a template."""
     file = file_of(cache, model, backend, of.name, f"{template}.json")
-    return Said(**json.loads(file.read_text()))
+    return Replies(**json.loads(file.read_text()))
 
 
 def states(cache: Path, model: str, backend: str, of: LabelledSet) -> States:
-    """What was kept of a set's states."""
-    with np.load(file_of(cache, model, backend, of.name, "states.npz")) as found:
-        layers = {int(name): found[name] for name in found.files if name != "num_layers"}
-        return States(layers, int(found["num_layers"]))
+    """Return the cached states of a set."""
+    with np.load(file_of(cache, model, backend, of.name, "states.npz")) as arrays:
+        layers = {int(name): arrays[name] for name in arrays.files if name != "num_layers"}
+        return States(layers, int(arrays["num_layers"]))
 
 
-def _said(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
+def _replies(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
     task = core_tasks.Task(template, of.labels)
     start = time.perf_counter()
     results = [*_classified(model, task.prompts(of.texts), of.labels)]
@@ -139,16 +137,17 @@ def _row(result: Any, of: LabelledSet) -> list[float]:
 
 
 def _states(model: Any, of: LabelledSet) -> dict[str, Any]:
-    """All layers that `FewShot` would try, of all texts, and behind these of its probes."""
+    """Compute the states at all layers that `FewShot` tries: of all texts, then of its probes."""
     last = model.info.num_layers
     layers = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
     texts = [*of.texts, *PROBES]
     try:
-        found = model.hidden_states(texts, layers=layers)
+        results = model.hidden_states(texts, layers=layers)
     except core.UnsupportedOptionError:
         layers = [last]
-        found = model.hidden_states(texts)
-    rows = np.array([np.frombuffer(each.raise_for_error().states, np.float32) for each in found])
+        results = model.hidden_states(texts)
+    data = [result.raise_for_error().states for result in results]
+    rows = np.array([np.frombuffer(state, np.float32) for state in data])
     rows = rows.reshape(len(texts), len(layers), -1)
-    kept = {str(layer): rows[:, place] for place, layer in enumerate(layers)}
-    return {**kept, "num_layers": np.array(last)}
+    states = {str(layer): rows[:, place] for place, layer in enumerate(layers)}
+    return {**states, "num_layers": np.array(last)}

@@ -1,4 +1,4 @@
-"""Where and when a benchmark ran."""
+"""The machine and date of a benchmark."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from typing import Any
 
 
 def describe(threads: int) -> dict[str, Any]:
-    """Processor, cores, memory, load and date."""
+    """Return processor, cores, memory, load and date."""
     memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return {
         "processor": processor(),
@@ -26,7 +26,7 @@ def describe(threads: int) -> dict[str, Any]:
 
 
 def caption(machine: dict[str, Any]) -> str:
-    """The same in a line, for people."""
+    """Return a description in one line."""
     gpu = f"{machine['gpu']}, " if machine.get("gpu") else ""
     memory = machine["memory_bytes"] / 2**30
     return (
