@@ -25,6 +25,8 @@ from core_conformance.checking.compare import difference
 from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
+from core_conformance.proof.saboteurs.sampling import OtherOptions
+from core_conformance.proof.saboteurs.tasks import _with_logprobs
 from core_conformance.reference import write_model
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.classification import Classifier
@@ -35,8 +37,6 @@ from core_conformance.reference.stream import ReferenceStream
 from core_conformance.reference.vocabulary import EOS
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import run_check
-from core_conformance.saboteurs.sampling import OtherOptions
-from core_conformance.saboteurs.tasks import _with_logprobs
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 

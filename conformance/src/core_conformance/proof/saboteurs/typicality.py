@@ -6,7 +6,7 @@ from typing import Any
 
 from core.options import GenerateConfig
 from core_conformance.proof.registry import saboteur
-from core_conformance.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
+from core_conformance.proof.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
 
 
 @saboteur(

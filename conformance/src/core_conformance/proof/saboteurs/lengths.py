@@ -12,13 +12,13 @@ from core.kit.labels import LabelTrie
 from core.options import GenerateConfig
 from core.types import Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.classify import ReadsTogether
+from core_conformance.proof.saboteurs.scoring import Rescores
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteurs.classify import ReadsTogether
-from core_conformance.saboteurs.scoring import Rescores
 
 _FAR = 96  # tokens between the lengths of two rows
 _WINDOW = 32  # tokens of a continuation

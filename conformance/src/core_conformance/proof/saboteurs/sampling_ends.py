@@ -10,11 +10,11 @@ from typing import Any
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.distribution import PenalisesOtherwise
+from core_conformance.proof.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
+from core_conformance.proof.saboteurs.stop import StopGeneration
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.vocabulary import VOCAB_SIZE
-from core_conformance.saboteurs.distribution import PenalisesOtherwise
-from core_conformance.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
-from core_conformance.saboteurs.stop import StopGeneration
 
 _INT32 = 2**32
 

@@ -11,9 +11,9 @@ from typing import Any
 from core.options import GenerateConfig
 from core.types import ClassifyResult
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Generation
-from core_conformance.saboteurs.sampling import ClassifiesOtherwise, OtherOptions
 
 
 @saboteur(

@@ -12,6 +12,7 @@ from core.options import GenerateConfig, GenerateOptions
 from core.protocols import Capability, TokenStream
 from core.types import Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.sampling import OtherOptions
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
@@ -19,7 +20,6 @@ from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sampling import filtered, penalised, typical
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 from core_conformance.reference.vocabulary import Detokenizer
-from core_conformance.saboteurs.sampling import OtherOptions
 
 Config = GenerateConfig
 _STREAMS = {"pairs.generate", "pairs.chat", "pairs.submit"}

@@ -11,10 +11,10 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import ClassifyResult, Score
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.labels import AsksOtherwise
+from core_conformance.proof.saboteurs.stop import StopGeneration
 from core_conformance.reference.engine import Engine
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteurs.labels import AsksOtherwise
-from core_conformance.saboteurs.stop import StopGeneration
 
 
 @saboteur(

@@ -14,8 +14,8 @@ from core.options import (
 from core.protocols import Capability, TokenStream
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.history import TakesAll
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.saboteurs.history import TakesAll
 
 _OF_AN_ANSWER = 10  # tokens: more than the question has, less than with half the answer
 EATS = {"chat.answers", "errors.inputs-unchanged"}

@@ -12,12 +12,12 @@ from core.kit.labels import softmax
 from core.options import ClassifyOptions, GenerateConfig, RequestOptions
 from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.sampling import ClassifiesOtherwise
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sampling import penalised, sample, typical
 from core_conformance.reference.vocabulary import decode
-from core_conformance.saboteurs.sampling import ClassifiesOtherwise
 
 Config = GenerateConfig
 _BOTH = {"pairs.classify", "pairs.classify-iter"}

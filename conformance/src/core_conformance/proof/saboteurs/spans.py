@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from core.kit.text_stream import Detokenizer, StopMatcher, TokenAssembler
 from core.types import Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.saboteurs.stop import StopGeneration
+from core_conformance.proof.saboteurs.stop import StopGeneration
 
 _HELD = 4  # tokens
 
