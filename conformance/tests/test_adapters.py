@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.models.gguf import read_gguf
-from core_conformance.checking import adapter_files
-from core_conformance.checking.adapters import adapters
+from core_conformance.checking.adapters import adapters, write
 from core_conformance.checking.check import NotTestable
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference, write_model
@@ -89,7 +88,7 @@ def test_they_are_made_as_llama_cpp_does(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     names = [f"blk.{layer}.attn_{kind}.weight" for layer in range(2) for kind in "qvk"]
     write_gguf(model, dict.fromkeys(names, (64, 32)))
-    made = adapter_files.write(str(model), tmp_path / "one", 1)
+    made = write(str(model), tmp_path / "one", 1)
     header = read_gguf(made, tensors=True)
     assert header.metadata == {
         "general.type": "adapter",
@@ -109,7 +108,7 @@ def test_they_are_made_as_llama_cpp_does(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     model.rename(folder / "model.gguf")
-    assert adapter_files.write(str(folder), tmp_path / "two", 1).read_bytes() == made.read_bytes()
+    assert write(str(folder), tmp_path / "two", 1).read_bytes() == made.read_bytes()
 
 
 def write_gguf(path: Path, shapes: dict[str, tuple[int, int]]) -> None:

@@ -13,7 +13,7 @@ import pytest
 from core.errors import InvalidOptionError
 from core.options import GenerateConfig
 from core.protocols import Backend, Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof import selftest
 from core_conformance.reference import Reference, vocabulary, write_model
 from core_conformance.reference.optional import ReferenceModel

@@ -20,9 +20,8 @@ from core.protocols import Backend, Capability
 from core.types import ClassifyResult, Message, ModelInfo, Token
 from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import PLAIN, Answer
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.checking.compare import difference
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
 from core_conformance.proof.saboteurs.sampling import OtherOptions

@@ -12,8 +12,7 @@ import pytest
 import core
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
-from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.running.result import Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings

@@ -19,8 +19,7 @@ from core.options import GenerateConfig, LoadConfig
 from core.protocols import Backend, Capability, TokenStream
 from core.types import ClassifyResult, Token
 from core_conformance.checking.calls import CancelAfter, promptly
-from core_conformance.checking.check import Check, Violation
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, Violation, all_checks
 from core_conformance.checking.rows import WAYS, Row, asked, same_rows
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing

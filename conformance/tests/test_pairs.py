@@ -13,13 +13,12 @@ from core.options import GenerateConfig
 from core.protocols import Backend, Capability
 from core.types import Token
 from core_conformance.checking.ask import Answer
+from core_conformance.checking.check import all_checks
 from core_conformance.checking.draws.frequencies import Warmth, surprise
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.draws.oracle import Luck, Step
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference, classification, engine, write_model
 from core_conformance.reference.sampling import filtered, penalised, sample, typical
 from core_conformance.running.runner import run_check

@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from core_conformance.checking.check import Violation, must
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.check import Violation, generated, must
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.search import search
-from core_conformance.checking.registry import generated
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference, write_model
 
 Check = Callable[[Any, Any], None]
@@ -55,7 +53,7 @@ def test_a_seed_stands_for_its_inputs_however_many_there_is_time_for(path: str) 
 
 def test_hypothesis_is_imported_where_something_is_generated() -> None:
     code = (
-        "import sys; from core_conformance.checking.registry import all_checks; "
+        "import sys; from core_conformance.checking.check import all_checks; "
         "sys.exit(not all_checks() or 'hypothesis' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -166,7 +164,7 @@ def test_each_generated_check_is_broad() -> None:
 
 _ALONE = """
 import sys
-from core_conformance.checking.registry import generated
+from core_conformance.checking.check import generated
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference
 from core_conformance.running.runner import run_check

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import generated
+from core_conformance.checking.check import generated
+from core_conformance.checking.subject import Effort
 from core_conformance.running import settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.report import _shown

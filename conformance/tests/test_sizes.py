@@ -9,14 +9,12 @@ import pytest
 
 from core.protocols import Capability
 from core.types import Token
-from core_conformance.checking import budget, tally
+from core_conformance.checking import budget
 from core_conformance.checking.ask import Answer
-from core_conformance.checking.check import Violation
+from core_conformance.checking.check import Violation, all_checks, begin_tally
 from core_conformance.checking.compare import same_rows
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.sizes import MOST, cuts, rows, sized, telling, words
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof.registry import all_saboteurs
 from core_conformance.reference import Reference, write_model
 from core_conformance.reference.optional import ReferenceModel
@@ -117,7 +115,7 @@ def test_rows_differ_and_no_word_begins_another() -> None:
 
 
 def test_what_does_not_fit_is_left_out_and_said(subject: Subject, clock: Clock) -> None:
-    left = tally.begin().left_out
+    left = begin_tally().left_out
     ran = []
     for case in budget.within(subject, (10, 200, 20, 80), float, "sizes"):
         clock.now += case * 0.01

@@ -11,11 +11,9 @@ import pytest
 
 from core.protocols import Capability
 from core.types import Token
-from core_conformance.checking import tally
 from core_conformance.checking.ask import Answer
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks, begin_tally
 from core_conformance.checking.compare import rarely_different, same_answers, same_logits
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
@@ -107,7 +105,7 @@ COMPARISONS: dict[str, tuple[Callable[[Subject], None], int]] = {
 def test_what_counts_is_what_was_there(
     subject: Subject, compare: Callable[[Subject], None], count: int
 ) -> None:
-    counted = tally.begin()
+    counted = begin_tally()
     compare(subject)
     assert counted.compared == count
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof import null_backend, selftest
 from core_conformance.proof.registry import Saboteur, all_saboteurs, saboteur
 from core_conformance.reference import Reference, write_model

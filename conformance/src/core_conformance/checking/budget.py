@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from core.protocols import Capability
-from core_conformance.checking import tally
+from core_conformance.checking.check import leave_out
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -72,7 +72,7 @@ def within(
     if cut:
         shown = ", ".join(shorten(str(case), _SHOWN) for case in cut[:8])
         shown += f" and {len(cut) - 8} more" if cut[8:] else ""
-        tally.left_out(f"{what}: {shown}")
+        leave_out(f"{what}: {shown}")
 
 
 def _timed(subject: Subject, number: int) -> float:

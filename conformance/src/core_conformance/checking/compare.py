@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from core.types import ClassifyResult
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, logits, sampled, tokenizing
-from core_conformance.checking.check import Violation, must, testable, well_formed
+from core_conformance.checking.check import Violation, count_compared, must, testable, well_formed
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import at_a_tie, parting
 
@@ -57,14 +56,14 @@ def difference(
     for number, (left, right) in enumerate(pairs):
         place, tie = parting(left, right), at_a_tie(subject, left, right, slack, drawn, stops)
         if tie is False and not drawn:
-            tally.compared(agreed + 1)
+            count_compared(agreed + 1)
             return Difference(_placed(number, left, right), True)
         agreed += len(left.ids) if place is None else place
         if tie:
             agreed += place is not None  # two tokens of one rank count as the same
         else:
             unread.append((number, (left, right)))
-    tally.compared(agreed)
+    count_compared(agreed)
 
     # The pairs that are left are excused while they are few: no more than noise explains, and of
     # several answers fewer than the tokens that agree.
@@ -153,7 +152,7 @@ def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
 
 def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Raise `Violation` when more answers of one token differ than `allowance` grants."""
-    tally.compared(sum(bool(left.ids or right.ids) for left, right in pairs))
+    count_compared(sum(bool(left.ids or right.ids) for left, right in pairs))
     parted = [(left, right) for left, right in pairs if left.ids != right.ids]
     if len(parted) > allowance(subject, pairs, always=1):
         shown = _shown(*parted[0])
@@ -172,7 +171,7 @@ def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
 def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float], what: str) -> None:
     """Raise `Violation` when two logits are further apart than the tolerance."""
     well_formed(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
-    tally.compared(len(left))
+    count_compared(len(left))
     # Not abs(a - b): two infinities of one sign are the same.
     farthest = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
     if not farthest <= subject.tolerance:  # NaN is not near any number

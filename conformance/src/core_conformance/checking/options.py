@@ -11,10 +11,9 @@ from core.errors import UnsupportedOptionError
 from core.kit.support import REFUSABLE
 from core.protocols import Capability
 from core.sampling_options import FILTERS
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import EVEN, Answer, seeds
-from core_conformance.checking.check import Violation, must
+from core_conformance.checking.check import Violation, leave_out, must
 from core_conformance.checking.compare import near, same_answers, same_draws
 from core_conformance.checking.subject import Subject
 
@@ -89,7 +88,7 @@ def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Itera
             yield trial
             break
     else:
-        tally.left_out("repeat_penalty, which is refused, or changes no answer")
+        leave_out("repeat_penalty, which is refused, or changes no answer")
 
     if subject.declares(Capability.SEED):
         for seed in (0,) if base.generates else (0, 21, 22):
@@ -102,7 +101,7 @@ def _stops(plain: Sequence[Answer]) -> Iterator[Trial]:
     if text:
         yield Trial({"stop": (text[len(text) // 2 :][:2],)}, _LENGTH)
     else:
-        tally.left_out("stop, for the model says no text that could be stopped")
+        leave_out("stop, for the model says no text that could be stopped")
     if longest.ids:
         yield Trial({"stop_tokens": (longest.ids[len(longest.ids) // 2],)}, _LENGTH)
 

@@ -1,4 +1,4 @@
-"""Sizes at which engines break, and prompts of exactly so many tokens.
+"""Sizes at which engines break, prompts of exactly so many tokens, and prompts that do not fit.
 
 Blocks, chunks and buffers are powers of two, so what lies around these comes first in a sweep.
 """
@@ -6,17 +6,21 @@ Blocks, chunks and buffers are powers of two, so what lies around these comes fi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from core.protocols import Capability
+from core.errors import PromptTooLongError, UnsupportedOptionError
+from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import tokenizing
-from core_conformance.checking.check import well_formed
+from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
 MOST = 130
 """Tokens of the longest prompt or answer in a sweep, where the context has room for it."""
 
+SMALL_CONTEXT = 128  # tokens
+_LARGE_CONTEXT = 65_536
 _PASS = 20  # tokens
 _TEXT = (
     "river stone garden winter morning letter window bridge silver forest captain market kitchen "
@@ -105,3 +109,49 @@ def _cut(subject: Subject, text: str, tokens: int) -> str | None:
     # At the end of a word, what comes next does not change the tokens before it.
     whole = [end for end in fits if text[end : end + 1] in ("", " ") and text[end - 1] != " "]
     return next((text[:end] for end in (*whole, *fits)), None)
+
+
+@contextmanager
+def short_context(subject: Subject, large: int = _LARGE_CONTEXT) -> Iterator[TextModel]:
+    """Yield a model whose context is soon exceeded: the shared one, unless its context is large.
+
+    ``large``: the largest context, in tokens, that the shared model may have. A backend may
+    refuse to make its context smaller.
+    """
+    if subject.model.info.context_length <= large:
+        yield subject.model
+        return
+    try:
+        model = subject.load(context_len=SMALL_CONTEXT)
+    except UnsupportedOptionError:
+        yield subject.model
+        return
+    with model:
+        yield model
+
+
+def overlong(model: TextModel) -> str:
+    """Return a prompt longer than the model's context."""
+    # A number is one token at least, whatever the vocabulary; twice as many to be safe.
+    return " ".join(str(number) for number in range(2 * model.info.context_length))
+
+
+def must_be_too_long(model: TextModel, error: Exception | None, length: int | None) -> None:
+    """Raise `Violation` unless this is the error of a prompt that has so many tokens."""
+    must(
+        isinstance(error, PromptTooLongError),
+        f"a prompt longer than the context of {model.info.context_length} tokens ended with "
+        f"{error!r}: expected PromptTooLongError",
+    )
+
+    # Its two numbers are right, and in this order.
+    assert isinstance(error, PromptTooLongError)
+    must(
+        0 < error.limit <= model.info.context_length < error.length,
+        f"PromptTooLongError reports length {error.length} and limit {error.limit}, but the "
+        f"context holds {model.info.context_length}",
+    )
+    must(
+        length in (None, error.length),
+        f"PromptTooLongError reports length {error.length}, but encode() makes {length} tokens",
+    )

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from core.kit.support import offered
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
-from core_conformance.checking.effort import Effort
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import keywords, spelled
 
@@ -21,6 +20,20 @@ OPERATIONS = (
     Capability.BATCH_GENERATE,
 )
 """Operations, of which a backend has to offer one: refusals alone certify nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """``seconds`` is what one sweeping check may take; ``least`` passes it makes in any case.
+
+    ``seed`` chooses the generated inputs. ``deep``: no sweep is cut, and inputs are generated for
+    all of the ``seconds``.
+    """
+
+    seconds: float = 4.0
+    least: int = 12
+    seed: int = 0
+    deep: bool = False
 
 
 class Subject:

@@ -18,12 +18,10 @@ from typing import Any
 
 from core.errors import CoreError
 from core.protocols import Capability, TextModel
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, opened
 from core_conformance.checking.calls import CancelAfter, already_set, promptly, raised
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.rows import Way, asked, run, same_rows, ways
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing, holdings
@@ -252,12 +250,12 @@ def loads(subject: Subject) -> None:
     if each > _SLOW_LOAD:
         error = raised(held[0].close)
         must(error is None, f"a second close() raised {error!r}")
-        tally.left_out(f"several loads: one takes {each:.0f} s")
+        leave_out(f"several loads: one takes {each:.0f} s")
         return
 
     # Of its weights, half would show; what frees them is close(), for the models are still held.
     if size < _LARGE:
-        tally.left_out(f"the memory of this process: a model adds {size} bytes to it")
+        leave_out(f"the memory of this process: a model adds {size} bytes to it")
     active = _active(subject, subject.model)
     weights = max(size, _LARGE) // 2 + _tokenizer(subject.path)
     least = Holdings(1, 1, weights, max(1 << 9, active() // 200))

@@ -12,9 +12,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import Violation, must
+from core_conformance.checking.check import Violation, check, must
 from core_conformance.checking.recall import story
-from core_conformance.checking.registry import check
 from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
 

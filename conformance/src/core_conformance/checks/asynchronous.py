@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from core.errors import InvalidOptionError, ModelClosedError
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, answer, evidence, sampled
 from core_conformance.checking.budget import pass_seconds
@@ -26,9 +25,8 @@ from core_conformance.checking.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -157,7 +155,7 @@ def cancelled(subject: Subject) -> None:
             calm = CancelAfter()
             _run(subject, _awaited(model, way, prompt, most, calm))
             if calm.seen < _FEW_LOOKS:
-                tally.left_out(f"{way}, whose cancel is looked at {calm.seen} times")
+                leave_out(f"{way}, whose cancel is looked at {calm.seen} times")
                 continue
             witness = CancelsItsTask(max(1, int(_AT * calm.seen)))
             seen = _looks(_given_up(model, way, prompt, most, witness), subject)
@@ -227,7 +225,7 @@ def loop_runs_on(subject: Subject) -> None:
             f"while {way} was awaited, its request blocked the event loop",
         )
         if watch.seen < _FEW_LOOKS:
-            tally.left_out(f"{way}, whose cancel is looked at {watch.seen} times")
+            leave_out(f"{way}, whose cancel is looked at {watch.seen} times")
     prompts = [*PLAIN[:_TASKS]]
     alone = [_run(subject, _read(subject, model, each))[0] for each in prompts]
 

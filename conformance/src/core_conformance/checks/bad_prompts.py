@@ -22,9 +22,8 @@ from core_conformance.checking.calls import (
     same,
     texts,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
+from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _SURROGATE = "half a character: \ud83d"

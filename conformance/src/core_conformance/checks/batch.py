@@ -9,7 +9,7 @@ from core.errors import EmptyPromptError
 from core.extensions import BatchStreaming
 from core.protocols import Capability
 from core.types import BatchResult, Token
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -22,9 +22,8 @@ from core_conformance.checking.ask import (
     is_token,
     speaks,
 )
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, leave_out, must, testable
 from core_conformance.checking.compare import apart, same_answers, same_draws, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import at_a_tie
 
@@ -240,7 +239,7 @@ def rows_stop(subject: Subject) -> None:
 
     # At a string, from the middle of the longest text.
     if not stop:
-        tally.left_out("stop strings, for the model says no text")
+        leave_out("stop strings, for the model says no text")
     if stop:
         for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
             expected = row.text.partition(stop)[0]

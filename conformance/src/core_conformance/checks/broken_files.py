@@ -18,9 +18,8 @@ from core.models.files import is_address
 from core.protocols import Capability
 from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _HALF = 1 << 20  # bytes of a file at most, where its first half is copied

@@ -10,13 +10,12 @@ from core.errors import CoreError, OptionError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import Message
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import SPEAKING, generate
 from core_conformance.checking.calls import ending, must_raise, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, count_compared, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 RowCall = Callable[[list[str]], Sequence[Any]]
@@ -83,7 +82,7 @@ def surrogates_stop_nothing(subject: Subject) -> None:
         try:
             found = generate(subject, _GOOD[0], 6, stop=stop)
         except OptionError:
-            tally.compared()
+            count_compared()
             continue
         same_answers(subject, [(free, found)], f"without, and with stop={stop!r}", stops=(stop,))
 

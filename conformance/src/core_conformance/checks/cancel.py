@@ -27,8 +27,7 @@ from core_conformance.checking.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _NEVER_READ = "This is where it ends, before it has begun"

@@ -10,10 +10,9 @@ from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)

@@ -10,9 +10,8 @@ from core.errors import ChatTemplateError, InvalidOptionError
 from core.protocols import Capability
 from core.types import Message
 from core_conformance.checking.ask import evidence, generate, read, speaks, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)

@@ -11,7 +11,7 @@ from core.protocols import Capability
 from core.types import ClassifyResult, Token
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, classify, evidence, row_logits, sampled
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import (
     apart,
     label_logprobs,
@@ -20,7 +20,6 @@ from core_conformance.checking.compare import (
     same_logprobs,
 )
 from core_conformance.checking.options import Operation, Options, honours
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead

@@ -22,8 +22,7 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, opened, speak
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import close_quietly, ending, promptly, raised, together
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.rows import (
     BATCHES,
     READERS,

@@ -26,9 +26,8 @@ from core_conformance.checking.calls import (
     talkative,
     together,
 )
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart, same_answers, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _COUNT = 5  # tokens

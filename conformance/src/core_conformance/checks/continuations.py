@@ -8,9 +8,8 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, row_logits, score, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import label_logprobs, log_total, near
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 

@@ -19,7 +19,7 @@ from core_conformance.checking.ask import (
     token,
     tokenizing,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import (
     later_steps,
     log_softmax,
@@ -27,7 +27,6 @@ from core_conformance.checking.compare import (
     near,
     rarely_different,
 )
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:4]

@@ -19,10 +19,9 @@ from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, speaks, tokenizing
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import label_logprobs
-from core_conformance.checking.contexts import overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _SLOW = 15  # times what a first token took: a limit that a busy machine does not reach

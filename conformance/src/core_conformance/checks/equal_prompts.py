@@ -12,10 +12,9 @@ from core.protocols import Capability
 from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, token
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart
 from core_conformance.checking.recall import alone, relatives, same_results, telling, told
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _REPEATED = (0, 1, 0, 3, 2, 0, 3, 1)

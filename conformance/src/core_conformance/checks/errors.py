@@ -34,9 +34,8 @@ from core_conformance.checking.calls import (
     talkative,
     texts,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _FOREIGN = {

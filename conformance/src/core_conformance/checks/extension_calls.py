@@ -52,9 +52,8 @@ from core_conformance.checking.calls import (
     raised,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an unread iterator, this long apart

@@ -18,14 +18,13 @@ from core.protocols import Capability
 from core_conformance.checking import ask, budget
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import read, seeds, token, tokenizing
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import log_softmax
 from core_conformance.checking.draws.cases import ask_in_form, options, shown
 from core_conformance.checking.draws.frequencies import Warmth, follow
 from core_conformance.checking.draws.judging import SURE, draws, step_cost
 from core_conformance.checking.draws.oracle import Step
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _FACTORS: dict[str, Sequence[Any]] = {

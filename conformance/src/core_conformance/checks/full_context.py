@@ -7,9 +7,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import classify, evidence
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import reading, sized
 from core_conformance.checking.subject import Subject
 

@@ -23,7 +23,7 @@ from core_conformance.checking.ask import (
     speaks,
     voice,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.generated.search import search
@@ -37,7 +37,6 @@ from core_conformance.checking.generated.world import (
     same_error,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import parting
 

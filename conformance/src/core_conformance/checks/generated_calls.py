@@ -18,7 +18,7 @@ from core.types import ClassifyResult, Token
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template, usable
 from core_conformance.checking.ask import Answer, speaks
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import near
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
@@ -33,7 +33,6 @@ from core_conformance.checking.generated.world import (
     score,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named
 from core_conformance.checking.subject import OPERATIONS, Subject

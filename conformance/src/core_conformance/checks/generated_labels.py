@@ -15,7 +15,7 @@ from core.types import ClassifyResult, Score
 from core_conformance.checking.ask import (
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import logprobs_by_steps, near, steps
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
@@ -27,7 +27,6 @@ from core_conformance.checking.generated.world import (
     score,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _STEPS = 6

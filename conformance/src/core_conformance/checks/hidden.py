@@ -20,10 +20,9 @@ from core.types import HiddenResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import hidden, logits, showing, tokenizing
 from core_conformance.checking.calls import must_raise, raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.contexts import overlong, short_context
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import relatives
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
 Vector = Sequence[float]

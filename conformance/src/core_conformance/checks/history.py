@@ -25,10 +25,9 @@ from core_conformance.checking.calls import (
     greedy,
     together,
 )
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart, near, same_draws, same_speech
 from core_conformance.checking.recall import alone, relatives, same_results, story, telling, told
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _QUESTIONS: tuple[dict[str, Any], ...] = (

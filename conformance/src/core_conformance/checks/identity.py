@@ -31,8 +31,7 @@ from core.models.recognised import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 _OF_MODELS: dict[Capability, type] = {

@@ -16,7 +16,7 @@ from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, evidence, sampled, token, tokenizing
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import (
     apart,
     label_logprobs,
@@ -24,7 +24,6 @@ from core_conformance.checking.compare import (
     same_answers,
     same_logprobs,
 )
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NO_EXTENSION = (

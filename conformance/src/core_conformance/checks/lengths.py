@@ -29,11 +29,10 @@ from core_conformance.checking.ask import (
     tokenizing,
 )
 from core_conformance.checking.budget import passes, within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import Pair, near, same_answers, same_numbers, same_rows
 from core_conformance.checking.recall import same_results
 from core_conformance.checking.recall import telling as in_full
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import MOST, NO_SIZES, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from core.errors import GenerationTimeout
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, answer, batch, evidence, speak
 from core_conformance.checking.calls import close_quietly
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.compare import Pair, same_answers
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 6
@@ -50,7 +49,7 @@ def any_number_of_tokens(subject: Subject) -> None:
             pair = (_rows if rows else _stream)(subject, prompt, free, count)
             what = f"{name} of {prompt!r} with max_tokens={_LENGTH}, and with {count}"
             if pair is None:
-                tally.left_out(f"{what}: it did not end at a stop token")
+                leave_out(f"{what}: it did not end at a stop token")
             else:
                 same_answers(subject, [pair], what)
 

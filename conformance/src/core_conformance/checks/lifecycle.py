@@ -26,8 +26,7 @@ from core_conformance.checking.calls import (
     talkative,
     texts,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import heard, left_behind
 

@@ -21,9 +21,8 @@ from core_conformance.checking.calls import (
     encoded_length,
     ending,
 )
-from core_conformance.checking.check import NotTestable, Violation, must, testable
-from core_conformance.checking.contexts import SMALL_CONTEXT, must_be_too_long, overlong
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import NotTestable, Violation, check, must, testable
+from core_conformance.checking.sizes import SMALL_CONTEXT, must_be_too_long, overlong
 from core_conformance.checking.subject import Subject
 
 _SMALL = 32  # positions

@@ -24,9 +24,8 @@ from core.models.files import resolve_path
 from core.protocols import Capability, TextModel
 from core.types import ModelInfo
 from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SMALL_CONTEXT = 48  # tokens

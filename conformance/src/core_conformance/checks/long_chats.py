@@ -8,9 +8,8 @@ from core.types import Message
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_rows
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
 

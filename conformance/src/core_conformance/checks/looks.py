@@ -16,13 +16,11 @@ from typing import Any
 
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import CancelAfter, unless_refused
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.rows import (
     BATCHES,
     READERS,
@@ -118,7 +116,7 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
             must(not empty, f"{long} gave {len(empty)} rows nothing")
 
         if seconds < _LONG:
-            tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
+            leave_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
             continue
 
         # A cancel and a timeout, early and late.
@@ -185,14 +183,14 @@ def _keeps(
     short = len(other.tokens) < _LEAST_TOKENS  # it may end as soon as the first
     wavers = not early or "\ufffd" in early or early in other.text
     if short or wavers or first.text.find(early) < 1:
-        tally.left_out(f"whether a {option} leaves finished rows whole: no row ends early")
+        leave_out(f"whether a {option} leaves finished rows whole: no row ends early")
         return
     options: dict[str, Any] = {"stop": (early,)}
     way, model, calm = long.way, subject.model, CancelAfter()
     with suppress(UnsupportedOptionError):  # a timeout may do without
         timed(subject, way, model, prompts, long.tokens, **options, cancel=calm)
         if calm.seen < _FEW_LOOKS:
-            tally.left_out(f"whether a {option} leaves finished rows whole: {calm.seen} looks")
+            leave_out(f"whether a {option} leaves finished rows whole: {calm.seen} looks")
             return
     seconds = timed(subject, way, model, prompts, long.tokens, **options)[1]
 

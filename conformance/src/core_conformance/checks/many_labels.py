@@ -13,9 +13,8 @@ from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, score, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import best_label, label_logprobs, near
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, words
 from core_conformance.checking.subject import Subject
 

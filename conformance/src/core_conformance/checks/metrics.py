@@ -18,8 +18,7 @@ from core_conformance.checking.calls import (
     encoded_length,
     talkative,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 _ROUNDING = 1e-6  # seconds

@@ -8,9 +8,8 @@ from core.errors import LabelError
 from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import label_logprobs, same_logprobs
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SPACED = ("good", "  good", "good ", "bad\n", "\tbad")

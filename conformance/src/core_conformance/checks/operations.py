@@ -21,8 +21,8 @@ from core_conformance.checking.ask import (
     submitting,
     tokenizing,
 )
+from core_conformance.checking.check import check
 from core_conformance.checking.options import Operation, Options, honours
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:2]

@@ -17,10 +17,10 @@ from core_conformance.checking import ask, budget
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, read
 from core_conformance.checking.calls import close_quietly
+from core_conformance.checking.check import check
 from core_conformance.checking.draws.cases import REQUEST, SAMPLING, table
 from core_conformance.checking.draws.judging import judged, step_cost
 from core_conformance.checking.draws.requests import ENDS, LENGTHS, Request, prepared
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _PROMPTS = (ask.REPEATING[0], ask.PLAIN[1], ask.PLAIN[4], ask.REPEATING[1])

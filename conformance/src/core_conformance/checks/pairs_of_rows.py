@@ -27,7 +27,7 @@ from core_conformance.checking.ask import (
     scoring,
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import (
     LONGEST_LABEL,
     best_label,
@@ -46,7 +46,6 @@ from core_conformance.checking.draws.cases import (
 )
 from core_conformance.checking.draws.judging import agree, drawn_well, step_cost
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = (ask.REPEATING[0], ask.PLAIN[1], ask.LONG, ask.SHORT, ask.PLAIN[4])

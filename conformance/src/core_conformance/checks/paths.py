@@ -15,9 +15,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, read, sampled, speak
 from core_conformance.checking.calls import at
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NAME = "modèle avec blancs 模型 Ω"

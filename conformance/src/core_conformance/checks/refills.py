@@ -29,9 +29,8 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import unless_refused
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_draws, same_rows
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import room, sized
 from core_conformance.checking.subject import Subject
 

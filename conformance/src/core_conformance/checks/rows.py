@@ -27,10 +27,9 @@ from core_conformance.checking.ask import (
     speaks,
 )
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import Pair, apart, near, same_draws, same_rows
 from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -16,9 +16,8 @@ from core_conformance.checking.ask import (
     seeds,
     tokenizing,
 )
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, count_compared, must, testable
 from core_conformance.checking.compare import difference, same_draws, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:3]
@@ -169,7 +168,7 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
 
     pairs = [(left, right) for left, group in zip(free, drawn, strict=True) for right in group]
     found = difference(subject, pairs, slack)
-    tally.compared(len(pairs))
+    count_compared(len(pairs))
     if found is None:
         return
 

@@ -17,10 +17,9 @@ from core_conformance.checking.ask import (
     token,
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_draws
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _PROMPTS = ask.PLAIN[:2]

@@ -14,10 +14,9 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, generate, score, scoring, tokenizing
 from core_conformance.checking.calls import CHAT
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import allowance, logprobs_by_steps, near, steps
-from core_conformance.checking.contexts import short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _CONTINUATIONS = tuple(f" {words}" for words in (*ask.SEVERAL_WORDS, *ask.LABELS))

@@ -11,8 +11,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, generate
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, testable
 from core_conformance.checking.stopping import must_stop
 from core_conformance.checking.subject import Subject
 

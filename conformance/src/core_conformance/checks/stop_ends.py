@@ -10,10 +10,9 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 8

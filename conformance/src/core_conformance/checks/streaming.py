@@ -22,9 +22,8 @@ from core_conformance.checking.ask import (
     voice,
 )
 from core_conformance.checking.calls import ending, promptly
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an unread stream, this long apart

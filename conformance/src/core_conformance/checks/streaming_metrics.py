@@ -11,8 +11,7 @@ from core.types import GenerateMetrics
 from core_conformance.checking.applies import goes_on, has_template
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.calls import CHAT, PROMPTS, encoded_length, talkative
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _STREAMS = (Capability.GENERATE, Capability.SUBMITTING, Capability.CHAT)

@@ -21,9 +21,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.budget import passes
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import LONGEST_LABEL
-from core_conformance.checking.registry import check
 from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
 

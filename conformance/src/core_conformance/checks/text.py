@@ -9,13 +9,19 @@ from typing import Any
 
 from core.errors import UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
 from core_conformance.checking.budget import passes
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import (
+    check,
+    count_compared,
+    leave_out,
+    must,
+    testable,
+    well_formed,
+)
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _BROKEN = "\ufffd"
@@ -63,7 +69,7 @@ def characters_are_whole(subject: Subject) -> None:
         if size not in map(_size, met):
             met |= _sought(subject, size, rare)
         if size not in map(_size, met):
-            tally.left_out(f"characters of {size} bytes in several tokens, for none came")
+            leave_out(f"characters of {size} bytes in several tokens, for none came")
     if not met:
         goes_on(subject, [answer.tokens for answer in answers])
         testable(_all_are_tokens(subject), _NO_CHARACTERS)
@@ -85,7 +91,7 @@ def text_is_unicode(subject: Subject) -> None:
         except UnicodeEncodeError as error:
             must(False, f"the text of {token!r} is not Unicode: {error.reason}")
         if not token.text.isascii():  # which no fault would change
-            tally.compared()
+            count_compared()
     goes_on(subject, answers)
     testable(not all(token.text.isascii() for token in chain(*answers)), _ONLY_ASCII)
 

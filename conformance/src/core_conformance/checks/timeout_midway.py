@@ -23,9 +23,8 @@ from core_conformance.checking.calls import (
     promptly,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.rows import (
     Row,
     Way,

@@ -13,10 +13,9 @@ from core.types import Token, TokenSequence
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, Answer, generate, score, tokenizing
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import near, same_answers, same_draws, same_speech
-from core_conformance.checking.contexts import short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)

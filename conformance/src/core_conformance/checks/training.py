@@ -17,9 +17,8 @@ from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainingRun
 from core_conformance.checking.ask import PLAIN
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import relatives
-from core_conformance.checking.registry import check
 from core_conformance.checking.said import BLANK, has_weights, must_be, must_differ, says
 from core_conformance.checking.subject import Subject
 

@@ -19,8 +19,7 @@ from core.types import Message
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import LABELS, PLAIN
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _STILL = 1e-9  # a rate

@@ -10,10 +10,9 @@ from core.types import Token
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, must, testable
 from core_conformance.checking.compare import difference
 from core_conformance.checking.draws.typicality import Typicality
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:4]

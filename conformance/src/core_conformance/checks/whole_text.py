@@ -11,8 +11,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on, has_template
 from core_conformance.checking.ask import SPEAKING, speaks, voice
 from core_conformance.checking.calls import already_set, ending, raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _KEYS = {"text", "finish_reason", "metrics", "error"}

@@ -17,8 +17,7 @@ import click
 
 from core.system.stdout import stream
 from core.system.visible import visible, visible_json, visible_lines
-from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.running import known, page, report, settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.leftovers import Leftovers, end_with

@@ -80,8 +80,8 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each check from a test function with the suite's marker."""
     if metafunc.definition.get_closest_marker(MARKER):
+        from core_conformance.checking.check import all_checks
         from core_conformance.checking.material import use
-        from core_conformance.checking.registry import all_checks
         from core_conformance.running.known import UsageError
         from core_conformance.running.settings import nearest_table
 

@@ -27,7 +27,7 @@ from multiprocessing.context import ForkServerContext
 from types import ModuleType
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof.mutants import Mutant
 
 PACKAGE = "core_conformance.reference"

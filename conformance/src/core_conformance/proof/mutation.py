@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof.mutant_process import PACKAGE, WITHOUT, Passed, killer, survey
 from core_conformance.proof.mutants import Mutant, mutants, traced
 

@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.protocols import Backend, Capability
-from core_conformance.checking.check import Check
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.check import Check, all_checks
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof import null_backend
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
 from core_conformance.proof.registry import Saboteur, all_saboteurs

@@ -17,7 +17,7 @@ import msgspec
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError
 from core_conformance.checking.check import Check
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.subject import Effort
 from core_conformance.running.child import LOAD, Request
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import LIMIT, not_loaded

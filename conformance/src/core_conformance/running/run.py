@@ -11,9 +11,8 @@ from core.errors import CoreError
 from core.kit.support import CLASSIFYING
 from core.models.files import is_address, typed_errors
 from core.protocols import Capability
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks, generated
 from core_conformance.checking.material import use
-from core_conformance.checking.registry import all_checks, generated
 from core_conformance.checking.subject import OPERATIONS
 from core_conformance.running.chosen import chosen
 from core_conformance.running.continuing import Continuing

@@ -17,12 +17,16 @@ from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.budget import pass_seconds
-from core_conformance.checking.check import Check, NotTestable, Violation
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.check import (
+    Check,
+    NotTestable,
+    Violation,
+    begin_tally,
+    count_compared,
+)
 from core_conformance.checking.script import record
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.running.result import Result, Status
 from core_conformance.running.target import CannotStart, Target
 
@@ -186,7 +190,7 @@ def run_check(check: Check, subject: Subject) -> Result:
 
     Never raises but for KeyboardInterrupt: whatever the backend raises is the check's failure.
     """
-    counted = tally.begin()
+    counted = begin_tally()
     record.begin()
     result = _run_check(check, subject)
     if result.status is Status.PASSED and not counted.compared:
@@ -217,7 +221,7 @@ def _run_check(check: Check, subject: Subject) -> Result:
     except BaseException as error:  # noqa: BLE001 - a backend may also call sys.exit
         seconds = time.perf_counter() - start
         if isinstance(error, UnsupportedOptionError) and may_refuse(subject, error):
-            tally.compared()  # the refusal
+            count_compared()  # the refusal
             return Result(check.id, Status.PASSED, "", seconds, error.option)
         return _failed(check, missing, error, seconds)
 

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.protocols import PROTOCOL_VERSION, Capability
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 
