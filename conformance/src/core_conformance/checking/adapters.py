@@ -58,17 +58,17 @@ def adapters(subject: Subject) -> Iterator[Adapters]:
 
     with tempfile.TemporaryDirectory(prefix="core-adapters-") as folder:
         testable(bool(maps_of(subject.path)), _NONE)
-        made = [
+        paths = [
             write(subject.path, Path(folder, name), seed, extra)
             for name, seed, extra in (("one", 1, 0), ("two", 2, 0), ("wrong", 3, 32))
         ]
-        yield Adapters(*map(str, made))
+        yield Adapters(*map(str, paths))
 
 
 def _entries(folder: str) -> Adapters | None:
-    found = {os.path.splitext(name)[0]: os.path.join(folder, name) for name in os.listdir(folder)}
-    if {"one", "two", "wrong"} <= found.keys():
-        return Adapters(found["one"], found["two"], found["wrong"])
+    paths = {os.path.splitext(name)[0]: os.path.join(folder, name) for name in os.listdir(folder)}
+    if {"one", "two", "wrong"} <= paths.keys():
+        return Adapters(paths["one"], paths["two"], paths["wrong"])
     return None
 
 
@@ -86,11 +86,11 @@ class Map:
 def maps_of(path: str) -> list[Map]:
     """Return some linear maps of the last layers; none if the model's names are unknown."""
     if os.path.isdir(path) and not _gguf_in(path):
-        found = _of_safetensors(path)
+        maps = _of_safetensors(path)
     else:
-        found = _of_gguf(_gguf_in(path) or path)
-    last = max((one.layer for one in found), default=0)
-    return [one for one in found if one.layer > last - _LAYERS]
+        maps = _of_gguf(_gguf_in(path) or path)
+    last = max((one.layer for one in maps), default=0)
+    return [one for one in maps if one.layer > last - _LAYERS]
 
 
 def write(path: str, place: Path, seed: int, extra: int = 0) -> Path:
@@ -129,12 +129,12 @@ def _of_safetensors(directory: str) -> list[Map]:
     config: Mapping[str, Any] = read_config_json(directory)
     text = config.get("text_config")
     hidden = (text if isinstance(text, dict) else config).get("hidden_size")
-    found = []
+    maps = []
     for name, entry in _headers(directory).items():
         match = _SAFETENSORS.fullmatch(name)
         if match and isinstance(hidden, int):  # of packed weights the columns are not the shape's
-            found.append(Map(match[1], int(match[2]), match[3], entry["shape"][0], hidden))
-    return found
+            maps.append(Map(match[1], int(match[2]), match[3], entry["shape"][0], hidden))
+    return maps
 
 
 def _headers(directory: str) -> dict[str, Any]:

@@ -58,17 +58,17 @@ def within(
     always looks at something. A dear case that does not fit is left out alone: cheaper ones after
     it still run. ``share``: of the passes for one check, as sweeps of many areas add up.
     """
-    each, cut = pass_seconds(subject), list[T]()
-    left, made, spent = share * passes(subject) * each, _TRUST, _TRUST * each
+    seconds_a_pass, cut = pass_seconds(subject), list[T]()
+    left, priced, spent = share * passes(subject) * seconds_a_pass, _TRUST, _TRUST * seconds_a_pass
     for case in cases:
         price = cost(case)
-        if made > _TRUST and price * spent / made > left:
+        if priced > _TRUST and price * spent / priced > left:
             cut.append(case)
             continue
         start = time.perf_counter()
         yield case
         seconds = time.perf_counter() - start
-        left, made, spent = left - seconds, made + price, spent + seconds
+        left, priced, spent = left - seconds, priced + price, spent + seconds
     if cut:
         shown = ", ".join(shorten(str(case), _SHOWN) for case in cut[:8])
         shown += f" and {len(cut) - 8} more" if cut[8:] else ""

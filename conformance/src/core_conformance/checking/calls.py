@@ -95,8 +95,8 @@ def longest(subject: Subject) -> tuple[str, int]:
     if subject not in _longest:
         best: tuple[str, list[Token]] = ("", [])
         for prompt in (*PROMPTS, *PLAIN):
-            found = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
-            best = max(best, found, key=lambda each: len(each[1]))
+            candidate = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
+            best = max(best, candidate, key=lambda pair: len(pair[1]))
             if len(best[1]) >= ENOUGH:
                 break
         goes_on(subject, [best[1]])
@@ -224,11 +224,11 @@ class Meeting:
 
     def each(self, tokens: Iterable[Token]) -> list[Token]:
         """Read a stream, with a meeting after each of its tokens."""
-        found = []
+        read = []
         for token in tokens:
-            found.append(token)
+            read.append(token)
             self.wait()
-        return found
+        return read
 
 
 def already_set() -> threading.Event:

@@ -135,18 +135,18 @@ def leave_out(case: str) -> None:
     _tally.left_out.append(case)
 
 
-def must(kept: bool, otherwise: str) -> None:
+def must(condition: bool, otherwise: str) -> None:
     """Count one comparison, and raise `Violation` with these words unless the clause is kept."""
     count_compared()
-    well_formed(kept, otherwise)
+    well_formed(condition, otherwise)
 
 
-def well_formed(kept: bool, otherwise: str) -> None:
+def well_formed(condition: bool, otherwise: str) -> None:
     """Raise `Violation` with these words unless an answer has the form that every answer has.
 
     The mere existence of an answer is not counted as a comparison.
     """
-    if not kept:
+    if not condition:
         raise Violation(otherwise)
 
 

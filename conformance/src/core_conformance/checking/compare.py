@@ -91,9 +91,9 @@ def same_answers(
     subject: Subject, pairs: Sequence[Pair], what: str, stops: Sequence[str] = ()
 ) -> None:
     """Raise `Violation` unless greedy answers are the same, as far as `difference` asks for it."""
-    found = difference(subject, pairs, stops=stops)
-    if found is not None:
-        raise Violation(f"{what}: {found.text}")
+    deviation = difference(subject, pairs, stops=stops)
+    if deviation is not None:
+        raise Violation(f"{what}: {deviation.text}")
 
 
 def same_rows(
@@ -145,9 +145,9 @@ def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     A draw takes the token of some rank, for example, and two logits of one rank differ by at most
     the tolerance: so two draws at a tie with one another count as the same.
     """
-    found = difference(subject, pairs, drawn=True)
-    if found is not None:
-        raise Violation(f"{what}: {found.text}")
+    deviation = difference(subject, pairs, drawn=True)
+    if deviation is not None:
+        raise Violation(f"{what}: {deviation.text}")
 
 
 def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
@@ -217,10 +217,12 @@ def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | N
     return [(fronts[place], whole[place]) for place in places]
 
 
-def logprobs_by_steps(subject: Subject, asked: Sequence[tuple[str, int]]) -> list[float]:
+def logprobs_by_steps(subject: Subject, requested: Sequence[tuple[str, int]]) -> list[float]:
     """Return the log-probability of each token after the text before it."""
-    rows = logits(subject, [front for front, _ in asked])
-    return [row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, asked, strict=True)]
+    rows = logits(subject, [front for front, _ in requested])
+    return [
+        row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, requested, strict=True)
+    ]
 
 
 def later_steps(subject: Subject, prompt: str, answer: Answer, **options: Any) -> list[Pair]:
@@ -274,10 +276,10 @@ def same_logprobs(
 ) -> None:
     """Raise `Violation` unless the labels' joint log-probabilities are the wanted ones."""
     for label, expected in wanted.items():
-        found = label_logprobs(result)[label]
+        logprob = label_logprobs(result)[label]
         must(
-            near(subject, found, expected, LONGEST_LABEL),
-            f"{what}: the logprob of {label!r} is {found:.5f}, not {expected:.5f}",
+            near(subject, logprob, expected, LONGEST_LABEL),
+            f"{what}: the logprob of {label!r} is {logprob:.5f}, not {expected:.5f}",
         )
 
 
@@ -289,8 +291,8 @@ def _first_apart(subject: Subject, left: Sequence[float], right: Sequence[float]
 
 def _placed(number: int, left: Answer, right: Answer) -> str:
     """Return the difference, with the answer's number, its prompt and the first differing token."""
-    asked = left.prompt or right.prompt
-    prompt = f" after {asked!r:.80}" if asked else ""
+    text = left.prompt or right.prompt
+    prompt = f" after {text!r:.80}" if text else ""
     return f"answer {number}{prompt}, from token {parting(left, right)} on: {_shown(left, right)}"
 
 

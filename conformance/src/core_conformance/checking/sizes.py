@@ -75,14 +75,14 @@ def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
 
 def cuts(subject: Subject, text: str) -> dict[int, str]:
     """Return, by token count, the prefixes of a text whose tokens also begin the text's."""
-    encode, found = tokenizing(subject).encode, dict[int, str]()
+    encode, prefixes = tokenizing(subject).encode, dict[int, str]()
     whole = encode(text)
     well_formed(bool(whole), f"encode() has no ids for {text!r:.60}")
     for end in range(1, len(text) + 1):
         ids = encode(text[:end])
         if list(ids) == list(whole[: len(ids)]):
-            found[len(ids)] = text[:end]
-    return found
+            prefixes[len(ids)] = text[:end]
+    return prefixes
 
 
 def words(count: int) -> list[str]:

@@ -99,11 +99,15 @@ class Subject:
     def load(self, **options: Any) -> TextModel:
         """Load a model of the caller's own, for a check that closes it or needs load options."""
         own = {**self._own, **options.pop("options", {})}
-        asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
-        config = LoadConfig(**asked)
-        told = {name: getattr(config, name) for name in asked if name != "options" or own}
+        requested = {**self._of_core, **options, "backend": self.backend.name, "options": own}
+        config = LoadConfig(**requested)
+        spelled_options = {
+            name: getattr(config, name) for name in requested if name != "options" or own
+        }
         places = (self.path, config.adapter_path)
-        number = record.loading(self.backend, spelled(self.path) + keywords(told), places)
+        number = record.loading(
+            self.backend, spelled(self.path) + keywords(spelled_options), places
+        )
         return record.watched(self.backend.load_model(self.path, config), number)
 
     @contextmanager

@@ -54,12 +54,15 @@ def calls(subject: Subject) -> None:
     for name, options in _asked(subject).items():
         own = getattr(model, name.value)(prompts, **options)
         counted = model.metrics.prompt_tokens
-        found, metrics = _run(subject, model.call_async(name.value, prompts, **options))
-        must(len(found) == len(prompts), f"{name} of {len(prompts)} prompts gave {len(found)} rows")
+        results, metrics = _run(subject, model.call_async(name.value, prompts, **options))
+        must(
+            len(results) == len(prompts),
+            f"{name} of {len(prompts)} prompts gave {len(results)} rows",
+        )
         read = sampled if name is Capability.CLASSIFY else answer
         pairs = [
             (read(left, prompt), read(right))
-            for prompt, left, right in zip(prompts, own, found, strict=True)
+            for prompt, left, right in zip(prompts, own, results, strict=True)
         ]
         same_answers(subject, pairs, f"{name}, called and awaited")
         must(
@@ -118,7 +121,7 @@ def errors(subject: Subject) -> None:
         lambda: model.stream_async("generate", PROMPTS[0], no_such_option=1),
         "stream_async of generate with an option that there is not",
     )
-    for name in (each for each in _ROWS if subject.declares(each)):
+    for name in (operation for operation in _ROWS if subject.declares(operation)):
         must_raise(
             InvalidOptionError,
             lambda name=name: _run(subject, model.call_async(name.value, PROMPTS[:1], **wrong)),  # type: ignore[misc]
@@ -164,10 +167,10 @@ def cancelled(subject: Subject) -> None:
                 f"the task that awaited {way} was cancelled at its beginning, but its request "
                 f"continued: its cancel was polled {seen} times, {calm.seen} when not cancelled",
             )
-            found = greedy(subject, model, prompt, _FEW)
+            tokens = greedy(subject, model, prompt, _FEW)
             must(
-                same(subject, expected, found, prompt),
-                f"after {way} in a task that was cancelled, the next call gave {texts(found)}, "
+                same(subject, expected, tokens, prompt),
+                f"after {way} in a task that was cancelled, the next call gave {texts(tokens)}, "
                 f"not {texts(expected)}",
             )
 
@@ -227,12 +230,12 @@ def loop_runs_on(subject: Subject) -> None:
         if watch.seen < _FEW_LOOKS:
             leave_out(f"{way}, whose cancel is looked at {watch.seen} times")
     prompts = [*PLAIN[:_TASKS]]
-    alone = [_run(subject, _read(subject, model, each))[0] for each in prompts]
+    alone = [_run(subject, _read(subject, model, text))[0] for text in prompts]
 
     async def together() -> list[Any]:
-        return [*await asyncio.gather(*(_read(subject, model, each) for each in prompts))]
+        return [*await asyncio.gather(*(_read(subject, model, text) for text in prompts))]
 
-    beside = [found for found, _ in _run(subject, together())]
+    beside = [tokens for tokens, _ in _run(subject, together())]
     pairs = list(zip(alone, beside, strict=True))
     same_answers(subject, pairs, "streams of several tasks, alone and alongside one another")
 

@@ -37,11 +37,11 @@ def incomplete_model(subject: Subject) -> None:
     sound = subject.model.info
     with _folder() as folder:
         for path, what, whole in _faulty_models(subject.path, folder):
-            found: list[ModelInfo] = []
-            error = raised(_loading(subject, path, found))
+            infos: list[ModelInfo] = []
+            error = raised(_loading(subject, path, infos))
             must(
-                isinstance(error, ModelError) or (whole and found == [sound]),
-                f"{what} raised {error!r}, and {found or 'nothing'} was loaded: expected a "
+                isinstance(error, ModelError) or (whole and infos == [sound]),
+                f"{what} raised {error!r}, and {infos or 'nothing'} was loaded: expected a "
                 "ModelError",
             )
 
@@ -80,8 +80,10 @@ def description_agrees(subject: Subject) -> None:
     with _folder() as folder:
         others = _of_other_kinds(Path(subject.path), folder)
         for path, what in (*imitations(subject.path, folder / "like it"), *others):
-            found, _ = described_by(subject.backend, str(path))
-            loads = found is None or bool(found.problem) or refusal(subject.backend, str(path))
+            described, _ = described_by(subject.backend, str(path))
+            loads = (
+                described is None or bool(described.problem) or refusal(subject.backend, str(path))
+            )
             error = None if loads else raised(_loading(subject, path, []))
             must(error is None, f"describe_model() describes {what}, and its load raised {error!r}")
 
@@ -113,13 +115,13 @@ def broken_adapter(subject: Subject) -> None:
 
 
 def _loading(
-    subject: Subject, path: str | Path, found: list[ModelInfo], **options: Any
+    subject: Subject, path: str | Path, infos: list[ModelInfo], **options: Any
 ) -> Callable[[], None]:
     """Return a function that loads the model at this path and notes what it says of itself."""
 
     def load() -> None:
         model = at(subject, str(path)).load(**options)
-        found.append(model.info)
+        infos.append(model.info)
         model.close()
 
     return load

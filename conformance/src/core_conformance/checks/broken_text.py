@@ -80,11 +80,11 @@ def surrogates_stop_nothing(subject: Subject) -> None:
     letter = next(filter(str.isalnum, free.text), "e")
     for stop in ("\ud83d", f"{letter}\ud83d", f"\ude00{letter}"):
         try:
-            found = generate(subject, _GOOD[0], 6, stop=stop)
+            ended = generate(subject, _GOOD[0], 6, stop=stop)
         except OptionError:
             count_compared()
             continue
-        same_answers(subject, [(free, found)], f"without, and with stop={stop!r}", stops=(stop,))
+        same_answers(subject, [(free, ended)], f"without, and with stop={stop!r}", stops=(stop,))
 
 
 @check(

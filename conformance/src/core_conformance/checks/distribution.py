@@ -103,12 +103,12 @@ def draws_follow_the_logits(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def penalty_is_exact(subject: Subject) -> None:
-    asked = (*ask.REPEATING, ask.LONG)
-    rows, changed = logits(subject, asked), 0
+    prompts = (*ask.REPEATING, ask.LONG)
+    rows, changed = logits(subject, prompts), 0
     for penalty in (0.02, 0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
-        results = classify(subject, asked, repeat_penalty=penalty)
+        results = classify(subject, prompts, repeat_penalty=penalty)
 
-        for prompt, row, result in zip(asked, rows, results, strict=True):
+        for prompt, row, result in zip(prompts, rows, results, strict=True):
             scores = list(row)
             for seen in set(tokenizing(subject).encode(prompt)):
                 scores[seen] *= penalty if scores[seen] < 0 else 1 / penalty

@@ -126,12 +126,12 @@ def _at_most(count: int, draws: int) -> float:
 
 
 def _seeded(subject: Subject, name: Capability, seconds: float, **options: Any) -> list[Answer]:
-    end, found = time.perf_counter() + seconds, list[Answer]()
+    end, answers = time.perf_counter() + seconds, list[Answer]()
     for seed in seeds(subject, _DRAWS // 2):
-        found += draw(subject, name, [_PROMPT], **options, **seed)
+        answers += draw(subject, name, [_PROMPT], **options, **seed)
         if time.perf_counter() > end:
             break
-    return found
+    return answers
 
 
 def _filters(subject: Subject, row: Sequence[float]) -> Iterator[tuple[int, dict[str, float]]]:

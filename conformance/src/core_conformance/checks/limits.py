@@ -107,10 +107,10 @@ def rotation_takes_no_longer_prompts(subject: Subject) -> None:
 def _nearly_full(subject: Subject, limit: int) -> list[str]:
     """Return prompts after so much filler that some twenty tokens fit after them."""
     cost = limit / 20
-    told = subject.declares(Capability.TOKENIZING)
-    for _ in within(subject, [limit] if told else [], lambda _: cost, "filling a context of"):
-        each = len(tokenizing(subject).encode(_FILLER * _LARGE)) / _LARGE
-        front = _FILLER * int((limit - _ROOM) / each)
+    tokenizes = subject.declares(Capability.TOKENIZING)
+    for _ in within(subject, [limit] if tokenizes else [], lambda _: cost, "filling a context of"):
+        tokens_a_filler = len(tokenizing(subject).encode(_FILLER * _LARGE)) / _LARGE
+        front = _FILLER * int((limit - _ROOM) / tokens_a_filler)
         return [front + prompt for prompt in ask.PLAIN]
     raise NotTestable(
         f"the context cannot be made smaller than {limit} tokens, and filling it takes too long"

@@ -84,16 +84,16 @@ def reading(subject: Subject) -> None:
 def _generation(subject: Subject, way: Way) -> Long:
     rows = 1 if way.single else _FEW
     begin, step = (_seconds(subject, way, rows, count) for count in (1, 1 + _SOME))
-    each = max(1e-6, (step - begin) / _SOME)
+    token_seconds = max(1e-6, (step - begin) / _SOME)
     most = subject.model.info.context_length // 2
-    tokens = min(most, max(_LEAST_TOKENS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, tokens, max(2 * _LONG, begin + each * tokens))
+    tokens = min(most, max(_LEAST_TOKENS, math.ceil(2 * _LONG / token_seconds)))
+    return Long(way, rows, tokens, max(2 * _LONG, begin + token_seconds * tokens))
 
 
 def _reading(subject: Subject, way: Way) -> Long:
-    each = _seconds(subject, way, _SOME, 1) / _SOME
-    rows = min(_MOST_ROWS, max(_LEAST_ROWS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, 1, max(2 * _LONG, each * rows))
+    row_seconds = _seconds(subject, way, _SOME, 1) / _SOME
+    rows = min(_MOST_ROWS, max(_LEAST_ROWS, math.ceil(2 * _LONG / row_seconds)))
+    return Long(way, rows, 1, max(2 * _LONG, row_seconds * rows))
 
 
 def _seconds(subject: Subject, way: Way, rows: int, tokens: int) -> float:

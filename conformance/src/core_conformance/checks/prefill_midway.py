@@ -91,9 +91,9 @@ def _heard_at(subject: Subject, prompt: str, at: int, looks: int) -> None:
         cancel = CancelAfter(at)
         stream = speak(subject, subject.model, _fresh(prompt), max_tokens=8, cancel=cancel)
         first = promptly(subject, partial(_first, stream), f"a prompt cancelled at look {at}")
-        told = cancel.heard  # before this token
+        cancelled = cancel.heard  # before this token
         stream.close()
-        if isinstance(first, GenerationCancelled) or not told:
+        if isinstance(first, GenerationCancelled) or not cancelled:
             must(True, "")
             return
     must(

@@ -63,9 +63,9 @@ def _wordy(subject: Subject) -> tuple[str, Answer]:
     return best
 
 
-def _whole(found: tuple[str, Answer]) -> int:
+def _whole(case: tuple[str, Answer]) -> int:
     """Return the number of an answer's tokens before its first broken character."""
-    texts = [token.text for token in found[1].tokens]
+    texts = [token.text for token in case[1].tokens]
     return next((place for place, text in enumerate(texts) if "\ufffd" in text), len(texts))
 
 

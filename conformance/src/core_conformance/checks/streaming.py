@@ -195,8 +195,8 @@ def close_behind_the_end(subject: Subject) -> None:
 def close_in_another_thread(subject: Subject) -> None:
     one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
     with subject.loaded(**one_slot) as model:
-        held = speak(subject, model, ask.PLAIN[1], max_tokens=_LONG)
-        first = next(held, None)
+        stream = speak(subject, model, ask.PLAIN[1], max_tokens=_LONG)
+        first = next(stream, None)
         waiting = speak(subject, model, ask.PLAIN[2], max_tokens=_LONG)
         timer = threading.Timer(_SOON, waiting.close)
         timer.start()
@@ -207,6 +207,6 @@ def close_in_another_thread(subject: Subject) -> None:
             end.error is None or isinstance(end.error, GenerationCancelled),
             f"{what} raised {end.error!r} in the thread that waited for it",
         )
-        rest = ending(lambda: held)
+        rest = ending(lambda: stream)
         must(rest.error is None, f"the open stream then ended with {rest.error!r}")
     goes_on(subject, [[first] if first else []])

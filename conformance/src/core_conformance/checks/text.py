@@ -118,10 +118,10 @@ def _ways(subject: Subject) -> list[dict[str, float | int]]:
 
 def _sought(subject: Subject, size: int, rare: str) -> set[str]:
     """Return characters of this size that came in several tokens, in answers that repeat them."""
-    made = 0
+    tried = 0
     for prompt, length, options in _asked(subject, rare):
-        made += length
-        if made > passes(subject):
+        tried += length
+        if tried > passes(subject):
             break
         with suppress(UnsupportedOptionError):
             met = _is_decoded(subject, prompt, generate(subject, prompt, length, **options))
@@ -149,7 +149,10 @@ def _all_are_tokens(subject: Subject) -> bool:
     Then none lies in several tokens.
     """
     model = tokenizing(subject)
-    return all(model.decode(model.encode(each)[-1:]) == each for each in chain(*_RARE.values()))
+    return all(
+        model.decode(model.encode(character)[-1:]) == character
+        for character in chain(*_RARE.values())
+    )
 
 
 def _size(character: str) -> int:
@@ -180,9 +183,9 @@ def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
             "last of them",
         )
 
-    own = {character for each in answer.ids for character in decode([each])}
-    said = {character for end in whole for character in alone[end]}
-    return {character for character in said - own if not character.isascii()}
+    own = {character for id in answer.ids for character in decode([id])}
+    expected = {character for end in whole for character in alone[end]}
+    return {character for character in expected - own if not character.isascii()}
 
 
 @check(
@@ -255,8 +258,8 @@ def _tells_apart(subject: Subject, text: str) -> bool:
     Then it has their bytes.
     """
     characters = {character for character in text if not character.isascii()}
-    found = {tuple(tokenizing(subject).encode(character)) for character in characters}
-    return len(found) == len(characters) > 1
+    encodings = {tuple(tokenizing(subject).encode(character)) for character in characters}
+    return len(encodings) == len(characters) > 1
 
 
 @check(
@@ -300,5 +303,5 @@ def every_form_gives_the_text(subject: Subject) -> None:
     goes_on(subject, [answer.ids for _, answer in answers], names[0])
 
 
-def _is_list_of_ids(found: object, size: int) -> bool:
-    return isinstance(found, list) and bool(found) and all(is_id(i, size) for i in found)
+def _is_list_of_ids(value: object, size: int) -> bool:
+    return isinstance(value, list) and bool(value) and all(is_id(i, size) for i in value)

@@ -94,8 +94,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -k and -m leave tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Find out what is to be checked, before anything runs."""
-    asked = any(config.getoption(name) for name in ("core_certify", "core_backend"))
-    if asked or any(item.get_closest_marker(MARKER) for item in items):
+    requested = any(config.getoption(name) for name in ("core_certify", "core_backend"))
+    if requested or any(item.get_closest_marker(MARKER) for item in items):
         from core_conformance.front.pytest_session import Session
 
         config.stash[_SESSION] = Session(config, items)

@@ -69,14 +69,14 @@ class _Site:
 def mutants(module: str, source: str) -> list[Mutant]:
     """Return every mutant of a module's source, in its order; equal names are numbered."""
     tree = ast.parse(source)
-    found, names = list[Mutant](), dict[str, int]()
+    changed, names = list[Mutant](), dict[str, int]()
     for site in _sites(tree):
         name = f"{module}:{site.function}: {_shown(site)}"
         count = names[name] = names.get(name, 0) + 1
         name = name if count == 1 else f"{name} #{count}"
-        found.append(Mutant(module, name, _changed(tree, site)))
+        changed.append(Mutant(module, name, _changed(tree, site)))
     same = ast.unparse(tree)  # as with two equal arguments swapped
-    return [mutant for mutant in found if mutant.source != same]
+    return [mutant for mutant in changed if mutant.source != same]
 
 
 def traced(module: str, source: str) -> str:

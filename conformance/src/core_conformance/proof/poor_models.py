@@ -125,8 +125,8 @@ class PlainTemplate(ReferenceModel):
         self, messages: Sequence[Message], config: GenerateConfig | None = None, /
     ) -> RenderedPrompt:
         super().rendered(messages, config)
-        said = config is not None and config.continue_final_message
-        return render(messages, SPECIAL, _said if said else _plain, config=config)
+        continues = config is not None and config.continue_final_message
+        return render(messages, SPECIAL, _said if continues else _plain, config=config)
 
 
 class ShortTemplate(ReferenceModel):

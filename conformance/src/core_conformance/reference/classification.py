@@ -165,16 +165,16 @@ def score_ids(
 
 def _scored(engine: Engine, start: int, ids: Sequence[int]) -> Score:
     """Return the score of the ids from ``start`` on."""
-    found = []
+    logprobs = []
     greedy = True
     for position, logits in enumerate(
         engine.forward([ids[:end] for end in range(start, len(ids))])
     ):
         token = ids[start + position]
-        found.append(log_softmax(logits)[token])
+        logprobs.append(log_softmax(logits)[token])
         greedy = greedy and logits[token] == max(logits)
 
-    return Score(sum(found), tuple(found), greedy)
+    return Score(sum(logprobs), tuple(logprobs), greedy)
 
 
 def hidden(engine: Engine, clock: RequestClock, prompt: str, layers: Sequence[int]) -> HiddenResult:

@@ -232,8 +232,8 @@ class ReferenceModel(ReferenceCore):
         **options: Unpack[RequestOptions],
     ) -> AttentionSnapshot:
         """Return the keys that one prefill of this prompt computes."""
-        asked = Capability.ATTENTION_INSPECTOR
-        clock = RequestClock(self.checked_request(asked, config, options))
+        capability = Capability.ATTENTION_INSPECTOR
+        clock = RequestClock(self.checked_request(capability, config, options))
         ids = self.engine.prompt_ids(*checked_prompts("inspect_attention", [prompt]))
         clock.check()
         keys = self.engine.language.keys(ids)

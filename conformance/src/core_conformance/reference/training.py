@@ -92,7 +92,7 @@ def places_of(
     if len(labels.union(config.labels)) == 1:
         raise LabelError(f"All examples have the label {labels}. Add examples of another.")
 
-    most, found = min(config.max_tokens, context_length), []
+    most, learned = min(config.max_tokens, context_length), []
     for example in examples:
         places = [
             place
@@ -101,8 +101,8 @@ def places_of(
         ]
         if not places or len(places[-1][0]) >= most:
             raise TrainingError(f"Nothing can be learned from {example!r:.80}. Leave it out.")
-        found.append(places)
-    return found
+        learned.append(places)
+    return learned
 
 
 def _spelled(

@@ -68,13 +68,13 @@ class Isolated:
             start = time.perf_counter()
             code = _run(msgspec.json.encode(request), folder / "output", self._limit)
             seconds = time.perf_counter() - start
-            said = (folder / "output").read_text("utf-8", "backslashreplace")[-_TAIL:].strip()
+            output = (folder / "output").read_text("utf-8", "backslashreplace")[-_TAIL:].strip()
             if code is None:
                 reason = f"did not end within {self._limit:g} s and was killed"
-                return Result(check_id, Status.TIMEOUT, reason, seconds, details=said)
+                return Result(check_id, Status.TIMEOUT, reason, seconds, details=output)
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 return msgspec.json.decode(Path(request.result).read_bytes(), type=Result)
-            return Result(check_id, Status.CRASHED, _death(code), seconds, details=said)
+            return Result(check_id, Status.CRASHED, _death(code), seconds, details=output)
 
 
 def _run(request: bytes, output: Path, limit: float) -> int | None:

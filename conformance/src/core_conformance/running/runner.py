@@ -228,13 +228,13 @@ def _run_check(check: Check, subject: Subject) -> Result:
     return Result(check.id, Status.PASSED, "", time.perf_counter() - start, missing or "")
 
 
-def limit_for(subject: Subject, asked: float | None) -> float:
+def limit_for(subject: Subject, requested: float | None) -> float:
     """Return the time limit of a check in seconds: the requested one, or enough for a slow model.
 
     A model that raises here gets the usual time: what is wrong with it is for the checks to say.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if subject.effort.deep:
         return DEEP_LIMIT + subject.effort.seconds
     with contextlib.suppress(Exception):
@@ -258,8 +258,8 @@ def _failed(
 ) -> Result:
     reason = str(error) if isinstance(error, Violation) else f"raised {_where(error)}"
     # A violation says all there is to know, unless an error of the backend led to it.
-    told = isinstance(error, Violation) and error.__context__ is None
-    trace = "" if told else "".join(traceback.format_exception(error))
+    explained = isinstance(error, Violation) and error.__context__ is None
+    trace = "" if explained else "".join(traceback.format_exception(error))
     call = getattr(error, "call", "") or record.script(reason)
     return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace, call=call)
 

@@ -166,8 +166,8 @@ class Machine:
         if stream.cancel is not None and stream.cancel.is_set():
             self._begun(stream)
         else:
-            found = Answer((*stream.tokens,), stream.stream.finish_reason)
-            self.world.same_answer(wanted, found, f"alone, and as {what}", stream.drawn)
+            answer = Answer((*stream.tokens,), stream.stream.finish_reason)
+            self.world.same_answer(wanted, answer, f"alone, and as {what}", stream.drawn)
 
     def _where(self, stream: Open) -> str:
         return f"{stream.name} among other calls: {stream.prompt!r:.80}"
@@ -176,8 +176,8 @@ class Machine:
         """Raise `Violation` unless these tokens begin the answer that the prompt has alone."""
         options = self.options(step)
         wanted, _ = self.world.answered(Capability.BATCH_GENERATE, prompt, options)
-        found = Answer((*tokens,), None)
-        pair = Answer(wanted.tokens[: len(tokens)], None, prompt), found
+        begun = Answer((*tokens,), None)
+        pair = Answer(wanted.tokens[: len(tokens)], None, prompt), begun
         self.world.agree([pair], f"alone, and by {what}: {prompt!r:.80}", self.drawn(step))
 
 

@@ -55,7 +55,7 @@ class BatchWithoutAdapter(ReferenceModel):
         **options: Unpack[GenerateOptions],
     ) -> list[BatchResult]:
         """Continues prompts as the base does."""
-        kept, language = self.engine, self.engine.language
+        engine, language = self.engine, self.engine.language
         if not language.bias:
             return super().batch_generate(prompts, config, **options)
         slots, rotates = self.engine.slots.count, self.config.context_overflow == "rotate"
@@ -64,7 +64,7 @@ class BatchWithoutAdapter(ReferenceModel):
         try:
             return super().batch_generate(prompts, config, **options)
         finally:
-            self.engine = kept
+            self.engine = engine
 
 
 @saboteur(

@@ -17,8 +17,8 @@ class AwaitsInReverse(ReferenceModel):
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
         """Rows as they ended, the last one first."""
-        found, metrics = await super().call_async(operation, *arguments, **options)
-        return found[::-1] if isinstance(found, list) else found, metrics
+        results, metrics = await super().call_async(operation, *arguments, **options)
+        return results[::-1] if isinstance(results, list) else results, metrics
 
 
 @saboteur("awaited-without-metrics", "a call that is awaited has no metrics", {"async.calls"})
@@ -27,8 +27,8 @@ class AwaitedWithoutMetrics(ReferenceModel):
         self, operation: str, /, *arguments: object, **options: object
     ) -> tuple[object, GenerateMetrics]:
         """Return the metrics of the event loop's thread, which has called nothing."""
-        found, _ = await super().call_async(operation, *arguments, **options)
-        return found, GenerateMetrics()
+        results, _ = await super().call_async(operation, *arguments, **options)
+        return results, GenerateMetrics()
 
 
 class _Shortened(ThreadStream):

@@ -95,7 +95,7 @@ class RowsSeeEachOther(Engine):
 )
 class SlotNotCleared(Batch):
     def _prefilled(self, row: int) -> list[int]:
-        ended = [r for r, each in self.rows.items() if each.reason is not None and r < row]
+        ended = [r for r, other in self.rows.items() if other.reason is not None and r < row]
         if ended:
             self.rows[row].context.extend(self.rows[ended[0]].context[-1:])
         return super()._prefilled(row)
@@ -114,8 +114,8 @@ class StopNotInBatches(Batch):
 class OthersWithStops(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         stops = config.stop or config.stop_tokens
-        asked = [f" {prompt}" for prompt in prompts] if stops else prompts
-        super().__init__(engine, asked, config)
+        changed = [f" {prompt}" for prompt in prompts] if stops else prompts
+        super().__init__(engine, changed, config)
 
 
 class OnlyBatches(ReferenceModel):
@@ -130,8 +130,8 @@ class OnlyBatches(ReferenceModel):
 def others_with_stops() -> Backend:
     """Return the reference with batches alone."""
     kind = type("OnlyBatches", (Reference,), {"model_class": OnlyBatches})
-    told = {Capability.BATCH_GENERATE, Capability.LOGPROBS}
-    return cast("Backend", kind(without=frozenset(Capability) - told))
+    needed = {Capability.BATCH_GENERATE, Capability.LOGPROBS}
+    return cast("Backend", kind(without=frozenset(Capability) - needed))
 
 
 @saboteur(

@@ -114,8 +114,8 @@ class ControlsRefused(Engine):
 @saboteur("labels-end-at-nul", "a label is what stands before its NUL", {"labels.nul"})
 class LabelsEndAtNul(AsksOtherwise):
     def _labels(self, prompt: str, ids: list[int]) -> Any:
-        asked = self.config.labels
-        self.config = _with_labels(self.config, [label.partition("\0")[0] for label in asked])
+        labels = self.config.labels
+        self.config = _with_labels(self.config, [label.partition("\0")[0] for label in labels])
         return super()._labels(prompt, ids)
 
 

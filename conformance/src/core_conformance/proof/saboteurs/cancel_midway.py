@@ -50,13 +50,13 @@ class WorksOnWhatWasCancelled(ReferenceStream):
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, whose context is what a cancelled one has left."""
-        prompt, kept = row.prompt, self._kept.setdefault(self.engine, {})
-        row.prompt = tuple(kept.pop(prompt, prompt))
+        prompt, contexts = row.prompt, self._kept.setdefault(self.engine, {})
+        row.prompt = tuple(contexts.pop(prompt, prompt))
         try:
             yield from super().generate(row, meter)
         except GenerationCancelled:
             if row.drawn > 2:
-                kept[prompt] = list(row.context)
+                contexts[prompt] = list(row.context)
             raise
 
 

@@ -138,8 +138,8 @@ class FilteredLogits(Classifier):
         if result.logits is None or not self.config.top_k:
             return result
         least = sorted(logits)[-self.config.top_k]
-        kept = array("f", (value if value >= least else float("-inf") for value in logits))
-        return dataclasses.replace(result, logits=kept)
+        filtered = array("f", (value if value >= least else float("-inf") for value in logits))
+        return dataclasses.replace(result, logits=filtered)
 
 
 class ReadsTogether(Classifier):

@@ -250,9 +250,9 @@ class FirstComeFirstRead(SubmittedStream):
 )
 class SubmitIgnoresMaxTokens(ReferenceModel):
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        asked = config or GenerateConfig()
-        less = max(1, asked.max_tokens - 1)
-        return super().submit(prompt, dataclasses.replace(asked, max_tokens=less))
+        request = config or GenerateConfig()
+        less = max(1, request.max_tokens - 1)
+        return super().submit(prompt, dataclasses.replace(request, max_tokens=less))
 
 
 @saboteur("close-closes-all", "closing one submitted request closes all", {"submitting.close"})

@@ -63,8 +63,10 @@ class EmptyIsCertain(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
-        found = super().score(prompts, continuations, *config, **options)
-        return [each if text else Score() for text, each in zip(continuations, found, strict=True)]
+        scores = super().score(prompts, continuations, *config, **options)
+        return [
+            score if text else Score() for text, score in zip(continuations, scores, strict=True)
+        ]
 
 
 @saboteur(
@@ -99,10 +101,10 @@ class LabelsWithoutRoomAreNone(Classifier):
 )
 class TooLongForAll(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        found = super().results(prompts)
-        error = next((r.error for r in found if isinstance(r.error, PromptTooLongError)), None)
+        results = super().results(prompts)
+        error = next((r.error for r in results if isinstance(r.error, PromptTooLongError)), None)
         if not self.config.labels or error is None:
-            return found
+            return results
         return [ClassifyResult(error=error)] * len(prompts)
 
 
@@ -150,7 +152,7 @@ class FailedRowsCount(Batch):
 )
 class LabelsLostBehindErrors(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        found = super().read(prompts)
-        if not any(result.error for result in found):
-            return found
-        return [ClassifyResult(result.token, error=result.error) for result in found]
+        results = super().read(prompts)
+        if not any(result.error for result in results):
+            return results
+        return [ClassifyResult(result.token, error=result.error) for result in results]

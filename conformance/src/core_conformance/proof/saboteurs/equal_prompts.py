@@ -20,8 +20,8 @@ class Once(Classifier):
 
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         several = {self.key(prompt): prompt for prompt in prompts}
-        found = dict(zip(several, super().results([*several.values()]), strict=True))
-        return [found[self.key(prompt)] for prompt in prompts]
+        computed = dict(zip(several, super().results([*several.values()]), strict=True))
+        return [computed[self.key(prompt)] for prompt in prompts]
 
 
 @saboteur(

@@ -219,9 +219,11 @@ saboteur("submit-begins-when-read", "submit begins at the first next()", {"submi
 class _NotRefusing(ReferenceModel):
     """Looks at options only where a plain prompt is generated from, or classified."""
 
-    def _checked(self, asked: Capability, resolve: Callable[[], GenerateConfig]) -> GenerateConfig:
-        if asked in (Capability.GENERATE, Capability.CLASSIFY):
-            return super()._checked(asked, resolve)
+    def _checked(
+        self, operation: Capability, resolve: Callable[[], GenerateConfig]
+    ) -> GenerateConfig:
+        if operation in (Capability.GENERATE, Capability.CLASSIFY):
+            return super()._checked(operation, resolve)
         self.check_open()
         needs = OPTION_NEEDS.items()
         undeclared = {name: _OFF[name] for name, need in needs if need not in self.capabilities}
@@ -268,10 +270,10 @@ class _SeenBefore(ReferenceModel):
     ) -> list[BatchResult]:
         """Return the results of a batch; from the cache, with the rows one place off."""
         results = super().batch_generate(prompts, config, **options)
-        asked = (*prompts, repr(resolve_generate(config, options)))
-        if asked in self._seen:
+        key = (*prompts, repr(resolve_generate(config, options)))
+        if key in self._seen:
             return [*results[1:], *results[:1]]
-        self._seen |= {asked}
+        self._seen |= {key}
         return results
 
 

@@ -37,9 +37,9 @@ class DescribesWhereLinksLead(Reference):
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
         """Return the model, by its path with all links resolved."""
-        found = super().describe_model(path)
+        described = super().describe_model(path)
         linked = os.path.islink(path)
-        return found and replace(found, path=os.path.realpath(path) if linked else path)
+        return described and replace(described, path=os.path.realpath(path) if linked else path)
 
 
 @saboteur(
@@ -52,8 +52,8 @@ class DescribesAnotherFormat(Reference):
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
         """Return the model, in a format of that name."""
-        found = super().describe_model(path)
-        return found and replace(found, format="safetensors-1")
+        described = super().describe_model(path)
+        return described and replace(described, format="safetensors-1")
 
 
 @saboteur(
@@ -66,8 +66,8 @@ class DescribesAProblem(Reference):
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
         """Return the model, with a problem."""
-        found = super().describe_model(path)
-        return found and replace(found, problem="made by an older version")
+        described = super().describe_model(path)
+        return described and replace(described, problem="made by an older version")
 
 
 @saboteur(
@@ -94,10 +94,10 @@ class DescribesAnyDirectory(Reference):
 
     def describe_model(self, path: str, /) -> DiscoveredModel | None:
         """Return a model for each directory; one with a problem, where there is nothing in it."""
-        found = super().describe_model(path)
-        if found is None and os.path.isdir(path) and not os.listdir(path):
+        described = super().describe_model(path)
+        if described is None and os.path.isdir(path) and not os.listdir(path):
             return DiscoveredModel(path, "", 0, 0, 0, "safetensors", 0, "", problem="no files")
-        return found
+        return described
 
 
 @saboteur(

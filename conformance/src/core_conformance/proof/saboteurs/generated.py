@@ -157,12 +157,12 @@ class OneLabelInAnother(Classifier):
         result = super().result(prompt, ids, logits)
         if not result.logprobs or not prompt[-1:].isspace():
             return result
-        found = dict(result.logprobs)
-        for label in found:
-            longer = [other for other in found if other != label and other.startswith(label)]
+        logprobs = dict(result.logprobs)
+        for label in logprobs:
+            longer = [other for other in logprobs if other != label and other.startswith(label)]
             if longer:
-                found[label] = result.logprobs[longer[0]]
-        return dataclasses.replace(result, logprobs=found)
+                logprobs[label] = result.logprobs[longer[0]]
+        return dataclasses.replace(result, logprobs=logprobs)
 
 
 @saboteur(

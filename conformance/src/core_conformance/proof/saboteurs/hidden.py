@@ -34,10 +34,10 @@ class Shows(ReferenceModel):
         layers: Sequence[int] = _LAST,
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        found = super().hidden_states(prompts, config, layers=layers, **options)
-        return self.changed(list(prompts), found)
+        results = super().hidden_states(prompts, config, layers=layers, **options)
+        return self.changed(list(prompts), results)
 
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         """Return the replacement for this."""
         raise NotImplementedError
 
@@ -51,10 +51,12 @@ class Shows(ReferenceModel):
     },
 )
 class HiddenInDoubles(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         return [
-            each if each.states is None else dataclasses.replace(each, states=_doubles(each.states))
-            for each in found
+            result
+            if result.states is None
+            else dataclasses.replace(result, states=_doubles(result.states))
+            for result in results
         ]
 
 
@@ -68,10 +70,10 @@ def _doubles(states: array[float]) -> array[float]:
     {"hidden.results", "hidden.layers"},
 )
 class HiddenLayerAsAsked(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         return [
-            dataclasses.replace(each, layers=tuple(n - NUM_LAYERS - 1 for n in each.layers))
-            for each in found
+            dataclasses.replace(result, layers=tuple(n - NUM_LAYERS - 1 for n in result.layers))
+            for result in results
         ]
 
 
@@ -81,11 +83,11 @@ class HiddenLayerAsAsked(Shows):
     {"hidden.neighbours"},
 )
 class HiddenByLength(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
-        good = [place for place, each in enumerate(found) if each.error is None]
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
+        good = [place for place, result in enumerate(results) if result.error is None]
         order = sorted(good, key=lambda place: len(prompts[place]))
         moved = dict(zip(good, order, strict=True))
-        return [found[moved.get(place, place)] for place in range(len(found))]
+        return [results[moved.get(place, place)] for place in range(len(results))]
 
 
 @saboteur(
@@ -94,10 +96,11 @@ class HiddenByLength(Shows):
     {"hidden.neighbours", "hidden.embeddings"},
 )
 class HiddenInPadding(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         size = max(map(len, prompts), default=0)
         return [
-            _moved(each, size - len(prompt)) for prompt, each in zip(prompts, found, strict=True)
+            _moved(result, size - len(prompt))
+            for prompt, result in zip(prompts, results, strict=True)
         ]
 
 
@@ -115,12 +118,12 @@ def _moved(result: HiddenResult, padding: int) -> HiddenResult:
     {"hidden.prompts"},
 )
 class HiddenIsBlind(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         return [
-            each
-            if each.states is None
-            else dataclasses.replace(each, states=self._state(each.layers))
-            for each in found
+            result
+            if result.states is None
+            else dataclasses.replace(result, states=self._state(result.layers))
+            for result in results
         ]
 
     def _state(self, layers: Sequence[int]) -> array[float]:
@@ -162,12 +165,14 @@ class HiddenWithoutEmbeddings(Language):
 class HiddenRemembers(Shows):
     _kept: tuple[tuple[str, HiddenResult], ...] = ()
 
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
-        if len(prompts) != 1 or found[0].error is not None or " day" not in prompts[0]:
-            return found
-        kept = next((each for text, each in self._kept if prompts[0].startswith(text)), None)
-        self._kept += ((prompts[0], found[0]),)
-        return found if kept is None else [kept]
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
+        if len(prompts) != 1 or results[0].error is not None or " day" not in prompts[0]:
+            return results
+        remembered = next(
+            (result for text, result in self._kept if prompts[0].startswith(text)), None
+        )
+        self._kept += ((prompts[0], results[0]),)
+        return results if remembered is None else [remembered]
 
 
 @saboteur(
@@ -176,11 +181,11 @@ class HiddenRemembers(Shows):
     {"hidden.layers", "hidden.embeddings"},
 )
 class HiddenLastLayerOnly(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         last = ReferenceModel.hidden_states(self, prompts)
         return [
-            dataclasses.replace(each, states=other.states and other.states * len(each.layers))
-            for each, other in zip(found, last, strict=True)
+            dataclasses.replace(result, states=other.states and other.states * len(result.layers))
+            for result, other in zip(results, last, strict=True)
         ]
 
 
@@ -199,11 +204,11 @@ class HiddenLayersInOrder(ReferenceModel):
         layers: Sequence[int] = _LAST,
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        found = super().hidden_states(prompts, config, layers=layers, **options)
+        results = super().hidden_states(prompts, config, layers=layers, **options)
         sorted_ = super().hidden_states(prompts, config, layers=sorted(layers), **options)
         return [
-            dataclasses.replace(each, states=other.states)
-            for each, other in zip(found, sorted_, strict=True)
+            dataclasses.replace(result, states=other.states)
+            for result, other in zip(results, sorted_, strict=True)
         ]
 
 
@@ -222,10 +227,10 @@ class HiddenWithoutLast(ReferenceModel):
         layers: Sequence[int] = _LAST,
         **options: Unpack[RequestOptions],
     ) -> list[HiddenResult]:
-        found = super().hidden_states(prompts, config, layers=layers, **options)
+        results = super().hidden_states(prompts, config, layers=layers, **options)
         if NUM_LAYERS in layers:
             raise UnsupportedOptionError("layers", "reference")
-        return found
+        return results
 
 
 @saboteur(
@@ -250,9 +255,9 @@ class HiddenAnyLayer(ReferenceModel):
 
 @saboteur("hidden-fails-together", "one bad prompt fails all of them", {"hidden.error-rows"})
 class HiddenFailsTogether(Shows):
-    def changed(self, prompts: list[str], found: list[HiddenResult]) -> list[HiddenResult]:
-        error = next((each.error for each in found if each.error), None)
-        return found if error is None else [HiddenResult(error=error) for _ in found]
+    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
+        error = next((result.error for result in results if result.error), None)
+        return results if error is None else [HiddenResult(error=error) for _ in results]
 
 
 @saboteur(

@@ -79,10 +79,10 @@ class Keeps(Engine):
         return [ids for _, ids in self.kept]
 
     def _joined(self, row: Sequence[int]) -> Sequence[int]:
-        found = max(self.found(), key=lambda ids: common_length(ids, row), default=())
+        nearest = max(self.found(), key=lambda ids: common_length(ids, row), default=())
         self.kept.append((threading.get_ident(), row))
-        size = common_length(found, row) + 1
-        return [*found[:size], *row[size:]] if size > _LEAST else row
+        size = common_length(nearest, row) + 1
+        return [*nearest[:size], *row[size:]] if size > _LEAST else row
 
 
 @saboteur(
@@ -115,9 +115,9 @@ class OneCacheForModels(ReferenceModel):
 
     class classifier_class(Classifier):
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-            kept = OneCacheForModels.kept
+            cache = OneCacheForModels.kept
             if len(prompt) > LONG:
-                _, logits = kept.setdefault(prompt, (self._engine, logits))
+                _, logits = cache.setdefault(prompt, (self._engine, logits))
             return super().result(prompt, ids, array("f", logits))
 
     def release(self) -> None:
@@ -186,8 +186,8 @@ class ResultsAreKept(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         key = prompt, repr(dataclasses.replace(self.config, cancel=None))
         result = super().result(prompt, ids, logits)
-        kept: ClassifyResult = self.memory.setdefault(key, result)
-        return kept if not self.config.temperature else result
+        cached: ClassifyResult = self.memory.setdefault(key, result)
+        return cached if not self.config.temperature else result
 
 
 @saboteur(
@@ -199,8 +199,8 @@ class OverwrittenInPlace(Remembers):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
         if len(prompts) >= _MANY:
-            for kept in self.memory.values():
-                kept[:] = array("f", reversed(kept))
+            for cached in self.memory.values():
+                cached[:] = array("f", reversed(cached))
         return results
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -245,10 +245,10 @@ class ScoredBehindAnother(ReferenceModel):
         return super().score(heads, continuations, *config, **options)
 
     def _kept(self, prompt: str) -> str:
-        found = next((head for head in self.heads if prompt.startswith(head)), prompt)
+        cached = next((head for head in self.heads if prompt.startswith(head)), prompt)
         if len(prompt) > LONG:
             self.heads.append(prompt)
-        return found
+        return cached
 
 
 class TakesAll(Engine):
@@ -266,9 +266,9 @@ class TakesAll(Engine):
     def prefill(self, row: Generation, meter: Meter) -> None:
         """Reads what the kept tokens do not reach."""
         super().prefill(row, meter)
-        kept = self._last
-        if common_length(kept, row.context) >= self.least and len(kept) < len(row.context):
-            row.context[: len(kept)] = kept
+        cached = self._last
+        if common_length(cached, row.context) >= self.least and len(cached) < len(row.context):
+            row.context[: len(cached)] = cached
         self._last = row.context  # which continues to grow
 
 

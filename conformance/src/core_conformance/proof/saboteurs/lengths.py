@@ -81,10 +81,10 @@ class AnswerBeyond64(Engine):
 )
 class BatchOf64(Batch):
     def _prefilled(self, row: int) -> list[int]:
-        found = super()._prefilled(row)
-        if found and len(self.rows[row].prompt) == 64:
+        ids = super()._prefilled(row)
+        if ids and len(self.rows[row].prompt) == 64:
             self.rows[row].context.pop()
-        return found
+        return ids
 
 
 @saboteur(
@@ -144,8 +144,8 @@ class ScoreWindow(ReferenceModel):
 )
 class ScoreOf32Tokens(Rescores):
     def changed(self, score: Score) -> Score:
-        kept = score.token_logprobs[:_WINDOW]
-        return dataclasses.replace(score, token_logprobs=kept, logprob=math.fsum(kept))
+        window = score.token_logprobs[:_WINDOW]
+        return dataclasses.replace(score, token_logprobs=window, logprob=math.fsum(window))
 
 
 @saboteur(

@@ -155,5 +155,5 @@ class StreamShowsTheModel(ReferenceStream):
     def metrics(self) -> GenerateMetrics:
         """The metrics of the model's last call, at the moment of asking."""
         record: Any = self._record
-        found: GenerateMetrics = record.__self__.metrics
-        return found
+        metrics: GenerateMetrics = record.__self__.metrics
+        return metrics

@@ -32,10 +32,10 @@ def _dropping(operation: Capability, option: str) -> type[ReferenceModel]:
 
     class Drops(ReferenceModel):
         def _checked(
-            self, asked: Capability, resolve: Callable[[], GenerateConfig]
+            self, called: Capability, resolve: Callable[[], GenerateConfig]
         ) -> GenerateConfig:
-            request = super()._checked(asked, resolve)
-            if asked is not operation:
+            request = super()._checked(called, resolve)
+            if called is not operation:
                 return request
             return dataclasses.replace(request, **{option: _OFF[option]})
 

@@ -107,8 +107,8 @@ class _Relogs(TokenAssembler):
         self.row = row
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        told = None if logprob is None else log_softmax(self.row.told)[token_id]
-        return super().add(token_id, told)
+        reported = None if logprob is None else log_softmax(self.row.told)[token_id]
+        return super().add(token_id, reported)
 
 
 class OtherLogprobs(Generation):
@@ -249,12 +249,12 @@ class Submits(ReferenceModel):
     open_request: tuple[SubmittedStream, Config] | None = None
 
     def submit(self, prompt: str, config: Config | None = None, /) -> TokenStream:
-        asked = config or GenerateConfig()
+        request = config or GenerateConfig()
         if self.open_request and self.open_request[0].finish_reason is None:
-            asked = self.beside(asked, self.open_request[1])
-        stream = super().submit(prompt, asked)
+            request = self.beside(request, self.open_request[1])
+        stream = super().submit(prompt, request)
         if isinstance(stream, SubmittedStream):
-            self.open_request = stream, asked
+            self.open_request = stream, request
         return stream
 
     def beside(self, config: Config, other: Config) -> Config:

@@ -97,7 +97,7 @@ class OtherLabels(Classifier):
         result = super().result(prompt, ids, logits)
         if result.logprobs is None:
             return result
-        shares = softmax([self.instead(each) for each in result.logprobs.values()])
+        shares = softmax([self.instead(value) for value in result.logprobs.values()])
         return dataclasses.replace(
             result, probabilities=dict(zip(result.logprobs, shares, strict=True))
         )
@@ -189,7 +189,7 @@ class ScoresAtTheTemperature(ReferenceModel):
         heat = (config.temperature if config else 0.0) or 1.0
         return [
             dataclasses.replace(
-                each, token_logprobs=tuple(value / heat for value in each.token_logprobs)
+                score, token_logprobs=tuple(value / heat for value in score.token_logprobs)
             )
-            for each in super().score(prompts, continuations, config, **options)
+            for score in super().score(prompts, continuations, config, **options)
         ]

@@ -27,14 +27,14 @@ class UsedSlots(Batch):
         self._used: list[int] = []
 
     def _prefilled(self, row: int) -> list[int]:
-        found = super()._prefilled(row)
-        ended = [each for each, other in self.rows.items() if other.reason is not None]
-        free = [each for each in ended if each not in self._used]
-        if found and free:
+        ids = super()._prefilled(row)
+        ended = [slot for slot, other in self.rows.items() if other.reason is not None]
+        free = [slot for slot in ended if slot not in self._used]
+        if ids and free:
             self._used.append(free[0])
             if len(self._used) > self._engine.slots.count:
                 self.inherits(self.rows[row], self.rows[free[0]])
-        return found
+        return ids
 
     def inherits(self, row: Generation, before: Generation) -> None:
         """Leave something of the row before in the row that gets its slot."""
@@ -148,5 +148,5 @@ class LimitOfBefore(Waits):
 )
 class LogprobsOfBefore(Waits):
     def inherits(self, row: Generation, before: Generation) -> None:
-        told = before.config.return_logprobs
-        row.config = dataclasses.replace(row.config, return_logprobs=told)
+        reports = before.config.return_logprobs
+        row.config = dataclasses.replace(row.config, return_logprobs=reports)

@@ -134,7 +134,7 @@ class SixteenRowsStream(ReferenceModel):
 )
 class OneBehindThreeRounds(Batch):
     def _prefilled(self, row: int) -> list[int]:
-        found = super()._prefilled(row)
-        if found and row == self.count - 1 == 3 * self._engine.slots.count:
+        ids = super()._prefilled(row)
+        if ids and row == self.count - 1 == 3 * self._engine.slots.count:
             del self.rows[row].context[1]
-        return found
+        return ids

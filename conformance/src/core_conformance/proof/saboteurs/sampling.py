@@ -131,8 +131,8 @@ class TemperatureFirst(ClassifiesOtherwise):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         scaled = array("f", (value / self.divisor for value in logits))
         result = super().result(prompt, ids, scaled)
-        asked = self.config.return_logits
-        return dataclasses.replace(result, logits=logits if asked else None)
+        wanted = self.config.return_logits
+        return dataclasses.replace(result, logits=logits if wanted else None)
 
 
 _noise = count(3000)  # from 1 on, chance would fail a check of repeat_penalty as well

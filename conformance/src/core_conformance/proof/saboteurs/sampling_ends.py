@@ -143,5 +143,5 @@ class PenaltyDividesAll(Classifier):
         for token in set(ids):
             if logits[token] < 0:
                 changed[token] /= self.config.repeat_penalty**2  # which is multiplied by it
-        found = super().result(prompt, ids, changed)
-        return found if found.logits is None else dataclasses.replace(found, logits=logits)
+        result = super().result(prompt, ids, changed)
+        return result if result.logits is None else dataclasses.replace(result, logits=logits)

@@ -71,8 +71,8 @@ class GreedyAtTheEnd(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
-        found = super().score(prompts, continuations, *config, **options)
-        pairs = zip(prompts, continuations, found, strict=True)
+        scores = super().score(prompts, continuations, *config, **options)
+        pairs = zip(prompts, continuations, scores, strict=True)
         return [
             score if score.error else dataclasses.replace(score, is_greedy=self._ends(*texts))
             for *texts, score in pairs
@@ -129,8 +129,8 @@ class ScoresOneTokenLess(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
-        found = super().score(prompts, continuations, *config, **options)
-        pairs = zip(prompts, continuations, found, strict=True)
+        scores = super().score(prompts, continuations, *config, **options)
+        pairs = zip(prompts, continuations, scores, strict=True)
         return [self._fitting(*pair) for pair in pairs]
 
     def _fitting(self, prompt: str, continuation: str, score: Score) -> Score:

@@ -101,7 +101,7 @@ class TwoAtATime(TokenAssembler):
 
     def follow(self, token: Token) -> list[Token]:
         pair = [*self.pending, token]
-        text = "".join(each.text for each in pair)
+        text = "".join(member.text for member in pair)
         places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
         if not places:
             self.pending = [token]
@@ -116,12 +116,12 @@ class TwoAtATime(TokenAssembler):
 
 def cut(tokens: Sequence[Token], end: int) -> list[Token]:
     """Return the tokens up to that many characters."""
-    kept = []
+    shortened = []
     for token in tokens:
         if end > 0:
-            kept.append(Token(token.id, token.text[:end], token.logprob))
+            shortened.append(Token(token.id, token.text[:end], token.logprob))
         end -= len(token.text)
-    return kept
+    return shortened
 
 
 @saboteur(
@@ -137,8 +137,8 @@ class Emits(TokenAssembler):
     """Gives the stop string out with the text before it."""
 
     def _cut(self) -> list[Token]:
-        held, self._held = self._held, type(self._held)()
-        return [entry.token for entry in held]
+        pending, self._held = self._held, type(self._held)()
+        return [entry.token for entry in pending]
 
 
 @saboteur(
@@ -171,9 +171,9 @@ class CutsTheShortest(TokenAssembler):
     """Cuts as much as the shortest stop string has."""
 
     def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
-        kept = tuple(stops)
-        super().__init__(detokenizer, kept)
-        self.shortest = min(map(len, kept), default=0)
+        strings = tuple(stops)
+        super().__init__(detokenizer, strings)
+        self.shortest = min(map(len, strings), default=0)
 
     def _cut(self) -> list[Token]:
         self._plain.settled += len(self._plain.matcher.matched or "") - self.shortest

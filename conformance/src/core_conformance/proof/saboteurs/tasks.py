@@ -43,11 +43,11 @@ class FirstOfSeveral(Classifier):
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
-        found = dict(result.logprobs or {})
-        if len(found) < _SEVERAL:
+        logprobs = dict(result.logprobs or {})
+        if len(logprobs) < _SEVERAL:
             return result
-        first = next(iter(found))
-        return _with_logprobs(result, {**found, first: min(0.0, found[first] + 0.1)})
+        first = next(iter(logprobs))
+        return _with_logprobs(result, {**logprobs, first: min(0.0, logprobs[first] + 0.1)})
 
 
 @saboteur(
@@ -64,19 +64,19 @@ class RunningPrior(Classifier):
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
-        found = result.logprobs
-        if found is None or len(found) < _SEVERAL:
+        logprobs = result.logprobs
+        if logprobs is None or len(logprobs) < _SEVERAL:
             return result
 
         means = self._means.setdefault(self._engine, {})
-        count, mean = means.get(tuple(found), (0, [0.0] * len(found)))
-        shares = softmax([*found.values()])
+        count, mean = means.get(tuple(logprobs), (0, [0.0] * len(logprobs)))
+        shares = softmax([*logprobs.values()])
         mean = [old + (new - old) / (count + 1) for old, new in zip(mean, shares, strict=True)]
-        means[tuple(found)] = count + 1, mean
+        means[tuple(logprobs)] = count + 1, mean
         if count < 12:
             return result
-        off = [0.2 * math.log(each * len(mean)) for each in mean]
-        taken = zip(found.items(), off, strict=True)
+        off = [0.2 * math.log(share * len(mean)) for share in mean]
+        taken = zip(logprobs.items(), off, strict=True)
         return _with_logprobs(result, {label: value - prior for (label, value), prior in taken})
 
 

@@ -111,7 +111,7 @@ class SpaceInFront(ReferenceModel):
 class DecodesAlone(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         decode = super().decode
-        return re.sub("\ufffd+", "\ufffd", "".join(decode([each]) for each in ids))
+        return re.sub("\ufffd+", "\ufffd", "".join(decode([id]) for id in ids))
 
 
 class EndsPrompts(Engine):
@@ -250,5 +250,5 @@ class DecodeCleansUp(ReferenceModel):
 )
 class BatchesDropBlanks(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
-        stripped = [Token(each.id, each.text.lstrip(" "), each.logprob) for each in tokens[1:]]
+        stripped = [Token(token.id, token.text.lstrip(" "), token.logprob) for token in tokens[1:]]
         return super()._result(row, tokens[:1] + stripped)

@@ -44,13 +44,13 @@ class TimedOutPromptKept(ReferenceStream):
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, after what a timed-out one has left."""
-        prompt, kept = row.prompt, self._kept.setdefault(self.engine, {})
-        row.prompt = tuple(kept.pop(prompt, prompt))
+        prompt, contexts = row.prompt, self._kept.setdefault(self.engine, {})
+        row.prompt = tuple(contexts.pop(prompt, prompt))
         try:
             yield from super().generate(row, meter)
         except GenerationTimeout:
             if row.drawn:
-                kept[prompt] = list(row.context)
+                contexts[prompt] = list(row.context)
             raise
 
 

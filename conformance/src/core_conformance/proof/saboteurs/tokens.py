@@ -33,16 +33,16 @@ class Writes(ReferenceModel):
     ) -> list[TokenSequence]:
         super().generate_tokens([], config, num_samples=num_samples, **options)
         rows = [self.read(row) for row in token_prompts(prompts, attention_mask)]
-        found = super().generate_tokens(rows, config, num_samples=num_samples, **options)
-        return self.changed(found)
+        sequences = super().generate_tokens(rows, config, num_samples=num_samples, **options)
+        return self.changed(sequences)
 
     def read(self, row: list[int]) -> list[int]:
         """Return the ids that are read instead of these."""
         return row
 
-    def changed(self, found: list[TokenSequence]) -> list[TokenSequence]:
+    def changed(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
         """Return what is given instead of this."""
-        return found
+        return sequences
 
 
 @saboteur(
@@ -61,11 +61,13 @@ class TokensWithBos(Writes):
     {"tokens.results", "tokens.padding"},
 )
 class TokensNewAlone(Writes):
-    def changed(self, found: list[TokenSequence]) -> list[TokenSequence]:
-        new = [each.generated.count(True) for each in found]
+    def changed(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
+        new = [sequence.generated.count(True) for sequence in sequences]
         return [
-            dataclasses.replace(each, ids=each.ids[len(each.ids) - n :], generated=(True,) * n)
-            for each, n in zip(found, new, strict=True)
+            dataclasses.replace(
+                sequence, ids=sequence.ids[len(sequence.ids) - n :], generated=(True,) * n
+            )
+            for sequence, n in zip(sequences, new, strict=True)
         ]
 
 
@@ -85,10 +87,12 @@ class TokensByRound(ReferenceModel):
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
-        found = super().generate_tokens(
+        sequences = super().generate_tokens(
             prompts, config, attention_mask=attention_mask, num_samples=num_samples, **options
         )
-        return [each for sample in range(num_samples) for each in found[sample::num_samples]]
+        return [
+            sequence for sample in range(num_samples) for sequence in sequences[sample::num_samples]
+        ]
 
 
 @saboteur("tokens-read-padding", "what the mask marks as padding is read", {"tokens.padding"})
@@ -108,9 +112,9 @@ class TokensReadPadding(ReferenceModel):
         rows = token_prompts(prompts, attention_mask)
         whole = super().generate_tokens(prompts, config, num_samples=num_samples, **options)
         return [
-            dataclasses.replace(each, ids=each.ids[-n:], generated=each.generated[-n:])
-            for each, row in zip(whole, rows, strict=True)
-            for n in [len(row) + each.generated.count(True)]
+            dataclasses.replace(sequence, ids=sequence.ids[-n:], generated=sequence.generated[-n:])
+            for sequence, row in zip(whole, rows, strict=True)
+            for n in [len(row) + sequence.generated.count(True)]
         ]
 
 
@@ -144,10 +148,10 @@ class TokensOneSample(ReferenceModel):
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
     ) -> list[TokenSequence]:
-        found = super().generate_tokens(
+        sequences = super().generate_tokens(
             prompts, config, attention_mask=attention_mask, num_samples=num_samples, **options
         )
-        return [found[place - place % num_samples] for place in range(len(found))]
+        return [sequences[place - place % num_samples] for place in range(len(sequences))]
 
 
 @saboteur("tokens-seeds-drift", "each call draws from where the last one ended", {"tokens.samples"})
@@ -196,26 +200,28 @@ class Scores(ReferenceModel):
         /,
         **options: Unpack[RequestOptions],
     ) -> list[Score]:
-        found = super().score_tokens(self.read(prompts), continuations, config, **options)
-        return self.changed(found)
+        scores = super().score_tokens(self.read(prompts), continuations, config, **options)
+        return self.changed(scores)
 
     def read(self, prompts: TokenIds) -> TokenIds:
         """Return the ids that are read instead of these."""
         return prompts
 
-    def changed(self, found: list[Score]) -> list[Score]:
+    def changed(self, scores: list[Score]) -> list[Score]:
         """Return what is given instead of this."""
-        return found
+        return scores
 
 
 @saboteur("token-scores-first-left-out", "the first token is not scored", {"tokens.scores"})
 class TokenScoresFirstLeftOut(Scores):
-    def changed(self, found: list[Score]) -> list[Score]:
+    def changed(self, scores: list[Score]) -> list[Score]:
         return [
             dataclasses.replace(
-                each, logprob=sum(each.token_logprobs[1:]), token_logprobs=each.token_logprobs[1:]
+                score,
+                logprob=sum(score.token_logprobs[1:]),
+                token_logprobs=score.token_logprobs[1:],
             )
-            for each in found
+            for score in scores
         ]
 
 
@@ -227,12 +233,15 @@ class TokenScoresNearSighted(Scores):
 
 @saboteur("tokens-fail-together", "one bad row of ids fails all", {"tokens.error-rows"})
 class TokensFailTogether(Writes):
-    def changed(self, found: list[TokenSequence]) -> list[TokenSequence]:
-        error = next((each.error for each in found if each.error), None)
+    def changed(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
+        error = next((sequence.error for sequence in sequences if sequence.error), None)
         return (
-            [dataclasses.replace(each, error=error, finish_reason="error") for each in found]
+            [
+                dataclasses.replace(sequence, error=error, finish_reason="error")
+                for sequence in sequences
+            ]
             if (error is not None)
-            else found
+            else sequences
         )
 
 

@@ -48,8 +48,8 @@ class TextInPeace(ReferenceStream):
 )
 class TextFailsOnce(ReferenceStream):
     def text(self) -> str:
-        told = self.to_dict()
-        return str(told["text"]) if told["error"] else super().text()
+        record = self.to_dict()
+        return str(record["text"]) if record["error"] else super().text()
 
 
 @saboteur("error-as-it-is", "to_dict() holds the error itself", {"streaming.to-dict"})
