@@ -112,8 +112,8 @@ def test_pairs_are_json_where_they_can_be() -> None:
 
 
 def test_a_deep_run_shares_its_seconds_and_has_a_seed() -> None:
-    asked = Settings("mine", deep=70.0)
-    one, other = asked.effort(), asked.effort()
+    settings = Settings("mine", deep=70.0)
+    one, other = settings.effort(), settings.effort()
     assert one.deep
     assert one.seconds == 70.0 / len(generated())
     assert one.seed != other.seed

@@ -67,8 +67,10 @@ def test_every_check_compares_something_of_every_backend(
     operation: str, path: str, suite: list[Check]
 ) -> None:
     only = Subject(Reference(without=frozenset(Capability) - {Capability(operation)}), path)
-    found = [run_check(check, only) for check in suite]
-    assert {r.id: r.reason for r in found if r.status is not Status.PASSED or not r.compared} == {}
+    results = [run_check(check, only) for check in suite]
+    assert {
+        r.id: r.reason for r in results if r.status is not Status.PASSED or not r.compared
+    } == {}
 
 
 def test_a_check_that_compares_nothing_is_not_testable(subject: Subject) -> None:
@@ -87,7 +89,7 @@ def test_a_refusal_is_a_comparison(check_id: str, path: str) -> None:
 
 
 def said(*ids: int) -> Answer:
-    return Answer(tuple(Token(each, "") for each in ids), "stop")
+    return Answer(tuple(Token(id, "") for id in ids), "stop")
 
 
 COMPARISONS: dict[str, tuple[Callable[[Subject], None], int]] = {

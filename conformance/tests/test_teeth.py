@@ -44,8 +44,8 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
     # Half of a run is waiting for what a sound backend would not do.
     workers = 2 * (os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, mp_context=fresh) as pool:
-        found = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
-        yield lambda name: found[name].result()
+        futures = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
+        yield lambda name: futures[name].result()
         pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 

@@ -221,7 +221,7 @@ def _must_raise(error: type[Exception], capability: Capability, call: Callable[[
     raised: Exception | None = None
     try:
         call()
-    except Exception as other:  # noqa: BLE001 - the kind is looked at below
+    except Exception as other:  # noqa: BLE001 - its type is checked below
         raised = other
     well_formed(raised is not None, f"{capability} is not declared, and its call was not refused")
     must(

@@ -1,4 +1,4 @@
-"""Ask each operation and return its answer in full, with more evidence where it is declared.
+"""Ask each operation and return its answer in full, with more evidence if it is declared.
 
 The inputs are fixed: nothing about them is special, and no answer to them is known beforehand. To a
 backend that gives no token, much seems to be kept: so whether there is anything to look at is asked
@@ -84,7 +84,7 @@ def speaks(subject: Subject, operation: Capability) -> None:
 
 
 def voice(subject: Subject) -> Capability:
-    """Return the operation through which streams are looked at.
+    """Return the operation through which streams are checked.
 
     `SPEAKING`'s first that is declared.
     """

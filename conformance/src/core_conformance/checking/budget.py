@@ -51,7 +51,7 @@ def within(
 ) -> Iterator[T]:
     """Yield the cases of a sweep that fit into its passes, in order.
 
-    The others are said to be left out.
+    The others are recorded as left out.
 
     ``cost`` is the number of passes that a case takes, as far as can be said beforehand: what the
     cases so far took tells what the next one takes. The first case runs, whatever it takes: a sweep

@@ -70,7 +70,7 @@ def ending(open_stream: Callable[[], TokenStream]) -> Ending:
 
 
 def greedy(subject: Subject, model: TextModel, prompt: str, count: int = 6) -> list[Token]:
-    """Generate at most ``count`` greedy tokens, with log-probabilities where they are declared."""
+    """Generate at most ``count`` greedy tokens, with log-probabilities if they are declared."""
     return list(speak(subject, model, prompt, **greedy_options(subject, count)))
 
 
@@ -159,7 +159,7 @@ def unless_refused(option: str) -> Iterator[None]:
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
-    """Run each call in a thread of its own, all at once; their results, in order."""
+    """Run each call in a separate thread, all at once, and return their results in order."""
     start = threading.Barrier(len(calls))
     done: dict[int, T] = {}
     errors: list[BaseException] = []
@@ -264,7 +264,7 @@ class CancelAfter:
 
 
 def promptly(subject: Subject, run: Callable[[], T], what: str, seconds: float | None = None) -> T:
-    """Run a call in another thread, and return what it does; `Violation` where it does not end.
+    """Run a call in another thread, and return what it does; `Violation` if it does not end.
 
     It may take ``seconds``; by default, as many as any call of the suite takes.
     """

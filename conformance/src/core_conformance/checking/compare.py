@@ -48,7 +48,7 @@ def difference(
     Greedy answers have the same tokens up to a tie. Where the margin cannot be read, they part no
     more often than noise explains, and of several answers most tokens have to agree. For ``drawn``
     ones that is so in any case: not every draw beyond a border shows a tie. ``stops``: the
-    stop strings that were asked for. Every token that is looked at counts as compared.
+    requested stop strings. Every token that is checked counts as compared.
     """
     unread, agreed = list[tuple[int, Pair]](), 0
 
@@ -76,7 +76,7 @@ def difference(
 
 
 def _rare(subject: Subject, tokens: int) -> int:
-    """Return the number of partings that noise alone explains in so many tokens.
+    """Return the number of partings that noise alone explains in this many tokens.
 
     0 at a small tolerance.
 

@@ -70,7 +70,7 @@ def telling(subject: Subject) -> dict[str, Any]:
 def alone(
     subject: Subject, model: TextModel, prompts: Sequence[str], **options: Any
 ) -> list[ClassifyResult]:
-    """Classify each prompt in a call of its own; a result that is an error is a violation."""
+    """Classify each prompt in a separate call; a result that is an error is a violation."""
     collected = []
     for prompt in prompts:
         results = model.classify([prompt], **options)

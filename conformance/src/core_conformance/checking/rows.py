@@ -186,7 +186,7 @@ def _batch_stream(model: Any, prompts: Sequence[str], options: dict[str, Any]) -
         for row, token in cast("BatchStreaming", model).batch_stream(prompts, **options):
             tokens[row].append(token)
     except _OF_STREAMS as error:
-        ended = error  # some row's: what each of them has is looked at as a part of its tokens
+        ended = error  # of some row; the tokens of each row are compared as far as they go
     return [
         Row(Answer(tuple(own), None, prompt), ended)
         for own, prompt in zip(tokens, prompts, strict=True)

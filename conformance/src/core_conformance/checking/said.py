@@ -42,10 +42,10 @@ def says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) 
 
 
 def must_be(subject: Subject, wanted: Said, say: Callable[[], Said], what: str) -> None:
-    """Raise `Violation` unless what is said is what was wanted, as far as `compare` asks for it.
+    """Raise `Violation` unless the outputs are as wanted, as far as `compare` requires.
 
     Greedy answers show no margins here, and at a tie a sound model gives one or the other: those
-    that differ are asked for again, and half of them may.
+    that differ are generated again, and half of them may differ.
     """
     if not isinstance(wanted[0], Answer):
         rows, others = (cast("list[ClassifyResult]", outputs) for outputs in (wanted, say()))

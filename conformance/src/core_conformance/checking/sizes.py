@@ -1,4 +1,4 @@
-"""Sizes at which engines break, prompts of exactly so many tokens, and prompts that do not fit.
+"""Sizes at which engines break, prompts of an exact token count, and prompts that do not fit.
 
 Blocks, chunks and buffers are powers of two, so what lies around these comes first in a sweep.
 """
@@ -34,7 +34,7 @@ _OWN = own()
 _OWN_WORDS = list(dict.fromkeys(" ".join(_OWN.prompts if _OWN else ()).split()))
 _SPOKEN = _OWN_WORDS if len(_OWN_WORDS) >= 12 else _WORDS  # in prompts that are generated from
 NO_SIZES = "the tokenizer splits no text at any of the sizes tried: use another model"
-_REACH = 12  # characters beside the first cut, among which another may be better
+_REACH = 12  # characters around the first cut, among which a better one may be
 
 
 def telling(most: int, least: int = 1) -> list[int]:
@@ -56,15 +56,15 @@ def room(subject: Subject, behind: int = 8) -> int:
 
 
 def reading(times: int) -> Callable[[int], float]:
-    """Return the passes for reading a prompt so many times, by its tokens; for `budget.within`."""
+    """Return the cost in passes of reading a prompt that often, by its tokens (`budget.within`)."""
     return lambda tokens: times * max(1.0, tokens / _PASS)
 
 
 def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
-    """Return a prompt of exactly so many tokens; None where the tokenizer makes no such one.
+    """Return a prompt of exactly this many tokens; None if the tokenizer gives no such prompt.
 
     No two of nearby sizes begin alike, nor two of different ``turn``: what a backend keeps of one
-    does not serve the other. Where no tokenizer is shown, so many characters: no more tokens.
+    does not serve the other. Without a tokenizer, that many characters.
     """
     first = 7 * tokens + 13 * turn
     text = " ".join(_SPOKEN[(first + place) % len(_SPOKEN)] for place in range(tokens))
@@ -137,7 +137,7 @@ def overlong(model: TextModel) -> str:
 
 
 def must_be_too_long(model: TextModel, error: Exception | None, length: int | None) -> None:
-    """Raise `Violation` unless this is the error of a prompt that has so many tokens."""
+    """Raise `Violation` unless this is the error of a prompt of ``length`` tokens."""
     must(
         isinstance(error, PromptTooLongError),
         f"a prompt longer than the context of {model.info.context_length} tokens ended with "

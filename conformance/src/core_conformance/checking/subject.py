@@ -76,7 +76,7 @@ class Subject:
 
     @property
     def stated_tolerance(self) -> float:
-        """The same as the models say it, 0 where they say so."""
+        """The largest tolerance that the models state; it may be 0."""
         return max([self.model.info.logit_tolerance, *map(_tolerance, self._open)])
 
     @property
@@ -97,7 +97,7 @@ class Subject:
         return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
     def load(self, **options: Any) -> TextModel:
-        """Load a model of the caller's own, for a check that closes it or needs load options."""
+        """Load a separate model, for a check that closes it or needs load options."""
         own = {**self._own, **options.pop("options", {})}
         requested = {**self._of_core, **options, "backend": self.backend.name, "options": own}
         config = LoadConfig(**requested)

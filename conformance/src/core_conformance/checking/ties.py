@@ -51,7 +51,7 @@ def at_a_tie(
     if any(_cut_short(answer, place) for answer in (left, right)):
         return False
 
-    # The tokens' own log-probabilities tell the margin, where both answers have them.
+    # The tokens' log-probabilities give the margin, if both answers have them.
     reach = 2 * subject.tolerance + slack
     if len(tokens) == 2 and None not in (logprobs := [token.logprob for token in tokens]):
         return abs((logprobs[0] or 0.0) - (logprobs[1] or 0.0)) <= reach
@@ -79,7 +79,7 @@ def _read(
 ) -> bool | None:
     """Return the margin that other operations give after the text before the parting.
 
-    Where it is not certain that this text stands for the same tokens, only a tie is believed.
+    If this text may encode to other tokens, only a tie is believed.
     """
     if not answer.prompt:
         return None
@@ -88,7 +88,7 @@ def _read(
     front = answer.prompt + text if place else answer.prompt  # one that chat rendered stays so
     exact = place == 0 or _stands_for(subject, front, answer, place)
 
-    # One call of classify or of score tells the margin.
+    # One call of classify or of score gives the margin.
     tie = None
     if subject.declares(Capability.CLASSIFY, Capability.LOGITS):
         row = logits(subject, [front])[0]

@@ -45,7 +45,7 @@ class Kept:
     left: dict[str, list[weakref.ref[Any]]] = field(default_factory=dict)
 
     def add(self, how: str, thing: object) -> None:
-        """Remember one, where it can be referred to."""
+        """Keep a weak reference to an object, if its type allows one."""
         with suppress(TypeError):
             self.left.setdefault(how, []).append(weakref.ref(thing))
 
@@ -275,7 +275,7 @@ def loads(subject: Subject) -> None:
 
 
 def _tokenizer(path: str) -> int:
-    """Return what a tokenizer may take, which a closed model keeps as long as somebody holds it."""
+    """Return the bytes of a tokenizer, which a closed model may keep while it is referenced."""
     place = Path(path).expanduser()
     if place.is_file():
         return _OF_TEXT * min(place.stat().st_size, _LARGE)

@@ -48,7 +48,7 @@ def results_are_results(subject: Subject) -> None:
         sound = _is_tuple_of_tokens(result.tokens, size)
         must(sound, f"tokens is {result.tokens!r}, not a tuple of core.Token")
 
-        # A full row ended for its length, a shorter one of its own accord.
+        # A full row ended for its length, a shorter one by itself.
         count = len(result.tokens)
         wanted = "length" if count == limit else "stop"
         must(

@@ -89,7 +89,7 @@ def description_agrees(subject: Subject) -> None:
 
 
 def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield a copy of the model whose config.json names an architecture that nobody has."""
+    """Yield a copy of the model whose config.json names an unknown architecture."""
     config = model / "config.json"
     if config.is_file():
         copy = _linked(model, folder / "kind", [config])

@@ -180,7 +180,7 @@ def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | No
 
 
 def _is_answer(row: Any) -> bool:
-    """Return whether a row has what it was asked for.
+    """Return whether a row has the requested fields.
 
     One of a batch may be empty, for models may end.
     """
@@ -189,7 +189,7 @@ def _is_answer(row: Any) -> bool:
 
 
 def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the operation, the text and its error for each text; "" stands for success.
+    """Yield the operation, the text and its error for each text; "" means success.
 
     Operations on rows get all texts in one call, streams some of them.
     """

@@ -66,7 +66,7 @@ def midway(subject: Subject) -> None:
     prompt, length = longest(subject)
     testable(length >= ENOUGH, _TOO_SHORT)
 
-    # The cancel is set after the first token, and many more were asked for.
+    # The cancel is set after the first token, and many more were requested.
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         many = min(_MANY, subject.model.info.context_length // 2)

@@ -89,7 +89,7 @@ def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, behind: 
     for way in (*streams, *submitted * 4):
         try:
             stream = opened(way.name, model, prompt, way.options(subject, tokens))
-            some = behind if len(begun) < 2 else 0  # those in line have none yet
+            some = behind if len(begun) < 2 else 0  # queued streams have none yet
             begun.append(Held(way, stream, tuple(islice(stream, some))))
         except ModelBusyError:  # it would wait for this thread
             continue
@@ -158,7 +158,7 @@ class _Left:
             self._results = cast("ClassifyStreaming", model).classify_iter(given, **options)
 
     def take(self, count: int) -> None:
-        """Read so many results."""
+        """Read this many results."""
         self._found += islice(self._results, count)
 
     def rest(self) -> list[Row]:
@@ -248,7 +248,7 @@ def _closed_meanwhile(
 ) -> list[list[Row]]:
     """Return the rows of each caller.
 
-    Two threads close the model so many seconds after their calls.
+    Two threads close the model this many seconds after their calls.
     """
 
     def close() -> list[Row]:

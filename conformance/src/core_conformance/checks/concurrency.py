@@ -1,4 +1,4 @@
-"""Checks of several threads, several streams, and requests submitted beside one another."""
+"""Checks of several threads, several streams, and requests submitted concurrently."""
 
 from __future__ import annotations
 

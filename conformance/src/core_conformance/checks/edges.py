@@ -129,7 +129,7 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
 
 
 def _first(results: Iterator[Any]) -> Any:
-    """Return the first item of an iterator, which is closed where it can be."""
+    """Return the first item of an iterator, and close it if it has close()."""
     first = next(results, None)
     getattr(results, "close", lambda: None)()
     return first

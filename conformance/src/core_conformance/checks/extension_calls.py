@@ -251,10 +251,10 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
     model: Any = subject.model
     speaks(subject, Capability.SUBMITTING)
     prompt, length = longest(subject)
-    looks = 4 if length == ENOUGH else 1  # it is looked at before every token
+    looks = 4 if length == ENOUGH else 1  # it is polled before every token
     witness = CancelAfter(2**31)
 
-    # The request's cancel is looked at while it runs, so it tells that work has begun.
+    # The request polls its cancel while it runs, which shows that work has begun.
     with unless_refused("cancel"):
         stream = model.submit(prompt, GenerateConfig(max_tokens=ENOUGH, cancel=witness))
         deadline = time.monotonic() + _PATIENCE

@@ -1,7 +1,7 @@
 """How often each token is drawn, with filters, penalty and temperature in pairs.
 
 A filter that takes away too much lets nothing wrong through: only counting shows it. Many draws
-come from one prompt that stands in a call many times, which backends may compute once.
+come from one prompt repeated in a call, which backends may compute once.
 """
 
 from __future__ import annotations

@@ -65,7 +65,7 @@ def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> No
     if size > limit:
         must(isinstance(end.error, PromptTooLongError) and not end.tokens, seen)
         return
-    # The last token drawn needs no place of its own.
+    # The last token drawn needs no position.
     places = limit - size + 1
     must(end.error is None and len(end.tokens) <= min(most, places), seen)
     must(end.reason == "stop" or len(end.tokens) >= min(most, places - 2), seen)

@@ -1,6 +1,6 @@
 """Checks with generated inputs: whatever the text, its answer is what it is alone and anywhere.
 
-No answer is known beforehand. Each is held against that of a second load, asked once and alone, or
+No answer is known beforehand. Each is compared with that of a second load, run once and alone, or
 against another operation of the same model.
 """
 
@@ -256,6 +256,6 @@ def _plain(text: str) -> str:
 
 
 def _holds(text: str, letters: str) -> bool:
-    """Return whether these letters stand in the text, in this order."""
+    """Return whether these letters occur in the text, in this order."""
     rest = iter(text)
     return all(letter in rest for letter in letters)

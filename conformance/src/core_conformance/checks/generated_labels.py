@@ -1,6 +1,6 @@
 """Checks with generated labels and continuations: their scores are those of their tokens anywhere.
 
-No score is known beforehand. Each is held against that of a second load, asked once and alone, and
+No score is known beforehand. Each is compared with that of a second load, run once and alone, and
 against the log-probabilities of its tokens, one by one.
 """
 

@@ -39,7 +39,7 @@ from core_conformance.checking.subject import Subject
 _MOST, _SOME, _LITTLE = 0.7, 0.4, 0.2  # of the passes for one check
 _PLACES = 20  # in an answer, and at which it may end
 _ANSWERS = (6, 70, MOST, 20, 36)  # tokens; of the long ones, one that is longer than a block of 64
-_LIMIT = 66  # tokens of an answer that is asked for in part
+_LIMIT = 66  # tokens of an answer that is requested in part
 _BLOCKS = (8, 16, 32, 64, 128)  # tokens
 _APART = (64, 112, 8, 32, 96, 16, 7, 9, 31, 33, 63, 65)  # tokens between the lengths of two rows
 _LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
@@ -204,7 +204,7 @@ def unequal_rows(subject: Subject) -> None:
 
 
 def _longest(subject: Subject) -> int:
-    """Return the tokens of an answer that is asked for in part, as the context and the passes
+    """Return the tokens of an answer that is requested in part, as the context and the passes
     allow.
     """
     return int(min(_LIMIT, room(subject, behind=40), max(12, passes(subject))))
@@ -250,7 +250,7 @@ def _front(subject: Subject, given: Answer, place: int) -> str | None:
 
 
 def _read(subject: Subject, front: str) -> Answer:
-    """Return the next token, as another call reads it: with ``classify`` where it is declared."""
+    """Return the next token, as another call reads it: with ``classify`` if it is declared."""
     if subject.declares(Capability.CLASSIFY):
         return sampled(classify(subject, [front], **evidence(subject))[0])
     return generate(subject, front, 1)

@@ -31,7 +31,7 @@ _TOO_LARGE = (
     f"the context cannot be made smaller, and filling it would take too long: use a model whose "
     f"context holds at most {_LARGE} tokens"
 )
-_FILLER, _ROOM = "So it is. ", 48  # what fills a large one, but for so many tokens
+_FILLER, _ROOM = "So it is. ", 48  # fills a large context but for this many tokens
 _UNIFORM = 1e4  # a temperature
 _ENDS = (
     "the model ends before the context is full after every prompt tried, and temperature is not "
@@ -152,7 +152,7 @@ def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer, many
         "'length', and before max_tokens, was expected",
     )
     if subject.declares(Capability.TOKENIZING):
-        # Same tokens for any context length. The last token drawn needs no place of its own.
+        # Same tokens for any context length. The last token drawn needs no position.
         used = len(tokenizing(subject).encode(prompt)) + count
         must(
             limit - 1 <= used <= limit + 1,
@@ -261,7 +261,7 @@ def memory_is_reported(subject: Subject) -> None:
         value = getattr(before, name)
         must(isinstance(value, int) and value >= 0, f"{name} is {value!r}, not a count of bytes")
 
-    # While another model is loaded more is held, and after it the peak remembers that.
+    # Another loaded model uses more memory, and afterwards the peak still includes it.
     with subject.loaded() as other:
         _begun(other)
         most = max(before.active_bytes, cast("MemoryReporting", other).memory().active_bytes)
@@ -271,7 +271,7 @@ def memory_is_reported(subject: Subject) -> None:
         f"{most} bytes were active, and the peak of {remembered} is less",
     )
 
-    # A reset lowers the peak to what is held, and later work raises it again.
+    # A reset lowers the peak to the memory in use, and later work raises it again.
     model.reset_peak_memory()
     after = model.memory()
     must(

@@ -1,4 +1,4 @@
-"""Checks that cancel and timeout are looked at all along a call, not at its beginning alone.
+"""Checks that cancel and timeout are polled throughout a call, not only at its beginning.
 
 The call takes long enough to see that: its size comes from the model's speed. No piece of it may
 go without a look for most of its time.
@@ -38,7 +38,7 @@ _POINTS = (("cancel", 0.2, 0.75), ("cancel", 0.55, 0.95), ("timeout", 0.2, 0.75)
 """What comes when a share of the time is over; and the share of the work that is done then."""
 
 _KINDS = {"cancel": GenerationCancelled, "timeout": GenerationTimeout}
-_TRIES, _STRIKES = 6, 3  # a machine's noise does not explain so many
+_TRIES, _STRIKES = 6, 3  # more than a machine's noise explains
 _SHARES = (0.6, 0.75, 0.5, 0.85, 0.7, 0.4)  # of a batch of which one row has ended
 _FEW, _SOME = 2, 8  # rows of a batch, so few that they run at once; and tokens
 _FEW_LOOKS = 12  # of a call: between two of them lies too much of it
@@ -48,7 +48,7 @@ _LEAST_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Long:
-    """An operation, with so many prompts and tokens that it takes ``seconds``, as is expected."""
+    """An operation with enough prompts and tokens to take an expected ``seconds``."""
 
     way: Way
     rows: int

@@ -1,6 +1,6 @@
 """Options in pairs where nothing is generated: classify, classify_iter and score.
 
-Each result is held against those that its prompt has without options, and its token against what
+Each result is compared with that of its prompt without options, and its token with what
 its logits, worked out with the options, allow.
 """
 

@@ -81,7 +81,7 @@ def requests_in_used_slots(subject: Subject) -> None:
     alone = [_submitted(subject.model, [request])[0] for request in requests]
     goes_on(subject, [answer.tokens for answer in alone], Capability.SUBMITTING)
     with subject.loaded(parallel_slots=_SLOTS) as model:
-        # All wait, until those that hold the slots are broken off: what was said comes again.
+        # All wait until the requests that occupy the slots are interrupted.
         endless = {"max_tokens": min(_ENDLESS, subject.model.info.context_length)}
         endless |= _SEEN if _taken(subject, _SEEN) else {}
         holding = [_submit(model, prompt, endless) for prompt in ask.PLAIN[:_SLOTS]]

@@ -1,4 +1,4 @@
-"""Checks of many rows in one call: each is as if alone, however many stand beside it.
+"""Checks of many rows in one call: each is as if alone, however many are in the batch.
 
 Engines read rows in blocks and refill slots, so they break one row after a full block. From one
 size to the next the rows come in the opposite order, so that no prompt keeps its place.
@@ -39,7 +39,7 @@ Ask = Callable[[Sequence[str]], Sequence[Row]]
 Same = Callable[[Sequence[str], Sequence[Row], Sequence[Row], str], None]
 """Raises unless two results of each of some prompts are the same; the last says what they are."""
 
-_SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 256, 8, 32, 128)  # one too many tells most
+_SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 256, 8, 32, 128)  # one too many shows most
 _OF_BATCHES = (3, 17, 9, 33, 65, 16, 8, 32, 64)
 _OF_SCORES = (2, 17, 65, 257, 9, 33, 129)
 _TOLD = (3, 17, 65, 9, 33)

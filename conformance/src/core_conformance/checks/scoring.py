@@ -252,7 +252,7 @@ def scores_of_a_full_context(subject: Subject) -> None:
 
 
 def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
-    """Yield a prompt with a continuation which are so many tokens together, where there is one."""
+    """Yield a prompt and a continuation of this many tokens together, if there are any."""
     encode = tokenizing(subject).encode
     well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
     for word in dict.fromkeys(" ".join(ask.PLAIN).split()):

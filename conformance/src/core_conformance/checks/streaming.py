@@ -112,7 +112,7 @@ def max_tokens_counts(subject: Subject) -> None:
             count, reason = len(answer.tokens), answer.finish_reason
             must(count <= limit, f"max_tokens={limit} gave {count} tokens")
 
-            # A full answer ended for its length, a shorter one of its own accord.
+            # A full answer ended for its length, a shorter one by itself.
             wanted = "length" if count == limit else "stop"
             must(
                 reason == wanted,

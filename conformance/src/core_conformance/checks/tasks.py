@@ -79,7 +79,7 @@ def frozen_prior(subject: Subject) -> None:
     before = _decided(subject, _task(), few)
     testable(any(_apart(before[0], other) > _ROUNDING for other in before[1:]), _ALIKE)
 
-    # The same row again and again: what runs along with the rows would go where that one is.
+    # The same row repeated: a running prior would drift towards that row.
     fitted = _fitted(subject, subject.model, texts)
     wanted = _decided(subject, fitted, few)
     many = _decided(subject, fitted, [*texts[4:], *few])[-len(few) :]
@@ -107,7 +107,7 @@ def calibration_of_one_model(subject: Subject) -> None:
         _same(subject, texts, wanted, _decided(subject, fitted, texts, again), "loaded again")
         fitted_again = _fitted(subject, again, texts)
 
-    # The same weights, said to be those of another file: what is refused goes by that alone.
+    # The same weights, declared as another file's: the refusal depends on that alone.
     with subject.loaded() as other, tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "other.gguf")
         file.write_bytes(b"the weights of another model")

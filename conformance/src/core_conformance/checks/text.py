@@ -27,7 +27,7 @@ from core_conformance.checking.subject import Subject
 _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
 _LENGTH = 10
-# By their size in bytes, characters for which few vocabularies have a token of their own.
+# By their size in bytes, characters for which few vocabularies have a token.
 _RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩãа"}
 _MORE = (" and so on", "\n", ", or else", "漢")
 _TRIES = 100

@@ -1,7 +1,7 @@
 """Checks of a timeout that comes on the way: a share of the time that the whole run takes.
 
 A machine's noise may let a run end in time or not. So both are right: the whole answer, or the
-timeout with what was made until then; and what is right in any case is looked at.
+timeout with the tokens generated until then; either way the result must be consistent.
 """
 
 from __future__ import annotations
@@ -129,7 +129,7 @@ def waiting(subject: Subject) -> None:
         goes_on(subject, [alone.tokens])
         wanted = {way: run(subject, way, model, prompts[:2], 2) for way in ways(subject)}
 
-        # It is held in this thread, and the others wait in threads of their own.
+        # This thread keeps it open, and the others wait in separate threads.
         stream = speak(subject, model, prompts[2], **options)
         tokens = [token for token in (next(stream, None),) if token is not None]
         for way, rows in wanted.items():

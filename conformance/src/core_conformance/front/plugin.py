@@ -85,7 +85,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         from core_conformance.running.known import UsageError
         from core_conformance.running.settings import nearest_table
 
-        with suppress(UsageError):  # what is wrong with the table is said once all is collected
+        with suppress(UsageError):  # an invalid table is reported once all is collected
             use(nearest_table(metafunc.config.invocation_params.dir).material)
         checks = all_checks()
         metafunc.parametrize("core_conformance_check", list(checks.values()), ids=list(checks))

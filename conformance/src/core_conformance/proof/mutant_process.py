@@ -34,7 +34,7 @@ PACKAGE = "core_conformance.reference"
 WITHOUT = "without "
 """Before a capability: all checks that need it, of the reference that does not declare it."""
 PATIENCE = 60.0
-"""Seconds for the start of a process, and for a check that nobody has measured."""
+"""Seconds for the start of a process, and for a check that was not measured."""
 _SLOWER = 20.0  # times a check's measured seconds, and `PATIENCE`: what takes longer hangs
 _MEMORY = 8 << 30  # bytes of addresses: what grows without an end shall not take the machine
 _SURVEY = 1800.0  # seconds for all checks on the reference, on a machine that is very busy

@@ -175,7 +175,7 @@ def main(arguments: Sequence[str]) -> int:
     """Run all mutants, or some, and report. Returns 1 unless 95 % are killed."""
     parser = argparse.ArgumentParser(description="Do the checks notice faults of the reference?")
     parser.add_argument("--modules", nargs="+", help="of these modules only: sampling, stream ...")
-    parser.add_argument("--sample", type=int, help="so many, chosen at random")
+    parser.add_argument("--sample", type=int, help="number of mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="for --sample")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path, help="also write the outcome to this file")

@@ -95,7 +95,7 @@ class Stubborn(Language):
 
 
 class Deaf(Language):
-    """Has one distribution, whatever was said."""
+    """Has one distribution, whatever the prompt."""
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         return super().logits(())

@@ -23,7 +23,7 @@ from core_conformance.reference.language import Language, log_softmax
 TARGETS = ("all-linear", "bias")
 _PACE = 5.0
 
-Place = tuple[tuple[int, ...], int]  # what stands in front, and the token that is learned
+Place = tuple[tuple[int, ...], int]  # the tokens before, and the token that is learned
 Bias = Mapping[int, float]
 Render = Callable[[Sequence[Message]], RenderedPrompt]
 

@@ -1,4 +1,4 @@
-"""Running checks in this process, and after one that hangs in processes of their own."""
+"""Running checks in this process, and after one that hangs in separate processes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Running each check in a process of its own, so that a crash or a hang takes nothing with it."""
+"""Running each check in a separate process, so that a crash or a hang affects only that check."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Isolated:
         self._limit = result.seconds if self._asked is None else self._asked
 
     def run(self, check: Check) -> Result:
-        """Run one check in a process of its own."""
+        """Run one check in a separate process."""
         return self._result_of(check.id)
 
     def go(self, effort: Effort) -> None:

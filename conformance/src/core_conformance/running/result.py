@@ -78,7 +78,7 @@ def verdict_of(ids: Collection[str], results: Mapping[str, Result], offers: bool
     """Return the verdict on a backend to which the checks ``ids`` apply.
 
     A violation outweighs what is missing: however the rest would end, it stays. ``offers``:
-    whether the backend declares one of `OPERATIONS`; without any, nothing was looked at.
+    whether the backend declares one of `OPERATIONS`; without any, nothing was checked.
     """
     statuses = [results[id].status if id in results else Status.NOT_RUN for id in ids]
     count = Counter(statuses)

@@ -86,7 +86,7 @@ class Run:
         return result
 
     def further(self) -> Iterator[Result]:
-        """Run the generated checks again and again, with other inputs, as long as one passes."""
+        """Repeat the generated checks with other inputs, as long as one passes."""
         left = [check for check in generated() if check in self.checks]
         for seed in itertools.count(self.target.effort.seed + 1):
             left = [check for check in left if self._passed(check)]

@@ -39,7 +39,7 @@ NOTHING = (
 )
 """The reason of a check that compared nothing and gives none."""
 LIMIT = 120.0
-"""Seconds that a check may take unless something else is asked for, or the model is slow."""
+"""Seconds that a check may take unless another limit is set or the model is slow."""
 DEEP_LIMIT = 3600.0
 """Seconds for a sweep that is not cut."""
 PASSES = 400
@@ -63,7 +63,7 @@ class Worker:
         thread.start()
 
     def run(self, job: Callable[[], T], seconds: float) -> T:
-        """Return or raise what ``job`` does. Raises `StillRunning` after so many seconds."""
+        """Return or raise what ``job`` does. Raises `StillRunning` after ``seconds``."""
         future: Future[T] = Future()
         self._jobs.put((future, job))
         end = time.monotonic() + seconds

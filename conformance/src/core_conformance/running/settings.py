@@ -47,7 +47,7 @@ _TURN = 60.0  # seconds of a generated check, where all of them take turns witho
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be asked for; None stands for what was not.
+    """All settings of a run; None means not set.
 
     ``only`` says which checks: ids, areas or patterns; all of them where it is empty.
     """

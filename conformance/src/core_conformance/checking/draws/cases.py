@@ -82,7 +82,7 @@ def ask_in_form(
     """Call with these options: as keywords, as a config, or as a config that keywords correct.
 
     Such a config also carries fields of other operations, ``foreign``. Returns what came and the
-    options that counted: one that a backend refuses, for no capability stands for it, is left out.
+    options that counted: one without a capability, which a backend refuses, is omitted.
     """
     requested = dict(requested)
     while True:

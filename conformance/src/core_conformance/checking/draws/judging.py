@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of an answer, the text before it, and the tokens that stand there."""
+    """One token of an answer, with the text and the tokens before it."""
 
     front: str
     seen: tuple[int, ...]

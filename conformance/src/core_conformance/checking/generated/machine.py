@@ -20,7 +20,7 @@ from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named
 
 MOST = 6
-"""Tokens of an answer; a step that takes so many reads its stream to the end."""
+"""Tokens of an answer; a step that takes this many reads its stream to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Machine:
 
 
 def reading(name: str, count: int | None) -> str:
-    """Return the line that prints so many items of an iterator of this name.
+    """Return the line that prints the first items of an iterator of this name.
 
     All of them by default.
     """

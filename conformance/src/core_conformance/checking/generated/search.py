@@ -30,8 +30,8 @@ Run = Callable[[World, Any], None]
 # Inputs of one run of hypothesis: from ten on it tries variations of what it has, and begins with
 # small inputs for longer. Where there is time for a few only, they have to differ.
 _AT_ONCE = 9
-_TRIES = 20  # times the inputs that are enough: where there are fewer, they come again and again
-# Seconds of making small: at least, and at most; between them, time for so many attempts. A deep
+_TRIES = 20  # times the inputs that are enough: if there are fewer, they repeat
+# Seconds of shrinking: at least, and at most; between them, time for this many attempts. A deep
 # run takes ten times as long.
 _SHRINKING, _LONGEST = 2.0, 20.0
 _ATTEMPTS = 60
@@ -163,7 +163,7 @@ class _Search(Generic[Input]):
         return self._error(generated) is not None
 
     def _first(self, generated: Input, error: BaseException) -> None:
-        """Keep an input that fails, and see whether it does on models of its own.
+        """Keep an input that fails, and test it again on separate models.
 
         Where it does not, the search continues with models that are loaded for each input.
         """
@@ -179,7 +179,7 @@ class _Search(Generic[Input]):
 
 
 def _told(failure: _Found[Any], where: str) -> BaseException:
-    """Return the error, with the place where it was found and the calls that led to it."""
+    """Return the error, with where it occurred and the calls that led to it."""
     _, error, script = failure
     if isinstance(error, UnsupportedOptionError):
         return error  # whether it may be refused is for the runner to say

@@ -120,7 +120,7 @@ def named(name: str) -> Call | None:
 
 
 def note(line: str) -> Call:
-    """Write down a line of the check's own, such as the reading of a stream that has a name."""
+    """Record a line by the check itself, such as the reading of a named stream."""
     call = Call(-1, "", line)
     _calls.add(call)
     return call
@@ -180,7 +180,7 @@ def _chosen(message: str, whole: bool) -> list[Call]:
 
 
 def _is_about(call: Call, message: str) -> bool:
-    """Return whether a text that the call asks for is told of."""
+    """Return whether the message mentions a text of the call."""
     return any(shown(text)[1:_ENOUGH] in message for text in call.texts for shown in (repr, ascii))
 
 

@@ -120,7 +120,7 @@ def _object(value: object) -> str:
     if isinstance(value, os.PathLike):
         return spelled(os.fspath(value))
     if isinstance(value, CancelToken):
-        # Whether it was set is looked at in the Event alone: others may count who asks.
+        # Only an Event is polled: other cancel objects may count calls of is_set().
         is_set = isinstance(value, threading.Event) and value.is_set()
         return _SET if is_set else "__import__('threading').Event()"
     if isinstance(value, type(iter([])) | type(iter(()))):

@@ -46,7 +46,7 @@ class RegistryOfStreams(ReferenceStream):
     kills={"lifecycle.abandoned"},
 )
 class TimedOutContextKept(ReferenceStream):
-    """Frees in the ways out that somebody thought of."""
+    """Frees on the expected exits only."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, whose memory is lost after a timeout."""
@@ -63,7 +63,7 @@ class TimedOutContextKept(ReferenceStream):
     kills={"lifecycle.abandoned"},
 )
 class WatchdogForEachTimeout(ReferenceStream):
-    """Has a timer that nobody cancels."""
+    """Has a timer that is never cancelled."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, beside a thread that sleeps."""
@@ -86,7 +86,7 @@ class WatchdogForEachTimeout(ReferenceStream):
     kills={"lifecycle.abandoned"},
 )
 class LeftIteratorKeepsSlot(ReferenceModel):
-    """Holds the generators that it has made, in case that somebody asks again."""
+    """Caches the generators that it has made."""
 
     _made: ClassVar[deque[Iterator[tuple[int, Token]]]] = deque(maxlen=100)
 

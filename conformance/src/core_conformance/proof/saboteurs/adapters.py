@@ -171,7 +171,7 @@ class KeptForAllAdapters(ReferenceModel):
     kills={"adapting.closing"},
 )
 class HandlesCloseWithTheirModel(ReferenceModel):
-    """Frees the weights, whoever else holds them."""
+    """Frees the weights while others use them."""
 
     def __init__(
         self, language: Language, config: LoadConfig, capabilities: Collection[Any]

@@ -102,7 +102,7 @@ class EmptyPromptBegins(Engine):
     kills={"errors.lone-surrogate"},
 )
 class SurrogateEscapes(Engine):
-    """Lets str.encode meet lone surrogates, of which nobody thought."""
+    """Passes lone surrogates to str.encode."""
 
     def prompt_ids(self, prompt: str) -> list[int]:
         """Raises UnicodeEncodeError for a lone surrogate."""

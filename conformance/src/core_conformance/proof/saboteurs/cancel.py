@@ -104,7 +104,7 @@ class DeafBatch(Batch):
     },
 )
 class DeafClassify(Classifier):
-    """Does not look at its clock, as classify is said to be fast."""
+    """Does not check its clock, because classify is fast."""
 
     def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
         super().__init__(engine, config, meter)
@@ -142,7 +142,7 @@ class TimeoutAsCancel(Engine):
     },
 )
 class CancelByPresence(ReferenceStream):
-    """Tests `if config.cancel` where `if config.cancel.is_set()` is meant."""
+    """Tests `if config.cancel` instead of `if config.cancel.is_set()`."""
 
     def _check(self, row: Generation) -> None:
         if self.config.cancel:
@@ -161,7 +161,7 @@ class HalfReadPromptKept(ReferenceStream):
     _half_read: ClassVar[WeakKeyDictionary[Engine, Sequence[int]]] = WeakKeyDictionary()
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, whose prompt is taken from the cache if it is there."""
+        """Yields the tokens of a row, reading its prompt from the cache if it is there."""
         prompt = row.prompt
         if self._half_read.get(self.engine) == prompt:
             del self._half_read[self.engine]
@@ -180,7 +180,7 @@ class HalfReadPromptKept(ReferenceStream):
     kills={"cancel.closed-stream"},
 )
 class ClosedStreamKeepsSlot(ReferenceStream):
-    """Closes while somebody still holds the generator, which holds the slot."""
+    """Closes while a reference to the generator, which occupies the slot, remains."""
 
     _held: ClassVar[list[Generator[Token, None, None]]] = []
 

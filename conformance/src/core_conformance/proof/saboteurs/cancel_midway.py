@@ -69,7 +69,7 @@ class CancelledBatchKeepsSlot(Batch):
     """Returns by a way on which the slot is forgotten, once tokens were drawn."""
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
-        """Yields row and token; where a row with tokens was cancelled, somebody holds a slot."""
+        """Yields row and token; a cancelled row with tokens leaves its slot occupied."""
         yield from super().tokens()
         cancelled = [row for row in self.errors if row in self.rows and self.rows[row].drawn]
         if any(isinstance(self.errors[row], GenerationCancelled) for row in cancelled):
@@ -166,7 +166,7 @@ class CancelEndsTheNeighbours(ReferenceStream):
     kills={"cancel.let-go"},
 )
 class WatcherOutlivesItsCall(ReferenceStream):
-    """Has a thread for each cancel, which nobody tells to end."""
+    """Has a thread for each cancel, which never ends."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yields the tokens of a row, and lets a thread look at its cancel meanwhile."""

@@ -142,7 +142,7 @@ class WaitsForItself(SubmittedStream):
     kills={"concurrency.parallel-slots"},
 )
 class SlotsForShow(Engine):
-    """Has one slot, whatever was asked for."""
+    """Has one slot, whatever was requested."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
@@ -155,7 +155,7 @@ class SlotsForShow(Engine):
     kills={"concurrency.parallel-slots"},
 )
 class SlotsUpToFour(Engine):
-    """Was built for four, and cuts what is asked for."""
+    """Was built for four slots, and limits requests to them."""
 
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -63,7 +63,7 @@ class AnyFieldAsKeyword(OptionsMistaken):
     """Takes the fields of the config as keywords of every operation."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Puts keywords into the config, where nobody asks for which operation they are."""
+        """Puts keywords into the config without checking their operation."""
         known = {name: options[name] for name in options if name in _FIELDS}
         rest = {name: options[name] for name in options if name not in _FIELDS}
         if config is None:
@@ -191,7 +191,7 @@ class OptionsCheckedLate(ReferenceModel):
     },
 )
 class SortsInPlace(ReferenceModel):
-    """Sorts the caller's own list, to have prompts of like length side by side."""
+    """Sorts the caller's own list, to batch prompts of similar length."""
 
     def classify(
         self,

@@ -1,4 +1,4 @@
-"""Saboteurs that load models rightly, and describe them wrongly to whoever looks for models."""
+"""Saboteurs that load models correctly, and describe them wrongly to discovery."""
 
 from __future__ import annotations
 

@@ -171,7 +171,7 @@ class TokenIsALabel(Relabels):
 
 
 class AsksOtherwise(Classifier):
-    """Classifies with labels that are put together otherwise."""
+    """Classifies with labels that are joined in another way."""
 
     def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
         super().__init__(engine, dataclasses.replace(config, **self.instead(config)), meter)

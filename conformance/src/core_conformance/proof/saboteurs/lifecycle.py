@@ -1,4 +1,4 @@
-"""Saboteurs that do not end well, and that do what nobody asked for meanwhile."""
+"""Saboteurs that end badly, or have unrequested side effects."""
 
 from __future__ import annotations
 

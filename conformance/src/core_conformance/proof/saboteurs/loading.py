@@ -85,7 +85,7 @@ class GpuLayersDropped(Reference):
     """Hands gpu_layers to a library that was built without a GPU, and says nothing of it."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model on the CPU, whatever is asked for."""
+        """Loads a model on the CPU, whatever was requested."""
         return super().load_model(path, replace(config, gpu_layers=-1))
 
 
@@ -110,7 +110,7 @@ class PathAsTextOnly(Reference):
     kills={"loading.context-too-large"},
 )
 class ContextCapped(Reference):
-    """Takes the smaller of the context that was asked for and the model's own."""
+    """Takes the smaller of the requested context and the model's own."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         """Loads a model with the context that its config.json names, at most."""
@@ -149,7 +149,7 @@ class ProbeSaysYes(Reference):
     kills={"loading.info", "hidden.results"},
 )
 class NoHiddenSize(ReferenceModel):
-    """Has a field of ModelInfo that nobody filled in."""
+    """Has an empty field in ModelInfo."""
 
     @property
     def info(self) -> ModelInfo:
@@ -166,7 +166,7 @@ class ContextLenIgnored(Reference):
     """Always takes the model's own context length."""
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model with its own context length, whatever was asked for."""
+        """Loads a model with its own context length, whatever was requested."""
         return super().load_model(path, replace(config, context_len=0))
 
 

@@ -55,7 +55,7 @@ for _name, _breaks, _kills, _instead in _CONFUSIONS:
 
 
 class OtherLogits(Classifier):
-    """Gives other logits than the model's, where they are asked for; draws from the model's."""
+    """Gives other logits than the model's if they are requested; draws from the model's."""
 
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)

@@ -190,7 +190,7 @@ class CutsTheShortestStop(StopGeneration):
 
 
 class Forgets(TokenAssembler):
-    """Keeps the text that was held back for a stop string, and never gives it out."""
+    """Withholds text for a stop string, and never emits it."""
 
     def finish(self) -> list[Token]:
         return [] if self._plain.matcher._held else super().finish()
