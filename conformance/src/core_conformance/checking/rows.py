@@ -31,11 +31,11 @@ _OF_STREAMS = (GenerationCancelled, GenerationTimeout, ModelClosedError)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The outcome of a prompt. ``told``: its numbers, for an operation without an answer."""
+    """The outcome of a prompt. ``numbers``: its numbers, for an operation without an answer."""
 
     answer: Answer
     error: Exception | None = None
-    told: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = ()
 
 
 Ask = Callable[[TextModel, Sequence[str], dict[str, Any]], list[Row]]
@@ -131,9 +131,9 @@ def same_rows(
 
 def _same_told(subject: Subject, own: Row, row: Row, what: str) -> None:
     must(
-        len(own.told) == len(row.told)
-        and all(near(subject, *both) for both in zip(own.told, row.told, strict=True)),
-        f"{what} has {row.told}, expected {own.told}",
+        len(own.numbers) == len(row.numbers)
+        and all(near(subject, *both) for both in zip(own.numbers, row.numbers, strict=True)),
+        f"{what} has {row.numbers}, expected {own.numbers}",
     )
 
 

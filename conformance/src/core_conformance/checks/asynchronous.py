@@ -194,7 +194,7 @@ def closed(subject: Subject) -> None:
         witness.hold()
         await stream.aclose()
         await stream.aclose()
-        witness.told.set()
+        witness.released.set()
         left = [token async for token in stream]
         return stream.finish_reason, len(left)
 
@@ -284,7 +284,7 @@ async def _awaited(model: Any, way: str, prompt: str, most: int, witness: Cancel
 
 
 class HoldsItsRequest(CancelAfter):
-    """A cancel that is never set, and whose looks wait, from `hold` on, until ``told`` is set.
+    """A cancel that is never set, and whose looks wait, from `hold` on, until ``released`` is set.
 
     That is when the event loop has told the request what became of it: none is over before,
     however fast it is and however busy the machine. A look in the loop itself does not wait.
@@ -292,7 +292,7 @@ class HoldsItsRequest(CancelAfter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = threading.Event()
+        self.released = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -306,7 +306,7 @@ class HoldsItsRequest(CancelAfter):
         """See `core.CancelToken`."""
         super().is_set()
         if self._loop is not None and threading.get_ident() != self._thread:
-            self.told.wait(_PATIENCE)
+            self.released.wait(_PATIENCE)
         return False
 
     def _turn(self, left: int) -> None:
@@ -314,7 +314,7 @@ class HoldsItsRequest(CancelAfter):
         if left and self._loop is not None:
             self._loop.call_soon(self._turn, left - 1)
         else:
-            self.told.set()
+            self.released.set()
 
 
 class CancelsItsTask(HoldsItsRequest):
@@ -336,7 +336,7 @@ class CancelsItsTask(HoldsItsRequest):
             self._task = None
             task.get_loop().call_soon_threadsafe(self._cancel, task)
             if threading.get_ident() != self._thread:
-                self.told.wait(_PATIENCE)
+                self.released.wait(_PATIENCE)
         return super().is_set()
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
@@ -351,7 +351,7 @@ async def _given_up(
     task = asyncio.ensure_future(_awaited(model, way, prompt, most, witness))
     witness.watch(task)
     await asyncio.gather(task, return_exceptions=True)
-    witness.told.set()  # the loop ends here, perhaps before it has turned so often
+    witness.released.set()  # the loop ends here, perhaps before it has turned so often
     return witness
 
 

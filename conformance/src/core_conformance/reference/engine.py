@@ -208,7 +208,7 @@ class GivenIds(str):
 def check_ids(ids: Sequence[int], name: str = "prompt") -> list[int]:
     """Return the ids of a prompt.
 
-    Raises `RequestError` if there are none, and for one that encodes to nothing.
+    Raises `RequestError` for an empty sequence, and for an id beyond the vocabulary.
     """
     if not ids:
         raise EmptyPromptError(f"The {name} has no token. Give it at least one.")

@@ -33,7 +33,7 @@ def _levels(option: SamplingOption) -> Sequence[Any]:
     return (*off, *_MIDDLING.get(option.name, (option.telling,)), *_MORE.get(option.name, ()))
 
 
-SAMPLING: Factors = {each.name: _levels(each) for each in SAMPLING_OPTIONS} | {
+SAMPLING: Factors = {option.name: _levels(option) for option in SAMPLING_OPTIONS} | {
     "return_logprobs": (False, True)
 }
 """The options of a draw, and whether its logprob is wanted."""

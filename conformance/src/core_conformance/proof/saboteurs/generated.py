@@ -74,12 +74,12 @@ class SpaceAtARowsEnd(Batch):
 class _WrongOnce(Engine):
     """Forgets the first token of the prompt that it reads next, once told to."""
 
-    told = False
+    signalled = False
 
     def prompt_ids(self, prompt: str) -> list[int]:
         ids = super().prompt_ids(prompt)
-        if self.told and len(ids) > 2:
-            self.told = False
+        if self.signalled and len(ids) > 2:
+            self.signalled = False
             return ids[1:]
         return ids
 
@@ -106,7 +106,7 @@ class BehindAClosedRequest(ReferenceModel):
             half = self._given > 0 and not self.finish_reason
             super().close()
             if half:
-                self._stream.engine.told = True  # type: ignore[attr-defined]
+                self._stream.engine.signalled = True  # type: ignore[attr-defined]
 
 
 @saboteur(

@@ -107,7 +107,7 @@ class _Relogs(TokenAssembler):
         self.row = row
 
     def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        reported = None if logprob is None else log_softmax(self.row.told)[token_id]
+        reported = None if logprob is None else log_softmax(self.row.shown)[token_id]
         return super().add(token_id, reported)
 
 
@@ -116,11 +116,11 @@ class OtherLogprobs(Generation):
 
     def __init__(self, ids: Sequence[int], config: Config, room: int) -> None:
         super().__init__(ids, config, room)
-        self.told: Sequence[float] = ()
+        self.shown: Sequence[float] = ()
         self.assembler = _Relogs(self, config.stop)
 
     def take(self, logits: Sequence[float]) -> list[Token]:
-        self.told = self.instead(logits)
+        self.shown = self.instead(logits)
         return super().take(logits)
 
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
