@@ -42,8 +42,8 @@ HOUSES = {  # from the roof down: each imports those below it only
 }
 # These import a package for its folder alone, whose files they then find and register.
 _FINDERS = {
-    ("core_conformance.checking.registry", "core_conformance.checks"),
-    ("core_conformance.proof.registry", "core_conformance.saboteurs"),
+    ("core_conformance.checking.check", "core_conformance.checks"),
+    ("core_conformance.proof.registry", "core_conformance.proof.saboteurs"),
 }
 # Methods of a task that call a function made for it: its file needs no other to be read.
 _CONVENIENCES = {("core_tasks.task", "core_tasks.files"), ("core_tasks.task", "core_tasks.fitting")}

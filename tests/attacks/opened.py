@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import core
-from core_conformance.checking.adapter_files import write as write_adapter
+from core_conformance.checking.adapters import write as write_adapter
 
 from .tiny_models import checkpoint, gguf
 from .using import use_all

@@ -83,7 +83,7 @@ def by_label(
 
 def macro_f1(labels: Mapping[str, LabelMeasures]) -> float | None:
     """Return the mean of F1 over the labels, like scikit-learn's ``f1_score(average="macro")``."""
-    return share(math.fsum(each.f1 for each in labels.values()), len(labels))
+    return share(math.fsum(measures.f1 for measures in labels.values()), len(labels))
 
 
 def brier(probabilities: Mapping[str, float], gold: str) -> float:
