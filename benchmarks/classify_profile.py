@@ -44,8 +44,7 @@ def watched(clocks: Clocks) -> Iterator[None]:
     from core_mlx_native.cpu import few_tokens, lanes, numpy_ops
     from core_mlx_native.cpu import ops as cpu_ops
     from core_mlx_native.cpu import product as products
-    from core_mlx_native.network import decoder, layers
-    from core_mlx_native.network import rotation as rotations
+    from core_mlx_native.network import decoder, layers, rotary
     from core_mlx_native.text.tokenizer import Tokenizer
 
     def product(matrix: Any, x: Any) -> int:
@@ -61,7 +60,7 @@ def watched(clocks: Clocks) -> Iterator[None]:
         (numpy_ops, "_gated", "activation", None),
         (numpy_ops, "softmax", "softmax", None),
         (cpu_ops, "numpy_attention", "attention's own products", None),
-        (rotations.Rotation, "turn", "rope", None),
+        (rotary.RotaryEmbedding, "rotate", "rope", None),
         (layers.RMSNorm, "__call__", "norms", None),
         (products.Product, "into", PRODUCTS, short_product),  # from here on, of short passes
         (few_tokens.FewTokens, "_mlp", "activation", None),

@@ -27,7 +27,7 @@ from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, LayerCache
 from core_mlx_native.loader import LoadedModel, load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
 from core_mlx_native.sampling.sampling import sample
 from core_runtime.owner import OwnerThread
 from core_runtime.request import End, Item, Request

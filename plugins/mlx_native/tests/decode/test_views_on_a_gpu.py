@@ -21,8 +21,8 @@ from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.decode.kv_cache import LayerCache
 from core_mlx_native.loader import load
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.ops import Ops
+from core_mlx_native.network.values import KeysValues
 from core_runtime.owner import OwnerThread
 from core_runtime.request import End, Item, Request
 from core_runtime.waiting import Job

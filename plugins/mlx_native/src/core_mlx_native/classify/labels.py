@@ -18,11 +18,11 @@ import mlx.core as mx
 
 from core.errors import CoreError, InvalidModelError
 from core.kit.labels import LabelScores, LabelTrie, Path, score_edges
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, tree_allowed
 from core_mlx_native.network.prefill import Behind, Prefill, windows
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues
 from core_mlx_native.to_python import float_rows
 from core_runtime.text.label_tokens import LabelQuestion
 

@@ -20,7 +20,7 @@ _TURNED = 64  # rows that are transposed together, in a core's cache
 
 
 class Blocks(nn.Module):
-    """A `layers.Matrix` (V, H) in float32, which takes over the memory of ``weight``."""
+    """A `values.Matrix` (V, H) in float32, which takes over the memory of ``weight``."""
 
     def __init__(self, weight: mx.array, by: Functions) -> None:
         super().__init__()

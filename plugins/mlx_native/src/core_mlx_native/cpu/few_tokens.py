@@ -22,11 +22,10 @@ from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.cpu.numpy_ops import WEIGHED
 from core_mlx_native.cpu.product import Floats, Functions, Product, functions
-from core_mlx_native.network.attention import KeysValues, Past, buffer_of
 from core_mlx_native.network.decoder import Layer
 from core_mlx_native.network.layers import Dense, Linear, Linears, RMSNorm
-from core_mlx_native.network.ops import Mask
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues, Mask, Past, buffer_of
 
 
 class Norm:
@@ -110,7 +109,7 @@ class FewTokens:
 
     def __init__(self, layer: Layer, config: ModelConfig, kind: LayerKind, by: Functions) -> None:
         attention, mlp, family = layer.self_attn, layer.mlp, config.family
-        self._by, self._rotation = by, attention.rotation
+        self._by, self._rotary = by, attention.rotary
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._dim = config.head_dim
         self._scale, self._window = np.float32(config.attention_scale), kind.window
@@ -166,7 +165,7 @@ class FewTokens:
         both = joined[:, :, : heads + kv_heads]
         if self._qk_norm is not None:
             both = self._qk_norm(both)
-        both = _turned(both, *view.tables(self._rotation, length)).transpose(0, 2, 1, 3)
+        both = _turned(both, *view.tables(self._rotary, length)).transpose(0, 2, 1, 3)
         values = joined[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
         keys, values, cache = _behind(past, both[:, heads:], values)  # [B, kv heads, S, D]
 
@@ -230,7 +229,7 @@ def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Fl
 
 
 def _turned(x: Floats, cosine: mx.array, sine: mx.array) -> Floats:
-    """Rotate [B, T, heads, D], as `rotation` does; the tables are [1 or B, 1, T, D]."""
+    """Rotate [B, T, heads, D], as `rotary` does; the tables are [1 or B, 1, T, D]."""
     cos, sin = (np.asarray(table).transpose(0, 2, 1, 3) for table in (cosine, sine))
     half = x.shape[-1] // 2
     turned: Floats = x * cos

@@ -17,7 +17,7 @@ import numpy as np
 
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.numpy_ops import BLOCK, Floats, on_all_cores
-from core_mlx_native.network.layers import Matrix
+from core_mlx_native.network.values import Matrix
 
 _LOGITS = 2**24  # per product of the LM head: 64 MiB, and enough rows for a fast product
 

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, repeat
-from typing import Protocol
 
 import mlx.core as mx
 from mlx import nn
 
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.ops import Ops
-
-
-class Matrix(Protocol):
-    """A weight (rows, columns), dense or quantised."""
-
-    def product(self, x: mx.array) -> mx.array:
-        """Return ``x @ weight.T``: [..., rows], from [..., columns]."""
-        ...
-
-    def rows(self, index: mx.array) -> mx.array:
-        """Return the rows with these indices [...]: [..., columns]."""
-        ...
-
-    def back(self, y: mx.array) -> mx.array:
-        """Return ``y @ weight``: [..., columns], from [..., rows]. The gradient of `product`."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
 
 
 class Dense(nn.Module):

@@ -17,11 +17,10 @@ import mlx.core as mx
 
 from core.kit.clock import Check, never_stop
 from core_mlx_native.chosen import FastPaths
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, prefill_allowed, seen_from
-from core_mlx_native.network.ops import Mask
-from core_mlx_native.network.rotation import Ends, View
+from core_mlx_native.network.rotary import Ends, View
+from core_mlx_native.network.values import KeysValues, Mask
 from core_runtime.batches import rounded_up
 
 

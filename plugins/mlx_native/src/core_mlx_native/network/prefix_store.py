@@ -14,9 +14,9 @@ import mlx.core as mx
 
 from core.kit.labels import common_length
 from core_mlx_native.failures import is_out_of_memory
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import Prefix
+from core_mlx_native.network.values import KeysValues
 from core_runtime.prefix_cache import Entry, Found, PrefixCache
 
 _RECENT = 16  # prompts whose tokens are stored for comparison

@@ -22,7 +22,7 @@ import mlx.core as mx
 from core_mlx_native.adapters.apply import Adapter
 from core_mlx_native.network.decoder import Decoder, Layer
 from core_mlx_native.network.prefill import causal_masks
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
 from core_mlx_native.train.batches import Batch
 
 Parameters = Mapping[str, mx.array]
