@@ -27,7 +27,7 @@ from typing import Any
 from unittest import mock
 
 import core
-from core_mlx_lm_bridge import opening
+from core_mlx_lm_bridge import loading
 from core_mlx_lm_bridge.child.service import serve
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
 from core_mlx_lm_bridge.session import Session
@@ -142,7 +142,7 @@ def start(path: Path, runs: int) -> dict[str, float]:
 def protocol(path: Path, runs: int) -> dict[str, float]:
     """Tokens per second of a model that costs nothing."""
     with (
-        mock.patch.object(opening, "WORKER", Path(__file__)),
+        mock.patch.object(loading, "WORKER", Path(__file__)),
         core.load_model(path, backend="mlx_lm", options={"env": {FAKE: "1"}}) as model,
     ):
         call = {"protocol": lambda: rate(model.generate(PROMPT, max_tokens=PIECES))}

@@ -1,26 +1,72 @@
-"""Base class of loaded models: unsupported operations, open and closed state, metrics by thread."""
+"""Base classes of backends and of loaded models.
+
+A model's base has the unsupported operations, its open or closed state, and metrics by thread.
+"""
 
 from __future__ import annotations
 
+import os
 import threading
-from collections.abc import Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Self, Unpack
 
 from core import log
-from core.errors import ModelClosedError
-from core.kit.support import unsupported
+from core.errors import BackendUnavailableError, ModelClosedError
+from core.kit.support import refuse_load_options, unsupported
 from core.option_docs import all_options_named
 from core.options import (
     ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
+    LoadConfig,
     resolve_classify,
     resolve_generate,
 )
-from core.protocols import Capability, TokenStream
+from core.protocols import PROTOCOL_VERSION, Capability, TokenStream
 from core.types import BatchResult, ClassifyResult, Conversation, GenerateMetrics
+
+
+class BackendBase(ABC):
+    """A `core.Backend` of this version of the contract, without `load_model`.
+
+    ``own_options``: the backend's load options, by name, each with a description.
+    """
+
+    name: str
+    protocol = PROTOCOL_VERSION
+    capabilities: frozenset[Capability]
+    formats: frozenset[str]
+    own_options: Mapping[str, str] = {}
+
+    def available(self) -> bool:
+        """Return True if the backend can run here."""
+        return self.unavailable_reason() is None
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Return the reason why it cannot run here, and what to do; None if it can."""
+
+    def check_available(self) -> None:
+        """Raise `core.BackendUnavailableError` if the backend cannot run here."""
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+
+    def check_options(self, config: LoadConfig) -> None:
+        """Raise `core.OptionError` for a load option that the backend does not support."""
+        refuse_load_options(config, self.name, self.capabilities, self.own_options)
+
+
+def check_process(process: int) -> None:
+    """Raise `ModelClosedError` in a fork of the process, by id, that loaded the model."""
+    if os.getpid() != process:
+        raise ModelClosedError(
+            "The model was loaded before a fork and cannot be used in the child process. Load "
+            "it again with core.load_model()."
+        )
 
 
 class TextModelBase:

@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 import core
-from core_llama_cpp import opening
+from core_llama_cpp import loading
 from core_llama_cpp.context.session import Session
 
 Interrupts = Callable[[int], AbstractContextManager[None]]
@@ -82,7 +82,7 @@ def test_behind_a_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         freed.append(session)
         close(session)
 
-    monkeypatch.setattr(opening, "LlamaModel", interrupted)
+    monkeypatch.setattr(loading, "LlamaModel", interrupted)
     monkeypatch.setattr(Session, "close", noted)
     with pytest.raises(KeyboardInterrupt):
         core.load_model(path, backend="llama_cpp")

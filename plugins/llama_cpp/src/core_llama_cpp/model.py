@@ -20,7 +20,7 @@ from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.classify.scoring import Scorer
 from core_llama_cpp.context.pool import Pool
 from core_llama_cpp.decode.engine import Engine
-from core_llama_cpp.loader import LoadedModel
+from core_llama_cpp.loaded import LoadedModel
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 

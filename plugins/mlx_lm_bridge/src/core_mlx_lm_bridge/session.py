@@ -15,6 +15,7 @@ from functools import partial
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
+from core.kit.base import check_process
 from core.kit.clock import Check
 from core.system.child_process import started
 from core_mlx_lm_bridge import failures
@@ -255,8 +256,4 @@ class Session:
         """Raise `ModelClosedError` after ``close()``, and in a fork."""
         if self._closed:
             raise ModelClosedError
-        if os.getpid() != self._pid:
-            raise ModelClosedError(
-                "The model was loaded before a fork and cannot be used in the child process. Load "
-                "it again with core.load_model()."
-            )
+        check_process(self._pid)

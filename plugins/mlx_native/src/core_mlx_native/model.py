@@ -37,7 +37,7 @@ from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.failures import not_finite, of_request
-from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
+from core_mlx_native.loaded import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import bools, float_array
 from core_mlx_native.train.beginning import begin, save, training_rows

@@ -26,7 +26,7 @@ from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.prefixes import Prefixes
 from core_mlx_native.classify.scheduler import MicroBatch, Ran, Scheduler
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, Prefix, read

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import core
-from core_mlx_native import loader
+from core_mlx_native import loaded
 from core_mlx_native.backend import Cpu
 from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Choices, FastPaths, cuts, pass_tokens
@@ -92,7 +92,7 @@ def shapes_of(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, ...]]:
 
 def opened(directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Cuts | None) -> MlxModel:
     """A model on the CPU, with the micro-batches of a GPU if ``asked``."""
-    monkeypatch.setattr(loader, "cuts", lambda *_: asked)
+    monkeypatch.setattr(loaded, "cuts", lambda *_: asked)
     options = {"token_budget": 128, "length_step": 4}
     return Cpu().load_model(directory, core.LoadConfig(options=options))
 

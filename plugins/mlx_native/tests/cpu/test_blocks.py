@@ -11,7 +11,7 @@ from core_mlx_native.cpu import blocks
 from core_mlx_native.cpu.blocks import Blocks
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.product import functions
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.prefill import NO_PREFIX, read
 from plugins.mlx_native.tests.conftest import Checkpoint
 

@@ -22,7 +22,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.batch import DecodeBatch
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.decode.prefilling import Prefilling
-from core_mlx_native.loader import LoadedModel, load
+from core_mlx_native.loaded import LoadedModel, load
 from core_mlx_native.model import MlxModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import End, Item, Request

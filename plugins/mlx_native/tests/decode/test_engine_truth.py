@@ -24,7 +24,7 @@ from core_mlx_native.decode.batch import Drawn, Rows
 from core_mlx_native.decode.columns import Columns
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, LayerCache
-from core_mlx_native.loader import LoadedModel, load
+from core_mlx_native.loaded import LoadedModel, load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive
 from core_mlx_native.network.rotary import View

@@ -12,7 +12,7 @@ import pytest
 from core.options import GenerateConfig, LoadConfig
 from core_mlx_native.decode.batch import DecodeBatch
 from core_mlx_native.decode.engine import Engine
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
 from core_runtime.waiting import Job

@@ -20,7 +20,7 @@ from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode.engine import Engine
 from core_mlx_native.decode.kv_cache import LayerCache
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.values import KeysValues
 from core_runtime.owner import OwnerThread

@@ -16,9 +16,9 @@ import pytest
 
 import core
 from core_mlx_native.checkpoint import families
-from core_mlx_native.loader import load_decoder
-from core_mlx_native.network.prefill import last_logits
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.rotary import RotaryEmbedding, View
+from plugins.mlx_native.tests.network.logits import last_logits
 
 Config = dict[str, Any]
 Tensors = dict[str, mx.array]

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from core.options import GenerateConfig, LoadConfig
 from core_mlx_native.decode.batch import Rows
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.sampling import filters
 from core_mlx_native.sampling.mass import leading

@@ -21,6 +21,7 @@ import httpx
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
+from core.kit.base import check_process
 from core.kit.clock import Check
 from core_remote import failures
 from core_remote.address import Address
@@ -78,11 +79,7 @@ class Connection:
         """Raise `ModelClosedError` after ``close()``, and in a fork."""
         if self._closed:
             raise ModelClosedError
-        if os.getpid() != self._pid:
-            raise ModelClosedError(
-                "The model was loaded before a fork and cannot be used in the child process. Load "
-                "it again with core.load_model()."
-            )
+        check_process(self._pid)
 
     def ask(self, path: str, body: object, most: int) -> Exchange:
         """Send a request; its answer may have about ``most`` lines."""

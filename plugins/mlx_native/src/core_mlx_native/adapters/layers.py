@@ -22,7 +22,7 @@ from itertools import repeat
 import mlx.core as mx
 from mlx import nn
 
-from core_mlx_native.network.layers import Dense, Linear, Linears
+from core_mlx_native.network.layers import Linear, Linears
 from core_mlx_native.network.ops import Ops
 
 _STRIDE = 0x9E3779B97F4A7C15  # splitmix64's odd constant: steps of one seed lie far apart
@@ -134,10 +134,6 @@ class LoRALinear(nn.Module):
         """The adapter's current arrays."""
         return LowRank(self.lora_a, self.lora_b, self.scale, self.get("m"))
 
-    def merged_weight(self) -> mx.array:
-        """Return the weight with the adapter merged into it, in float32: [out, in]."""
-        return merged(self.linear.matrix.dense(), self.low_rank)
-
     def settle(self, *, settled: bool) -> None:
         """Precompute values that are constant outside training, or drop them."""
         self._settled_gain = None
@@ -194,8 +190,3 @@ def initial(
     arrays = a.astype(dtype), mx.zeros((rank, out), dtype)
     mx.eval(arrays, *([] if length is None else [length]))
     return LowRank(*arrays, scale, length)
-
-
-def is_packed(linear: Linear) -> bool:
-    """Return True if the map's weight is quantised."""
-    return not isinstance(linear.matrix, Dense)

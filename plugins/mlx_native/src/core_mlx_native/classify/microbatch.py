@@ -27,7 +27,7 @@ from core_mlx_native.classify.labels import (
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.classify.search import find_labels
 from core_mlx_native.failures import not_finite
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample

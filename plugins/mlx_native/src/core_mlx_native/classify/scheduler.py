@@ -23,7 +23,7 @@ from core.kit.clock import STOPPED, Check
 from core_mlx_native.classify.prefixes import Group, Prefixes, R, Readable
 from core_mlx_native.cpu import lanes
 from core_mlx_native.failures import is_out_of_memory, too_large
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill, Prefix, read
 from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
 from core_runtime.log import tell_batch

@@ -19,7 +19,7 @@ from core.kit.clock import Check
 from core.types import Score
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs
 from core_mlx_native.to_python import bools, floats

@@ -18,7 +18,7 @@ from core_mlx_native.decode.kv_cache import CacheShape
 from core_mlx_native.decode.prefilling import Prefilling, UnwantedError, look_at
 from core_mlx_native.decode.recall import SPARE, Recall, Shared
 from core_mlx_native.failures import is_out_of_memory, not_finite, of_request
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefix, run_prefix
 from core_mlx_native.to_python import bools
 from core_runtime import engine

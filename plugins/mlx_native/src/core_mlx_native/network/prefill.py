@@ -127,12 +127,6 @@ def _padded(ids: Sequence[int], size: int) -> list[int]:
     return [*ids, *[ids[-1]] * (size - len(ids))]
 
 
-def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
-    """Return next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
-    ends = [len(prompt) - 1 for prompt in prompts]
-    return decoder.logits(prefill(decoder, prompts).hidden_at(ends))
-
-
 def windows(decoder: Decoder) -> set[int]:
     """Return the distinct window sizes of the layers; 0 is full attention."""
     return {kind.window for kind in decoder.config.layers}

@@ -12,7 +12,7 @@ from core_mlx_native.adapters.apply import adapter_in
 from core_mlx_native.adapters.files import write_adapter
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.notes import notes_of
 from core_mlx_native.train.rows import Rows, TokenRow, labels_of

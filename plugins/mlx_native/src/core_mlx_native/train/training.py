@@ -30,7 +30,7 @@ from core_mlx_native.adapters.apply import (
     twin,
 )
 from core_mlx_native.adapters.layers import Dropout, LoRALinear
-from core_mlx_native.adapters.opening import changes
+from core_mlx_native.adapters.loading import changes
 from core_mlx_native.chosen import DTYPES
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops

@@ -14,7 +14,7 @@ from core.types import Choice, ModelInfo
 from core_mlx_native import memory
 from core_mlx_native.adapters.apply import twin
 from core_mlx_native.adapters.files import StoredAdapter, read_adapter
-from core_mlx_native.adapters.opening import adapted
+from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.availability import apple_chip, free_memory
 from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.checkpoint.fields import JsonFiles

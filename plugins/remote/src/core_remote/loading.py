@@ -14,11 +14,11 @@ from core.secret import Secret, header_key
 from core.types import Choice
 from core_remote.address import Address
 from core_remote.connection import Connection, Settings
-from core_remote.contract import opening as contract
+from core_remote.contract import loading as contract
 from core_remote.failures import ServerError
-from core_remote.llama_cpp import opening as llama_cpp
+from core_remote.llama_cpp import loading as llama_cpp
 from core_remote.model import RemoteModel
-from core_remote.openai import opening as openai
+from core_remote.openai import loading as openai
 
 KEY = "CORE_REMOTE_API_KEY"
 _SILENCE_SECONDS = 600.0
