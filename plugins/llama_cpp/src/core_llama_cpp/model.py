@@ -21,6 +21,7 @@ from core_llama_cpp.classify.scoring import Scorer
 from core_llama_cpp.context.pool import Pool
 from core_llama_cpp.decode.engine import Engine
 from core_llama_cpp.loaded import LoadedModel
+from core_llama_cpp.sampling import HONOURED
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 
@@ -33,7 +34,7 @@ _ONE_LAYER = (
 class LlamaModel(ClassifyingModel):
     """A model in llama.cpp. See `core.TextModel` for the contract of every method."""
 
-    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+    honours = HONOURED
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         session = loaded.session

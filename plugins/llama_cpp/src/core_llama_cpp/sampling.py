@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]  # [K]
 Flags = npt.NDArray[np.bool_]
 
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that apply here; models refuse all others by name."""
+
 _NUCLEUS = 1024  # candidates among which top_p and typical_p nearly always end
 
 # Beyond these, float32 has only 0 and infinity to divide by.

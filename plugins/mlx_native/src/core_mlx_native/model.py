@@ -39,6 +39,7 @@ from core_mlx_native.decode.engine import Engine
 from core_mlx_native.failures import not_finite, of_request
 from core_mlx_native.loaded import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
+from core_mlx_native.sampling.sampling import HONOURED
 from core_mlx_native.to_python import bools, float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
@@ -98,7 +99,7 @@ def _heads(keys: mx.array) -> tuple[array[float], ...]:
 class MlxModel(ClassifyingModel):
     """A model on one MLX device. `core.TextModel` documents the methods."""
 
-    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+    honours = HONOURED
     _engine: Engine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 
 from core.kit.base import TextModelBase
-from core.kit.support import REFUSABLE, refuse_options, unsupported
+from core.kit.support import refuse_options, unsupported
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
@@ -28,12 +28,12 @@ from core_remote.connection import Connection
 class Facts:
     """The facts that a probe has shown about a model.
 
-    ``refused`` are sampling options that it does not support.
+    ``honours`` are the sampling options that it supports, of those without a capability.
     """
 
     info: ModelInfo
     capabilities: frozenset[Capability]
-    refused: frozenset[str]
+    honours: frozenset[str]
     choices: tuple[Choice, ...]
 
 
@@ -118,6 +118,5 @@ class RemoteModel(TextModelBase):
         offered: Collection[Capability] = self._facts.capabilities
         if operation not in offered:
             raise unsupported(operation, self._backend, self.refusals)
-        honours = REFUSABLE - self._facts.refused
-        refuse_options(config, operation, self._backend, offered, honours=honours)
+        refuse_options(config, operation, self._backend, offered, honours=self._facts.honours)
         return config

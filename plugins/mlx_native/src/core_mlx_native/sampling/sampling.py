@@ -27,6 +27,9 @@ from core_mlx_native.sampling import filters
 from core_mlx_native.sampling.filters import Limits, Ranked, Repeats, in_blocks
 from core_runtime.request import seeded
 
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that apply here; models refuse all others by name."""
+
 _STRIDE = 0x9E3779B97F4A7C15  # splitmix64's odd constant: steps of one seed lie far apart
 # Beyond these, float32 has only 0 and infinity to divide by.
 _COLDEST, _HOTTEST = 1e-6, 1e30

@@ -10,6 +10,7 @@ import msgspec
 
 from core.errors import CoreError, ModelNotFoundError, ProtocolMismatchError
 from core.kit.clock import never_stop
+from core.kit.support import REFUSABLE
 from core.models.fingerprint import known_as
 from core.protocols import Capability
 from core.types import Choice
@@ -64,7 +65,7 @@ def open_model(
         for each in told.choices
     )
     own = (*choices, Choice("wire", "core", "the server supports core's API"))
-    facts = Facts(told.info, offered, frozenset(told.refused), own + known)
+    facts = Facts(told.info, offered, REFUSABLE.difference(told.refused), own + known)
     model = _class_for(frozenset(offered & METHODS.keys()))(backend, connection, facts)
     if told.fingerprint:
         known_as(model, told.fingerprint)

@@ -29,7 +29,7 @@ from core_remote.llama_cpp.methods import METHODS
 from core_remote.llama_cpp.model import LlamaModel
 from core_remote.llama_cpp.readings import Readings
 from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import completion
+from core_remote.llama_cpp.speech import HONOURED, completion
 from core_remote.llama_cpp.tokenizer import Tokenizer
 from core_remote.llama_cpp.vocabulary import Vocabulary
 from core_remote.model import Facts
@@ -114,7 +114,7 @@ def open_model(
         Choice("wire", "llama.cpp", f"the server is llama.cpp {told.build_info}".strip()),
         Choice("parallel_slots", str(slots), "the server's number of slots"),
     )
-    facts = Facts(_info(told, listed, known, limit), frozenset(offered), frozenset(), own)
+    facts = Facts(_info(told, listed, known, limit), frozenset(offered), HONOURED, own)
     kind = _class_for(frozenset(offered & METHODS.keys()))
     return kind(backend, connection, facts, tokenizer, slots)
 

@@ -14,6 +14,8 @@ from typing import Any
 from core.options import GenerateConfig
 
 COMPLETION = "/completion"
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that `completion` sends; models refuse all others by name."""
 SEEDS = 2**32 - 1
 """The number of seeds: the server treats the last 32-bit value as no seed."""
 

@@ -15,7 +15,6 @@ from typing import Any
 from core import validate
 from core.errors import CoreError
 from core.kit.clock import never_stop
-from core.kit.support import REFUSABLE
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo
@@ -25,7 +24,7 @@ from core_remote.listing import listed_models, size_of
 from core_remote.model import Facts
 from core_remote.openai.events import ID_BITS
 from core_remote.openai.model import SpeechModel
-from core_remote.openai.speech import Request, Speech
+from core_remote.openai.speech import HONOURED, Request, Speech
 from core_remote.openai.streams import SpeechWire
 from core_remote.stream import RemoteStream
 
@@ -37,7 +36,6 @@ _AT_ONCE = 4  # requests
 _SEEDS = (1, 1, 2, 3)
 _CONTEXT = 4096  # tokens, where nobody tells
 _TOLERANCE = 0.5  # as core's other backends state it of bfloat16, for no wire tells a dtype
-_HONOURED = {"temperature"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,7 +73,7 @@ def open_model(
     if all(seen.seed for seen in shown.values()):
         offered.add(Capability.SEED)
     own = (*choices, Choice("wire", "openai", "the only supported API of the server"))
-    facts = Facts(info, frozenset(offered), frozenset(REFUSABLE - _HONOURED), own)
+    facts = Facts(info, frozenset(offered), HONOURED, own)
     return SpeechModel(backend, connection, facts, speech)
 
 
