@@ -29,8 +29,8 @@ from unittest import mock
 import core
 from core_mlx_lm_bridge import loading
 from core_mlx_lm_bridge.child.service import serve
-from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
-from core_mlx_lm_bridge.session import Session
+from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, TokenAnswer
+from core_mlx_lm_bridge.session import WorkerSession
 
 MARKS = {"decode": 0.97, "start": 0.3, "protocol": 20_000, "cancel": 1}
 TOKENS = 64
@@ -62,10 +62,10 @@ class FakeModel:
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
-    ) -> Iterator[Token | Done]:
+    ) -> Iterator[TokenAnswer | Done]:
         """As the real engine, without a model."""
         for number in range(request.max_tokens):
-            yield Token(id=request.id, token="token ", token_id=number)
+            yield TokenAnswer(id=request.id, token="token ", token_id=number)
             if cancelled():
                 break
         yield Done(id=request.id, finish_reason="length")
@@ -152,15 +152,15 @@ def protocol(path: Path, runs: int) -> dict[str, float]:
 def cancel(path: Path, runs: int) -> dict[str, float]:
     """The most tokens that the worker made beyond those that were read."""
     ends: list[Done | None] = []
-    stop = Session.stop
+    stop = WorkerSession.stop
 
-    def recorded(self: Session, id: int, seconds: float) -> Done | None:
+    def recorded(self: WorkerSession, id: int, seconds: float) -> Done | None:
         ends.append(stop(self, id, seconds))
         return ends[-1]
 
     beyond = []
     with (
-        mock.patch.object(Session, "stop", recorded),
+        mock.patch.object(WorkerSession, "stop", recorded),
         core.load_model(path, backend="mlx_lm") as model,
     ):
         for count in range(1, runs + 1):

@@ -23,7 +23,7 @@ from core.types import ClassifyResult, Score, Token
 from core_runtime import classifying
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.equal_rows import EqualRows, Remembered
-from core_runtime.rows import Row, ScoreRow
+from core_runtime.rows import PromptRow, ScoreRow
 from core_runtime.text.special_texts import SpecialTexts
 
 Key = tuple[bytes, object]
@@ -62,7 +62,7 @@ SERVED: Any = SimpleNamespace(
 )
 
 
-def value_of(row: Row) -> float:
+def value_of(row: PromptRow) -> float:
     """What a row says: a function of its tokens, and of where its labels begin."""
     return float(sum(row.ids) * 31 + row.anchor)
 
@@ -70,18 +70,20 @@ def value_of(row: Row) -> float:
 class Counting:
     """Computes a block's rows in reverse, and counts them. Rows with an ``x`` fail."""
 
-    def __init__(self, config: GenerateConfig, computed: list[Row], error: CoreError) -> None:
+    def __init__(self, config: GenerateConfig, computed: list[PromptRow], error: CoreError) -> None:
         self.config, self.computed, self.error = config, computed, error
         self.reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         for block in blocks:
             assert block  # nothing to compute is no block
             self.computed += block
             for row in reversed(block):
                 yield row, self.result(row)
 
-    def result(self, row: Row) -> ClassifyResult:
+    def result(self, row: PromptRow) -> ClassifyResult:
         if ord("x") in row.ids:
             return ClassifyResult(error=self.error)
         found = value_of(row)
@@ -98,7 +100,7 @@ class Model(ClassifyingModel):
 
     def __init__(self, error: CoreError | None = None) -> None:
         super().__init__("counting", SERVED, SimpleNamespace(), CAPABILITIES)  # type: ignore[arg-type]
-        self.computed: list[Row] = []
+        self.computed: list[PromptRow] = []
         self.error = error or InvalidModelError("not a number")
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Counting:

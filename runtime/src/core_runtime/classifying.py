@@ -20,7 +20,7 @@ from core.types import ClassifyResult
 from core_runtime.equal_rows import EqualRows
 from core_runtime.generating import GeneratingModel
 from core_runtime.label_mass import LabelMass
-from core_runtime.rows import Row, classify_rows, draws_alike
+from core_runtime.rows import PromptRow, classify_rows, draws_alike
 from core_runtime.served import ServedModel
 from core_runtime.threads import begin
 
@@ -39,20 +39,22 @@ class Classifier(Protocol):
         """The number of tokens of answered prompts that did not have to be computed."""
         ...
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         """Yield each row's result, in whatever order the rows of a block run best."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
+class PromptBlock:
     """Prompts that were tokenised together: rows that can run, and the others' errors."""
 
-    rows: Sequence[Row]
+    rows: Sequence[PromptRow]
     errors: Mapping[int, CoreError]
 
 
-class Classification:
+class ClassifyCall:
     """One call of `classify`.
 
     ``read`` counts the prompts without an error, ``prompt_tokens`` their tokens.
@@ -74,7 +76,7 @@ class Classification:
         """The number of the prompts' tokens that did not have to be computed."""
         return self._classifier.reused
 
-    def results(self, blocks: Iterable[Block]) -> list[ClassifyResult]:
+    def results(self, blocks: Iterable[PromptBlock]) -> list[ClassifyResult]:
         """Run the blocks one after another without a pause; yield results in prompt order."""
         found: dict[int, ClassifyResult] = {}
         for row, result in self._classifier.results(self._rows(blocks, found)):
@@ -85,28 +87,32 @@ class Classification:
         return [found[index] for index in sorted(found)]
 
     def _rows(
-        self, blocks: Iterable[Block], found: dict[int, ClassifyResult]
-    ) -> Iterator[Sequence[Row]]:
+        self, blocks: Iterable[PromptBlock], found: dict[int, ClassifyResult]
+    ) -> Iterator[Sequence[PromptRow]]:
         """Yield the rows of each block that can run; the others' errors go into ``found``."""
         for block in blocks:
             found.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
             yield block.rows
 
-    def tokenised(self, blocks: Iterable[Sequence[str]]) -> AbstractContextManager[Iterable[Block]]:
+    def tokenised(
+        self, blocks: Iterable[Sequence[str]]
+    ) -> AbstractContextManager[Iterable[PromptBlock]]:
         """Open the blocks of prompts as rows; leave it before the call's metrics are recorded.
 
         Raises `core.LabelError` as blocks are taken.
         """
         return closing(self._tokenised(blocks))
 
-    def tokenised_here(self, prompts: Sequence[str]) -> AbstractContextManager[Iterable[Block]]:
+    def tokenised_here(
+        self, prompts: Sequence[str]
+    ) -> AbstractContextManager[Iterable[PromptBlock]]:
         """Do as `tokenised` does for one block of short prompts, without another thread."""
         return nullcontext([self._tokenise(prompts, 0)])
 
-    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[Block, None, None]:
+    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[PromptBlock, None, None]:
         """Yield each block in turn, while the next one is tokenised on a thread."""
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
-            ahead: Future[Block] | None = None
+            ahead: Future[PromptBlock] | None = None
             first = 0
 
             try:
@@ -125,14 +131,14 @@ class Classification:
                 self._clock.stop()
                 raise
 
-    def _tokenise(self, prompts: Sequence[str], first: int) -> Block:
+    def _tokenise(self, prompts: Sequence[str], first: int) -> PromptBlock:
         try:
-            return Block(
+            return PromptBlock(
                 *classify_rows(self._model, prompts, self._config, self._clock.check, first)
             )
         except STOPPED as error:
             error.with_traceback(None)
-            return Block((), {first + index: error for index in range(len(prompts))})
+            return PromptBlock((), {first + index: error for index in range(len(prompts))})
 
 
 class ClassifyingModel(GeneratingModel):
@@ -202,7 +208,7 @@ class ClassifyingModel(GeneratingModel):
     @contextmanager
     def _classification(
         self, request: GenerateConfig, several: bool, given_out: bool
-    ) -> Iterator[Classification]:
+    ) -> Iterator[ClassifyCall]:
         """Open one call, and record its metrics when it has ended.
 
         Of ``several`` rows some may be equal; ``given_out`` as in `EqualRows`.
@@ -211,7 +217,7 @@ class ClassifyingModel(GeneratingModel):
         classifier = self.classifier(request, clock)
         if several and self.equal_rows and draws_alike(request):
             classifier = EqualRows(classifier, given_out=given_out)
-        call = Classification(self._served, classifier, request, clock)
+        call = ClassifyCall(self._served, classifier, request, clock)
 
         try:
             yield call

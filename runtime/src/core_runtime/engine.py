@@ -17,7 +17,7 @@ from core.errors import ModelClosedError
 from core.kit.clock import Check, never_stop
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
-from core_runtime.waiting import Job, WaitingLine
+from core_runtime.waiting import PromptJob, WaitingLine
 
 T = TypeVar("T")
 
@@ -71,7 +71,7 @@ class Engine(ABC):
         self._pumping = False  # a step runs, or is queued on the owner thread
         self.watch = Stopwatch()
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[PromptJob]) -> None:
         """Queue jobs, in order; from any thread. Raises `core.ModelClosedError`."""
         self._owner.check_fork()
         self._waiting.extend(jobs)

@@ -44,7 +44,7 @@ class Repeatable(Protocol):
         ...
 
 
-class Result(Protocol):
+class RowResult(Protocol):
     """The result of a row: a dataclass that cannot be changed, but for what its fields hold."""
 
     @property
@@ -59,11 +59,11 @@ class Result(Protocol):
 
 
 R = TypeVar("R", bound=Repeatable)
-A = TypeVar("A", bound=Result)
-A_co = TypeVar("A_co", bound=Result, covariant=True)
+A = TypeVar("A", bound=RowResult)
+A_co = TypeVar("A_co", bound=RowResult, covariant=True)
 
 
-class Reader(Protocol[R, A_co]):
+class RowComputation(Protocol[R, A_co]):
     """Computation of the results of rows; ``reused`` counts tokens that it did not compute."""
 
     @property
@@ -77,14 +77,16 @@ class Reader(Protocol[R, A_co]):
 
 
 class EqualRows(Generic[R, A]):
-    """A `Reader` that passes only the first of equal rows to another one.
+    """A `RowComputation` that passes only the first of equal rows to another one.
 
     Results are remembered from one call of `results` to the next, in ``most`` bytes. Errors are
     not: memory may suffice the next time. ``given_out``: those of one call are before the next
     begins, so that their reader may change them.
     """
 
-    def __init__(self, reader: Reader[R, A], most: int = _MOST, *, given_out: bool = False) -> None:
+    def __init__(
+        self, reader: RowComputation[R, A], most: int = _MOST, *, given_out: bool = False
+    ) -> None:
         self._reader, self._given_out = reader, given_out
         self._remembered = Remembered[A](most)
         self._repeats: dict[Key, list[R]] = {}  # of each row that is being computed
@@ -198,5 +200,5 @@ def _bytes(value: object) -> int:
     return getsizeof(value) + numbers * _NUMBER
 
 
-def _values(result: Result) -> list[Any]:
+def _values(result: RowResult) -> list[Any]:
     return [getattr(result, name) for name in result.__match_args__]

@@ -20,7 +20,7 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_prompts
 from core.types import BatchResult, Conversation, GenerateMetrics, Token, TokenSequence
 from core_runtime.engine import Engine
-from core_runtime.generation import Generation, Prompt, checked
+from core_runtime.generation import GenerateCall, Prompt, checked
 from core_runtime.model import InProcessModel
 from core_runtime.request import Request, Sink
 from core_runtime.rows import checked_ids, ids_error
@@ -191,11 +191,11 @@ class GeneratingModel(InProcessModel):
     @contextmanager
     def _counted(
         self, rows: Callable[[Check], Sequence[Prompt]], config: GenerateConfig
-    ) -> Iterator[Generation]:
+    ) -> Iterator[GenerateCall]:
         """Make a call over many rows, and record its metrics when it has ended."""
         engine, clock = self._engine, RequestClock(config)
         before = engine.watch.read()
-        generation = Generation(
+        generation = GenerateCall(
             self._served, engine, rows(clock.check), config, clock, self.equal_rows
         )
 

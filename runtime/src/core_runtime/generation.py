@@ -14,11 +14,11 @@ from core.kit.clock import STOPPED, Check, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, Token
 from core_runtime.engine import Engine
-from core_runtime.request import End, Item, Request, is_repeatable, own_error, reason_of
+from core_runtime.request import Item, Request, RequestEnd, is_repeatable, own_error, reason_of
 from core_runtime.rows import ids_error, packed, prompt_error
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 _STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart
 
@@ -32,7 +32,7 @@ class Prompt:
     samples: int = 1
 
 
-class Generation:
+class GenerateCall:
     """One call that generates.
 
     Its rows are numbered in the order of the prompts, samples of one prompt side by side. With
@@ -54,15 +54,15 @@ class Generation:
         self._requests: list[Request] = []
         self._rows: dict[Hashable, list[int]] = {}  # of each request in turn, by what decides them
         self._repeated = 0  # tokens of prompts that have no request of their own
-        self._jobs: list[Job] = []  # submitted when the first token is asked for
-        self.ends: dict[int, End] = {}
+        self._jobs: list[PromptJob] = []  # submitted when the first token is asked for
+        self.ends: dict[int, RequestEnd] = {}
         self.rows = 0
 
         for prompt in prompts:
             if prompt.error is None:
                 self._add(model, prompt, config)
             else:
-                failed = End(reason_of(prompt.error), prompt.error, GenerateMetrics())
+                failed = RequestEnd(reason_of(prompt.error), prompt.error, GenerateMetrics())
                 self.ends.update((self.rows + i, failed) for i in range(prompt.samples))
                 self.rows += prompt.samples
 
@@ -122,7 +122,7 @@ class Generation:
 
         self._requests += requests
         if requests:
-            self._jobs.append(Job(prompt.ids, tuple(requests)))
+            self._jobs.append(PromptJob(prompt.ids, tuple(requests)))
         else:
             self._repeated += len(prompt.ids)
 
@@ -146,7 +146,7 @@ class Generation:
         """Yield each token, and the equal rows that it is for."""
         while len(self.ends) < self.rows:
             rows, item = self._engine.receive(self._queue, self._look)
-            if isinstance(item, End):
+            if isinstance(item, RequestEnd):
                 self.ends.update((row, _own_end(item)) for row in rows[1:])
                 self.ends[rows[0]] = item
             elif rows[0] not in self.ends:  # a row that was given up may still send
@@ -161,7 +161,7 @@ class Generation:
         self._queue.put((rows, item))
 
 
-def _own_end(end: End) -> End:
+def _own_end(end: RequestEnd) -> RequestEnd:
     """Return the end of a row that is equal to another: its error is its own."""
     return end if end.error is None else dataclasses.replace(end, error=own_error(end.error))
 

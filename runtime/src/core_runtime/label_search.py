@@ -20,7 +20,7 @@ from typing import NamedTuple
 from core.kit.labels import LabelTrie
 
 
-class Child(NamedTuple):
+class TrieChild(NamedTuple):
     """A token that may follow an inner node: the ``node`` it leads to, the ``label`` it completes.
 
     At least one of them is not None; a label that is the beginning of another has both. A node is
@@ -43,7 +43,7 @@ class SearchTree:
         nodes = {path: node for node, path in enumerate(trie.prefixes)}
         ends = {path: label for label, path in enumerate(trie.paths)}
         self.children = [
-            [Child(nodes.get((*path, token)), ends.get((*path, token))) for token in tokens]
+            [TrieChild(nodes.get((*path, token)), ends.get((*path, token))) for token in tokens]
             for path, tokens in zip(trie.prefixes, trie.children, strict=True)
         ]
 

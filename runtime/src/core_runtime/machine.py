@@ -70,7 +70,7 @@ def _quota(path: Path, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class KernelCounts:
     """Kernel counts until ``at``, in seconds of processors and threads."""
 
     at: float
@@ -85,13 +85,13 @@ class Kernel:
 
     proc: Path = _PROC
 
-    def counts(self) -> Counts:
+    def counts(self) -> KernelCounts:
         """Return what it has counted until now."""
         lines = (self.proc / "stat").read_text().splitlines()
         times = {name: rest.split() for name, _, rest in (line.partition(" ") for line in lines)}
         mine = [times[f"cpu{cpu}"] for cpu in allowed_cpus()]
         idle = sum(int(each[3]) + int(each[4]) for each in mine) / _TICKS  # iowait is idle, too
-        return Counts(time.monotonic(), time.process_time(), idle, self._waited())
+        return KernelCounts(time.monotonic(), time.process_time(), idle, self._waited())
 
     def running(self) -> int:
         """Return how many threads of the whole machine run or are ready to, this one among them."""
@@ -116,7 +116,7 @@ class FreeCores:
     most: int
     kernel: Kernel = field(default_factory=Kernel)
     number: int = field(init=False)
-    _last: Counts | None = field(default=None, init=False)
+    _last: KernelCounts | None = field(default=None, init=False)
     _next: float = field(default=-math.inf, init=False)
 
     def __post_init__(self) -> None:
@@ -147,7 +147,7 @@ class FreeCores:
         """Return the number, judged by who runs at this very moment."""
         return self._bounded((os.cpu_count() or 1) - (self.kernel.running() - 1))
 
-    def _since(self, last: Counts, now: Counts) -> int:
+    def _since(self, last: KernelCounts, now: KernelCounts) -> int:
         """Return the number, judged by what was counted between two looks.
 
         It grows where cores were idle, and shrinks where others had this process's or its threads

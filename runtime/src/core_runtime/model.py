@@ -23,8 +23,8 @@ from core.options import (
 )
 from core.protocols import Capability
 from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
-from core_runtime.equal_rows import A, EqualRows, R, Reader
-from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows, score_token_rows
+from core_runtime.equal_rows import A, EqualRows, R, RowComputation
+from core_runtime.rows import PromptRow, ScoreRow, prompt_rows, score_rows, score_token_rows
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 
@@ -155,28 +155,32 @@ class InProcessModel(TextModelBase):
 
     def hidden_rows(
         self, prompts: Sequence[str], clock: RequestClock
-    ) -> tuple[list[Row], dict[int, HiddenResult]]:
+    ) -> tuple[list[PromptRow], dict[int, HiddenResult]]:
         """Return the runnable prompts of a ``hidden_states`` call, and the others' results."""
         rows, errors = prompt_rows(self._served, prompts, clock.check)
         return rows, {index: HiddenResult(error=error) for index, error in errors.items()}
 
     def read(
-        self, reader: Reader[R, A], rows: Sequence[R], found: dict[int, A], clock: RequestClock
+        self,
+        computation: RowComputation[R, A],
+        rows: Sequence[R],
+        results: dict[int, A],
+        clock: RequestClock,
     ) -> list[A]:
-        """Return the results of such a call, in order, and its metrics; an error is its row's own.
+        """Return the results of such a call, in order, and record its metrics.
 
-        ``reader`` computes those of the rows that can run; ``found`` has the others'.
+        ``computation`` yields the results of the rows that can run; ``results`` are the others'.
         """
         if self.equal_rows and len(rows) > 1:
-            reader = EqualRows(reader)
+            computation = EqualRows(computation)
 
         tokens = 0
-        for row, result in reader.results([rows]):
-            found[row.index] = result
+        for row, result in computation.results([rows]):
+            results[row.index] = result
             tokens += len(row.ids) if result.error is None else 0
 
-        self.record_reading(tokens, reader.reused, 0, clock.seconds)
-        return [found[index] for index in sorted(found)]
+        self.record_reading(tokens, computation.reused, 0, clock.seconds)
+        return [results[index] for index in sorted(results)]
 
     def record_with_memory(self, metrics: GenerateMetrics) -> None:
         """Record the metrics of a call that this thread has finished, with the memory in use."""

@@ -43,7 +43,7 @@ class Entry(Generic[P]):
 
 
 @dataclass(frozen=True, slots=True)
-class Found(Generic[P]):
+class PrefixMatch(Generic[P]):
     """An entry of which the first ``size`` tokens begin the prompt that was looked for."""
 
     entry: Entry[P]
@@ -66,7 +66,7 @@ class PrefixCache(Generic[P]):
     def __len__(self) -> int:
         return len(self._entries)
 
-    def longest(self, ids: Sequence[int], most: int) -> Found[P] | None:
+    def longest(self, ids: Sequence[int], most: int) -> PrefixMatch[P] | None:
         """Find the entry that serves for most of the first ``most`` tokens, and count it as used.
 
         None where no entry serves for one token at least.
@@ -81,7 +81,7 @@ class PrefixCache(Generic[P]):
             entry = self._entries[self._sorted[left if ahead == size else right]]
             if size >= entry.least:
                 self._touch(entry)
-                return Found(entry, size)
+                return PrefixMatch(entry, size)
             if ahead == size:
                 left -= 1
                 ahead = self._common(left, wanted)
@@ -117,7 +117,7 @@ class PrefixCache(Generic[P]):
         self.held += size
         return True
 
-    def take(self, found: Found[P]) -> P:
+    def take(self, found: PrefixMatch[P]) -> P:
         """Hand out the payload of an entry, which is no longer in the cache; nothing is dropped."""
         self._remove(found.entry)
         return found.entry.payload

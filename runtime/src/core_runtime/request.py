@@ -48,7 +48,7 @@ def forget_frames(error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
+class RequestEnd:
     """The last thing that a request sends."""
 
     reason: FinishReason
@@ -56,7 +56,7 @@ class End:
     metrics: GenerateMetrics
 
 
-Item = list[Token] | End
+Item = list[Token] | RequestEnd
 Sink = Callable[[Item], None]  # called on the owner thread; must not wait
 
 
@@ -176,7 +176,7 @@ class Request:
     def _finish(self, reason: FinishReason, error: Exception | None) -> None:
         if self._unfinished.acquire(blocking=False):
             self.ended = True
-            self._sink(End(reason, error, self._metrics()))
+            self._sink(RequestEnd(reason, error, self._metrics()))
 
     def _metrics(self) -> GenerateMetrics:
         now = time.monotonic()

@@ -96,7 +96,7 @@ def token_error(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class PromptRow:
     """One prompt that can run: where it came from, its tokens, its labels."""
 
     index: int
@@ -149,7 +149,7 @@ def classify_rows(
     config: GenerateConfig,
     check: Check,
     first: int = 0,
-) -> tuple[list[Row], dict[int, CoreError]]:
+) -> tuple[list[PromptRow], dict[int, CoreError]]:
     """Tokenise what can run; the errors of the other prompts, by their index, which begins there.
 
     Raises `core.LabelError` when labels cannot be told apart, and what ``check`` raises meanwhile.
@@ -161,7 +161,9 @@ def classify_rows(
     encoded = tokenizer.encode_batch([prompts[index - first] for index in sound])
     found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
 
-    rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
+    rows = [
+        PromptRow(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None
+    ]
     if config.labels:
         rows = _asked(tokenizer, [prompts[row.index - first] for row in rows], rows, config)
         found |= _labels_errors(model, rows)
@@ -172,7 +174,7 @@ def classify_rows(
 
 def prompt_rows(
     model: ServedModel, prompts: Sequence[str], check: Check
-) -> tuple[list[Row], dict[int, CoreError]]:
+) -> tuple[list[PromptRow], dict[int, CoreError]]:
     """`classify_rows` without labels; what ``check`` raises is the error of every prompt."""
     try:
         return classify_rows(model, prompts, GenerateConfig(), check)
@@ -184,18 +186,19 @@ def prompt_rows(
 def _asked(
     tokenizer: ContinuingTokenizer,
     prompts: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[PromptRow],
     config: GenerateConfig,
-) -> list[Row]:
+) -> list[PromptRow]:
     """Return the rows, each with its prompt's question about the labels."""
     labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
     questions = labels.behind(prompts, [row.ids for row in rows])
     return [
-        Row(row.index, row.ids, question) for row, question in zip(rows, questions, strict=True)
+        PromptRow(row.index, row.ids, question)
+        for row, question in zip(rows, questions, strict=True)
     ]
 
 
-def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreError | None]:
+def _labels_errors(model: ServedModel, rows: Sequence[PromptRow]) -> dict[int, CoreError | None]:
     """Return what keeps the labels of each row from being scored; many rows share a trie."""
     asked = {row.index: row.question for row in rows if row.question}
     tries = {id(question.trie): question.trie for question in asked.values()}

@@ -14,8 +14,8 @@ from core.errors import ModelError
 from core.kit.streams import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.engine import Engine
-from core_runtime.request import End, Item, Request, Sink, reason_of
-from core_runtime.waiting import Job
+from core_runtime.request import Item, Request, RequestEnd, Sink, reason_of
+from core_runtime.waiting import PromptJob
 
 Make = Callable[[Sink], Request]
 
@@ -36,7 +36,7 @@ class RequestStream(TokenStreamBase):
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._ready: deque[Token] = deque()
         self._request: Request | None = None
-        self._end: End | None = None
+        self._end: RequestEnd | None = None
         self._started = False
         self._closed = False
 
@@ -47,15 +47,15 @@ class RequestStream(TokenStreamBase):
         self._started = True
         try:
             request = self._request = self._make(self._queue.put)
-            self._engine.submit([Job(request.ids, (request,))])
+            self._engine.submit([PromptJob(request.ids, (request,))])
             # Not of a request that was refused: it has the error, whose frames hold this stream.
             weakref.finalize(self, request.abandon)
             if self._closed:  # by another thread, in between
                 request.abandon()
         except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
-            self._queue.put(End(reason_of(error), error, GenerateMetrics()))
+            self._queue.put(RequestEnd(reason_of(error), error, GenerateMetrics()))
         except BaseException:  # an interrupt: perhaps the engine has it, perhaps not
-            self._queue.put(End("cancelled", None, GenerateMetrics()))
+            self._queue.put(RequestEnd("cancelled", None, GenerateMetrics()))
             self.close()
             raise
         return self
@@ -69,7 +69,7 @@ class RequestStream(TokenStreamBase):
             if self._end is not None:
                 break
             item = self._engine.receive(self._queue, self._look)
-            if isinstance(item, End):
+            if isinstance(item, RequestEnd):
                 self._finish(item)
                 if item.error is not None and not self._closed:
                     raise item.error
@@ -102,7 +102,7 @@ class RequestStream(TokenStreamBase):
             return
         if not self._started:
             self._started = True
-            self._end = End("cancelled", None, GenerateMetrics())
+            self._end = RequestEnd("cancelled", None, GenerateMetrics())
             return
 
         # The engine lets go of it between two steps, and says so.
@@ -112,15 +112,15 @@ class RequestStream(TokenStreamBase):
             try:
                 item = self._engine.receive(self._queue)
             except ModelError:
-                item = End("cancelled", None, GenerateMetrics())
-            if isinstance(item, End):
+                item = RequestEnd("cancelled", None, GenerateMetrics())
+            if isinstance(item, RequestEnd):
                 self._finish(item if item.error else replace(item, reason="cancelled"))
 
     def _look(self) -> None:
         if self._request is not None:
             self._request.look()
 
-    def _finish(self, end: End) -> None:
+    def _finish(self, end: RequestEnd) -> None:
         # Without its error: once raised, that holds the frames of its reader, and so this stream.
         self._end = replace(end, error=None)
         self._queue.put(self._end)  # for the thread that reads while this one closes, or back

@@ -14,7 +14,7 @@ _SWEEP_SECONDS = 0.05  # how often waiting requests are asked whether they are s
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
+class PromptJob:
     """One prompt, and the requests that continue it: one prefill serves them all."""
 
     ids: Sequence[int]
@@ -31,25 +31,25 @@ class WaitingLine:
     """First come, first served. Any thread may add; the owner thread takes."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[PromptJob] = deque()
         self._lock = threading.Lock()
         self._swept = 0.0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def extend(self, jobs: Iterable[Job]) -> None:
+    def extend(self, jobs: Iterable[PromptJob]) -> None:
         """Add jobs at the end."""
         with self._lock:
             self._jobs.extend(jobs)
 
-    def take(self, slots: int, anyhow: bool) -> list[Job]:
+    def take(self, slots: int, anyhow: bool) -> list[PromptJob]:
         """Take the jobs at the front that ``slots`` free slots have room for, and that are wanted.
 
         With ``anyhow`` the first may have more requests than that: where nothing runs, it would
         else wait for ever.
         """
-        taken: list[Job] = []
+        taken: list[PromptJob] = []
         while slots > 0:
             job = self._pop(slots, anyhow and not taken)
             if job is None:
@@ -70,13 +70,13 @@ class WaitingLine:
         with self._lock:
             self._jobs.extendleft(reversed(kept))
 
-    def clear(self) -> list[Job]:
+    def clear(self) -> list[PromptJob]:
         """Take all jobs out of the line."""
         with self._lock:
             jobs, self._jobs = list(self._jobs), deque()
         return jobs
 
-    def _pop(self, slots: int, anyhow: bool) -> Job | None:
+    def _pop(self, slots: int, anyhow: bool) -> PromptJob | None:
         with self._lock:
             if not self._jobs or (len(self._jobs[0].requests) > slots and not anyhow):
                 return None

@@ -24,7 +24,7 @@ from core_llama_cpp.checkpoint.probe import probe
 from core_llama_cpp.checkpoint.soundness import check_soundness, is_mappable
 from core_llama_cpp.chosen import Choices
 from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, Session, SessionSettings
+from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, LlamaSession, SessionSettings
 from core_llama_cpp.ggml import GgmlDevice, devices
 from core_llama_cpp.library import errors_said, load_failure, load_library, set_log_level
 from core_llama_cpp.text.tokenizer import Tokenizer
@@ -45,7 +45,7 @@ class LoadedModel:
     the model's context length.
     """
 
-    session: Session
+    session: LlamaSession
     tokenizer: Tokenizer
     info: ModelInfo
     stop_ids: frozenset[int]
@@ -62,7 +62,7 @@ class LoadedModel:
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """The decisions of a load, made without llama.cpp."""
 
     files: ModelFiles
@@ -79,7 +79,7 @@ def plan(
     config: LoadConfig,
     gpus: Sequence[GgmlDevice],
     blas: bool = False,
-) -> Plan:
+) -> LoadPlan:
     """Plan a load.
 
     Raises the errors of `probe`, `find_adapter` and `context_size`, and `InvalidOptionError`.
@@ -115,7 +115,7 @@ def plan(
     free = available_bytes()
     if free is not None and not gpus:
         free = max(0, free - needs.total(context.cells.value))
-    return Plan(files, header, settings, choices, context, prefix_cache(config, free), blas)
+    return LoadPlan(files, header, settings, choices, context, prefix_cache(config, free), blas)
 
 
 def load(
@@ -145,7 +145,7 @@ def load(
 
 
 def _loaded(
-    planned: Plan, session: Session, rotates: bool, chosen: Sequence[Choice]
+    planned: LoadPlan, session: LlamaSession, rotates: bool, chosen: Sequence[Choice]
 ) -> LoadedModel:
     tokenizer = Tokenizer.of(session, planned.header.metadata)
 
@@ -178,7 +178,7 @@ def _loaded(
     )
 
 
-def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None:
+def _refuse_rotation(backend: str, config: LoadConfig, session: LlamaSession) -> None:
     if config.context_overflow == "rotate" and not session.rotates:
         raise UnsupportedOptionError(
             "context_overflow",
@@ -187,14 +187,14 @@ def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None
         )
 
 
-def _session(path: Path, settings: SessionSettings) -> Session:
-    return interruptible(partial(_opened, path, settings), Session.close)
+def _session(path: Path, settings: SessionSettings) -> LlamaSession:
+    return interruptible(partial(_opened, path, settings), LlamaSession.close)
 
 
-def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
+def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> LlamaSession:
     with errors_said() as said:
         try:
-            return Session.open(path, settings, stop)
+            return LlamaSession.open(path, settings, stop)
         except CoreError:
             raise
         except (RuntimeError, ValueError, MemoryError) as error:
@@ -202,7 +202,7 @@ def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Ses
             raise load_failure(blamed or path, said or [str(error)]) from error
 
 
-def _info(planned: Plan, session: Session) -> ModelInfo:
+def _info(planned: LoadPlan, session: LlamaSession) -> ModelInfo:
     header, slots = planned.header, planned.choices.parallel_slots.value
     quantisation = of_gguf(header.metadata)
     return ModelInfo(

@@ -14,12 +14,12 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_pairs
 from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
-from core_llama_cpp.classify.classifier import Classifier
+from core_llama_cpp.classify.classifier import LlamaClassifier
 from core_llama_cpp.classify.hidden import Looker
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.classify.scoring import Scorer
 from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.decode.engine import Engine
+from core_llama_cpp.decode.engine import LlamaEngine
 from core_llama_cpp.loaded import LoadedModel
 from core_llama_cpp.sampling import HONOURED
 from core_runtime.classifying import ClassifyingModel
@@ -40,7 +40,7 @@ class LlamaModel(ClassifyingModel):
         session = loaded.session
         self._loaded, self._owner = loaded, owner
         pool = Pool(session.cells, session.settings.n_seq_max)
-        engine = Engine(loaded, self._owner, pool)
+        engine = LlamaEngine(loaded, self._owner, pool)
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
         self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
@@ -57,9 +57,9 @@ class LlamaModel(ClassifyingModel):
         super().check_open()
         self._owner.check_fork()
 
-    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
+    def classifier(self, request: GenerateConfig, clock: RequestClock) -> LlamaClassifier:
         """See `ClassifyingModel`."""
-        return Classifier(self._passes, self._loaded.tokenizer.token_text, request, clock)
+        return LlamaClassifier(self._passes, self._loaded.tokenizer.token_text, request, clock)
 
     def score(
         self,

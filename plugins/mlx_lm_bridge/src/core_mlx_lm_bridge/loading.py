@@ -25,9 +25,9 @@ from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
 from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.probing import checked_config
-from core_mlx_lm_bridge.protocol import VERSION, ChatFormat, Load, Ok
-from core_mlx_lm_bridge.session import Session, WorkerSettings
-from core_mlx_lm_bridge.stream import Line
+from core_mlx_lm_bridge.protocol import VERSION, FamilyTemplate, Load, Ok
+from core_mlx_lm_bridge.session import WorkerSession, WorkerSettings
+from core_mlx_lm_bridge.stream import WorkerLine
 from core_mlx_lm_bridge.turns import Turns
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -48,7 +48,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     """
     python = _interpreter(backend, config)
     settings = _settings(backend, path, config, python)
-    session = Session(settings)
+    session = WorkerSession(settings)
     facts = session.start(never_stop)
 
     _report_window(path, facts)
@@ -61,7 +61,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         Choice("mlx_lm", facts.mlx_lm, "the version installed for the interpreter"),
         _step(config).choice,
     )
-    return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
+    return BridgeModel(backend, _info(facts), choices, WorkerLine(session, Turns()))
 
 
 def _report_window(path: str, facts: Ok) -> None:
@@ -88,7 +88,7 @@ def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> Wo
         prefill_step_size=_step(config).value,
         cpu=config.gpu_layers == 0,
         chat_formats=[
-            ChatFormat(known.mark, known.template)
+            FamilyTemplate(known.mark, known.template)
             for known in FORMATS
             if model_type in known.model_types
         ],

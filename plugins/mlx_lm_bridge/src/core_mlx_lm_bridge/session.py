@@ -32,7 +32,7 @@ from core_mlx_lm_bridge.protocol import (
     Ok,
     ProtocolError,
     Quit,
-    Token,
+    TokenAnswer,
     decode_answer,
     encode,
 )
@@ -59,7 +59,7 @@ class WorkerSettings:
     silence_timeout: float
 
 
-class Session:
+class WorkerSession:
     """The workers of a model, one after another. One caller at a time; any thread may `close`.
 
     Every failure of a worker ends it and raises `BackendProcessError`; the next request starts a
@@ -116,7 +116,7 @@ class Session:
             self._cancel_abandoned()
         return self._send(request)
 
-    def answer(self, id: int, check: Check) -> Token | Done:
+    def answer(self, id: int, check: Check) -> TokenAnswer | Done:
         """Return the next answer to a request.
 
         Raises the error in it, and the errors of ``check``.
@@ -176,7 +176,7 @@ class Session:
             self._used().send(encode(msgspec.structs.replace(message, id=self._id)))
         return self._id
 
-    def _answer(self, id: int, check: Check, when: str) -> Ok | Token | Done:
+    def _answer(self, id: int, check: Check, when: str) -> Ok | TokenAnswer | Done:
         heard = time.monotonic()
         while True:
             with self._lock:

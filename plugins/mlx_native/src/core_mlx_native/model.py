@@ -35,7 +35,7 @@ from core_mlx_native.classify.hidden import HiddenTask
 from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
 from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.failures import not_finite, of_request
 from core_mlx_native.loaded import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
@@ -47,7 +47,7 @@ from core_mlx_native.train.training import Training
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 from core_runtime.request import forget_frames
-from core_runtime.rows import Row, checked_ids
+from core_runtime.rows import PromptRow, checked_ids
 
 
 def _another_at_each(
@@ -100,10 +100,10 @@ class MlxModel(ClassifyingModel):
     """A model on one MLX device. `core.TextModel` documents the methods."""
 
     honours = HONOURED
-    _engine: Engine
+    _engine: MlxEngine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
-        super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
+        super().__init__(backend, loaded, MlxEngine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
         self._trained: TrainConfig | None = None  # the configuration that trained the adapter
@@ -117,7 +117,7 @@ class MlxModel(ClassifyingModel):
 
     def classifier(
         self, request: GenerateConfig, clock: RequestClock
-    ) -> Scheduler[Row, HostResult, ClassifyResult]:
+    ) -> Scheduler[PromptRow, HostResult, ClassifyResult]:
         """See `ClassifyingModel`."""
         task = ClassifyTask(self._loaded, request)
         return Scheduler(self._loaded, self._owner, task, clock.check)

@@ -18,7 +18,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import scheduler
 from core_mlx_native.cpu import blas_threads, lanes, numpy_ops
 from core_mlx_native.cpu.blas_threads import (
-    Threads,
+    ThreadCount,
     follow_load,
     free_of,
     one_thread_each,
@@ -51,7 +51,7 @@ class Counted:
 def blas(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted(4)
     monkeypatch.setattr(blas_threads, "_followed", None)
-    monkeypatch.setattr(blas_threads, "_threads", lambda: Threads(counted.get, counted.set))
+    monkeypatch.setattr(blas_threads, "_threads", lambda: ThreadCount(counted.get, counted.set))
     return counted
 
 

@@ -17,7 +17,7 @@ import pytest
 import core
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import prefixes
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network import prefill
@@ -36,13 +36,13 @@ LETTERS = "defghijk"  # a token each
 def any_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """One token is worth it: the tests are about what is right, not about what pays."""
     monkeypatch.setattr(prefixes, "_WORTH", 1)
-    real = Engine.__init__
+    real = MlxEngine.__init__
 
-    def init(self: Engine, *given: Any) -> None:
+    def init(self: MlxEngine, *given: Any) -> None:
         real(self, *given)
         self._recall.worth = 1
 
-    monkeypatch.setattr(Engine, "__init__", init)
+    monkeypatch.setattr(MlxEngine, "__init__", init)
 
 
 def opened(directory: Path, kept: int | None = None, **load: Any) -> MlxModel:

@@ -26,7 +26,7 @@ from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops, softcap
 from core_mlx_native.network.values import LMHead, Mask
 from core_mlx_native.to_python import number
-from core_mlx_native.train.batches import Batch, batch_of
+from core_mlx_native.train.batches import TrainingBatch, batch_of
 from core_mlx_native.train.objective import Objective, Parameters
 from core_mlx_native.train.rows import TokenRow
 
@@ -123,7 +123,11 @@ def one_changed(
 
 
 def difference(
-    objective: Objective, parameters: Parameters, batch: Batch, name: str, place: tuple[int, ...]
+    objective: Objective,
+    parameters: Parameters,
+    batch: TrainingBatch,
+    name: str,
+    place: tuple[int, ...],
 ) -> float:
     """The central difference of the loss by one number."""
     losses = []

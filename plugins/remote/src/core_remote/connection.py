@@ -40,7 +40,7 @@ _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConnectionSettings:
     """Address of a server and limits of its requests.
 
     ``silence_timeout`` is in seconds; ``slots``: concurrent requests, 0 for no limit.
@@ -54,7 +54,7 @@ class Settings:
 class Connection:
     """A connection, open as long as its model. Any thread may send requests, and close it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
         self._pid = os.getpid()
         self._closed = False

@@ -13,7 +13,7 @@ from core.protocols import Capability
 from core.secret import Secret, header_key
 from core.types import Choice
 from core_remote.address import Address
-from core_remote.connection import Connection, Settings
+from core_remote.connection import Connection, ConnectionSettings
 from core_remote.contract import loading as contract
 from core_remote.failures import ServerError
 from core_remote.llama_cpp import loading as llama_cpp
@@ -65,9 +65,9 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
     return openai.open_model(backend, connection, choices, config)
 
 
-def _settings(address: Address, config: LoadConfig) -> Settings:
+def _settings(address: Address, config: LoadConfig) -> ConnectionSettings:
     silence = config.options.get("silence_timeout", _SILENCE_SECONDS)
-    return Settings(
+    return ConnectionSettings(
         replace(address, key=_key(config)),
         validate.real("silence_timeout", silence, 0.0, above=True),
         config.parallel_slots,

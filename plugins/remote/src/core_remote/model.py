@@ -25,7 +25,7 @@ from core_remote.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """The facts that a probe has shown about a model.
 
     ``honours`` are the sampling options that it supports, of those without a capability.
@@ -43,7 +43,7 @@ class RemoteModel(TextModelBase):
     Its class has only the methods of the optional protocols that the server's model offers.
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts) -> None:
+    def __init__(self, backend: str, connection: Connection, facts: ModelFacts) -> None:
         super().__init__(backend)
         self._connection, self._facts = connection, facts
         # Also when nobody calls close(), and when the program ends.

@@ -31,7 +31,7 @@ Tokenise = Callable[[list[str]], list[list[int]]]
 _NO_OPTIONS = GenerateConfig()
 
 
-class Template:
+class ChatTemplate:
     """A function from messages to prompt. Safe to use from several threads.
 
     ``variables``: ``bos_token`` and the like.
@@ -131,9 +131,9 @@ def check_length(
 
 def compile_template(
     source: str, variables: Mapping[str, str], check: Check = never_stop
-) -> Template:
+) -> ChatTemplate:
     """Return a template that can be parsed. Raises `ChatTemplateError` for one that cannot."""
-    template = Template(source, variables)
+    template = ChatTemplate(source, variables)
     template.compile(check)
     return template
 
@@ -150,7 +150,7 @@ class ChatPrompts:
     ) -> None:
         self._source, self._variables, self._special = template, variables, special
         self._marks = _any_of(special)
-        self._template: Template | None = None
+        self._template: ChatTemplate | None = None
 
     def render(
         self,
@@ -198,7 +198,7 @@ class ChatPrompts:
             ids += [self._special[mark], *piece]
         return ids
 
-    def _compiled(self, check: Check) -> Template:
+    def _compiled(self, check: Check) -> ChatTemplate:
         if self._source is None:
             raise ChatTemplateError(
                 "The model has no chat template, and its family has no known chat format. "

@@ -60,7 +60,7 @@ def read_header(path: Path) -> ModelHeader:
     if kind in _NOT_RUN or architecture == "clip":
         raise UnsupportedModelError(f"{path} is not a language model, but {kind or 'clip'!r}.")
 
-    reader = _Reader(path, architecture, metadata)
+    reader = _KeyReader(path, architecture, metadata)
     return ModelHeader(
         path=path,
         architecture=architecture,
@@ -75,7 +75,7 @@ def read_header(path: Path) -> ModelHeader:
     )
 
 
-class _Reader:
+class _KeyReader:
     """A reader with typed access to the keys of one architecture."""
 
     def __init__(self, path: Path, architecture: str, metadata: Mapping[str, GgufValue]) -> None:

@@ -20,7 +20,7 @@ from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
 from core_runtime.batches import by_prefix
 from core_runtime.label_search import LabelSearch, SearchTree, search_tree
 from core_runtime.request import own_error, seeded
-from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.rows import PromptRow, labels_alone, of_labels
 
 TokenText = Callable[[int], str]
 _FEW_NODES = 12  # up to this many are read at once: further rounds rerun shared parts of branches
@@ -105,7 +105,7 @@ class LabelQuestionReader:
 
     reads = 1
 
-    def __init__(self, row: Row, config: GenerateConfig, token_text: TokenText) -> None:
+    def __init__(self, row: PromptRow, config: GenerateConfig, token_text: TokenText) -> None:
         self.row, self._config, self._token_text = row, config, token_text
         self.ids = row.ids[: row.anchor]
         alone = labels_alone(config)
@@ -170,7 +170,7 @@ class LabelQuestionReader:
             self._labels.read(node, (children - log_total(logits)).tolist())
 
 
-class Classifier:
+class LlamaClassifier:
     """The `core_runtime.classifying.Classifier` of one call."""
 
     def __init__(
@@ -180,7 +180,9 @@ class Classifier:
         self._config, self._clock = config, clock
         self.reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
             asked = [

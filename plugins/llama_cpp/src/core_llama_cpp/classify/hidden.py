@@ -16,7 +16,7 @@ from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import check_state
 from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
-from core_runtime.rows import Row
+from core_runtime.rows import PromptRow
 
 
 class Seen:
@@ -24,7 +24,7 @@ class Seen:
 
     reads = 0
 
-    def __init__(self, row: Row, layer: int) -> None:
+    def __init__(self, row: PromptRow, layer: int) -> None:
         self.row, self._layer = row, layer
         self.ids, self._last = row.ids[:-1], row.ids[-1:]
         self.longest = len(self._last)
@@ -56,13 +56,15 @@ class Seen:
 
 
 class Looker:
-    """The `core_runtime.equal_rows.Reader` of one call of ``hidden_states``."""
+    """The `core_runtime.equal_rows.RowComputation` of one call of ``hidden_states``."""
 
     def __init__(self, passes: Passes, clock: RequestClock, layer: int) -> None:
         self._passes, self._clock, self._layer = passes, clock, layer
         self.reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, HiddenResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, HiddenResult]]:
         """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
             asked = [Seen(row, self._layer) for row in rows]

@@ -14,7 +14,7 @@ from core_runtime.request import own_error
 from core_runtime.rows import ScoreRow
 
 
-class Scored:
+class ScoredContinuation:
     """A `Question` about one continuation, with the values read so far."""
 
     def __init__(self, row: ScoreRow) -> None:
@@ -47,7 +47,7 @@ class Scored:
 
 
 class Scorer:
-    """The `core_runtime.equal_rows.Reader` of one call of ``score``."""
+    """The `core_runtime.equal_rows.RowComputation` of one call of ``score``."""
 
     def __init__(self, passes: Passes, clock: RequestClock) -> None:
         self._passes, self._clock = passes, clock
@@ -56,7 +56,7 @@ class Scorer:
     def results(self, blocks: Iterable[Sequence[ScoreRow]]) -> Iterator[tuple[ScoreRow, Score]]:
         """Yield each row with its score; rows with a shared prefix come together."""
         for rows in blocks:
-            asked = [Scored(row) for row in rows]
+            asked = [ScoredContinuation(row) for row in rows]
             most = [row.read_from for row in rows]
             with self._passes as passes:
                 for prefix, group in by_prefix(asked, [row.ids for row in rows], most):

@@ -15,10 +15,10 @@ from contextlib import suppress
 
 from core.kit.labels import common_length
 from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.session import Session, State
-from core_llama_cpp.context.spans import Reading, Runner
+from core_llama_cpp.context.session import LlamaSession, State
+from core_llama_cpp.context.spans import SpanReading, SpanRunner
 from core_runtime.machine import available_bytes
-from core_runtime.prefix_cache import Found, PrefixCache
+from core_runtime.prefix_cache import PrefixCache, PrefixMatch
 
 _FEWEST = 16  # tokens: to find and copy fewer takes as long as to compute them
 _COPIED = 16  # at least this many tokens are copied in the time that one is computed
@@ -32,7 +32,7 @@ class KeptPrefixes:
     All of it belongs to the model's owner thread, except `held` and `peak`, the maximum of `held`.
     """
 
-    def __init__(self, session: Session, limit: int) -> None:
+    def __init__(self, session: LlamaSession, limit: int) -> None:
         self._session, self._limit = session, limit
         self._store: PrefixCache[State] = PrefixCache(limit)
         self._recent: deque[tuple[int, ...]] = deque(maxlen=_RECENT)
@@ -96,7 +96,7 @@ class KeptPrefixes:
         self._store.clear()
         self._recent.clear()
 
-    def _found(self, ids: Sequence[int], most: int) -> Found[State] | None:
+    def _found(self, ids: Sequence[int], most: int) -> PrefixMatch[State] | None:
         """Return the cached prefix that is worth copying, or None."""
         found = self._store.longest(ids, most)
         if found is None or found.size < _FEWEST or found.size * _COPIED < len(found.entry.ids):
@@ -126,7 +126,9 @@ class SharedPrefix:
     It is cached for later calls. ``computed``: tokens that the last `use` had to compute.
     """
 
-    def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
+    def __init__(
+        self, session: LlamaSession, pool: Pool, runner: SpanRunner, kept: KeptPrefixes
+    ) -> None:
         self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
         self._ids: Sequence[int] = ()
         self._lease: Lease | None = None
@@ -162,7 +164,7 @@ class SharedPrefix:
         [sequence] = self._lease.sequences
         try:
             start = self._kept.restore(ids, len(ids), self._lease, self._pool)
-            span = Reading(ids[start:], start, sequence, reads=0)
+            span = SpanReading(ids[start:], start, sequence, reads=0)
             self._runner.run([span], between)
             if span.error is not None:
                 raise span.error

@@ -9,16 +9,16 @@ from collections.abc import Callable, Sequence
 
 from core_llama_cpp.context.pool import Lease, Pool
 from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import Logits, Session
+from core_llama_cpp.context.session import LlamaSession, Logits
 from core_llama_cpp.sampling import Sampler, logprob
 from core_runtime.request import Request, own_error
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 
 class Tenancy:
     """The part of the context that a job's requests use; the last to end gives it back."""
 
-    def __init__(self, session: Session, pool: Pool, lease: Lease) -> None:
+    def __init__(self, session: LlamaSession, pool: Pool, lease: Lease) -> None:
         self.lease = lease
         self._session, self._pool = session, pool
         self._left = len(lease.sequences)
@@ -45,7 +45,7 @@ class Decoding:
     reads = 1
 
     def __init__(
-        self, request: Request, session: Session, tenancy: Tenancy, sequence: int, window: int
+        self, request: Request, session: LlamaSession, tenancy: Tenancy, sequence: int, window: int
     ) -> None:
         self.request, self.sequence = request, sequence
         self._session, self._tenancy, self._window = session, tenancy, window
@@ -86,7 +86,7 @@ class Decoding:
         self._tenancy.leave(self.sequence)
 
 
-class Prefilling:
+class JobPrefill:
     """The prefill of a job's prompt. ``joined`` gets the rows that continue it.
 
     A prefix in the cache ``kept`` is not computed again.
@@ -94,8 +94,8 @@ class Prefilling:
 
     def __init__(
         self,
-        job: Job,
-        session: Session,
+        job: PromptJob,
+        session: LlamaSession,
         tenancy: Tenancy,
         window: int,
         joined: Callable[[Decoding], None],

@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import Any
 
 from core_mlx_lm_bridge.child.failures import Failure
-from core_mlx_lm_bridge.protocol import Chat, ChatFormat, ChatTurn, Generate
+from core_mlx_lm_bridge.protocol import Chat, ChatTurn, FamilyTemplate, Generate
 
 _TEMPLATES = "transformers.utils.chat_template_utils"
 
 
-def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None:
+def family_template(tokenizer: Any, formats: Sequence[FamilyTemplate]) -> str | None:
     """Return the family's template for a model without one; None if it has one or none fits."""
     if tokenizer.has_chat_template:
         return None

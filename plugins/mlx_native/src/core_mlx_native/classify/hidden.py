@@ -23,7 +23,7 @@ from core_mlx_native.failures import not_finite
 from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.to_python import bools, float_arrays
-from core_runtime.rows import Row
+from core_runtime.rows import PromptRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,15 +74,15 @@ class HiddenTask:
         """1: no logits are computed."""
         return 1
 
-    def positions(self, rows: Sequence[Row]) -> list[tuple[int]]:
+    def positions(self, rows: Sequence[PromptRow]) -> list[tuple[int]]:
         """Return the last token of each row."""
         return [(len(row.ids) - 1,) for row in rows]
 
-    def keeps_cache(self, rows: Sequence[Row]) -> bool:
+    def keeps_cache(self, rows: Sequence[PromptRow]) -> bool:
         """Return False: nothing runs after a prompt."""
         return False
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceStates:
+    def queue(self, rows: Sequence[PromptRow], parts: Sequence[Prefill], _: Check) -> DeviceStates:
         """Queue the states of all lanes, concatenated in layer order."""
         ends = iter([len(row.ids) - 1 for row in rows])
         parts_states = [self._states(part, list(islice(ends, len(part.hidden)))) for part in parts]

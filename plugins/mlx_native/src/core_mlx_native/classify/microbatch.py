@@ -33,7 +33,7 @@ from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample
 from core_mlx_native.to_python import bools, float_arrays, floats, ints
 from core_runtime.label_search import LabelSearch
-from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.rows import PromptRow, labels_alone, of_labels
 from core_runtime.text.label_tokens import LabelQuestion
 
 
@@ -107,17 +107,19 @@ class ClassifyTask:
         """The weight of one row's logits in tokens if they are computed; else 1."""
         return 1 if self._labels_only else self.model.row_tokens
 
-    def positions(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+    def positions(self, rows: Sequence[PromptRow]) -> list[tuple[int, ...]]:
         """Return each row's last token and, if labels begin earlier, the token before them."""
         if _read_at_ends(rows):
             return [(len(row.ids) - 1,) for row in rows]
         return [(len(row.ids) - 1, row.anchor - 1) for row in rows]
 
-    def keeps_cache(self, rows: Sequence[Row]) -> bool:
+    def keeps_cache(self, rows: Sequence[PromptRow]) -> bool:
         """Return True if some label has several tokens, which need the keys and values again."""
         return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], check: Check) -> DeviceResult:
+    def queue(
+        self, rows: Sequence[PromptRow], parts: Sequence[Prefill], check: Check
+    ) -> DeviceResult:
         """Queue the LM head, the draw of a token per row, and the values of its labels."""
         model, config = self.model, self.config
         questions = [row.question for row in rows]
@@ -243,6 +245,6 @@ def _is_broken(hidden: mx.array) -> mx.array:
     return ~mx.isfinite(hidden.reshape(len(hidden), -1)).all(axis=-1)
 
 
-def _read_at_ends(rows: Sequence[Row]) -> bool:
+def _read_at_ends(rows: Sequence[PromptRow]) -> bool:
     """Return True if all labels begin where their prompts end, so they share the logits."""
     return all(row.anchor == len(row.ids) for row in rows)

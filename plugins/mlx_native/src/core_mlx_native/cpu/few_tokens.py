@@ -69,7 +69,7 @@ class Added:
             own *= self._gain
 
 
-class Map:
+class NumpyLinear:
     """``x @ weight.T + bias`` of one linear map, or of several with concatenated results."""
 
     def __init__(
@@ -116,10 +116,10 @@ class FewTokens:
         self._cap, self._weigh = config.attention_cap, WEIGHED[family.activation]
 
         # The maps; one product makes queries, keys and values.
-        self._qkv = Map(_stacked(attention.qkv_proj), attention.qkv_proj.each, by)
-        self._output = Map.of(attention.o_proj, by)
-        self._gate, self._up = (Map.of(linear, by) for linear in mlp.gate_up_proj.each)
-        self._down = Map.of(mlp.down_proj, by)
+        self._qkv = NumpyLinear(_stacked(attention.qkv_proj), attention.qkv_proj.each, by)
+        self._output = NumpyLinear.of(attention.o_proj, by)
+        self._gate, self._up = (NumpyLinear.of(linear, by) for linear in mlp.gate_up_proj.each)
+        self._down = NumpyLinear.of(mlp.down_proj, by)
 
         # The norms; those of queries and keys are joined, with a row per head.
         self._norms = {name: Norm([layer[name]]) for name in norm_names(config)}

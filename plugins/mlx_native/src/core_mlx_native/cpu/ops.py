@@ -12,7 +12,7 @@ from core.kit.clock import Check, never_stop
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.blas_threads import follow_load
-from core_mlx_native.cpu.blocks import Blocks
+from core_mlx_native.cpu.blocks import BlockMatrix
 from core_mlx_native.cpu.few_tokens import FewTokens
 from core_mlx_native.cpu.lanes import in_lane
 from core_mlx_native.cpu.product import functions
@@ -52,7 +52,9 @@ class CpuOps(Ops):
     def tied_head(self, embedding: Matrix) -> Matrix:
         """See `Ops`."""
         by = functions() if self.few_tokens else None
-        return Blocks(embedding.weight, by) if by and isinstance(embedding, Dense) else embedding
+        return (
+            BlockMatrix(embedding.weight, by) if by and isinstance(embedding, Dense) else embedding
+        )
 
     def short_layer(
         self, layer: nn.Module, config: ModelConfig, kind: LayerKind

@@ -23,10 +23,9 @@ from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 from core_mlx_native.adapters.mlx_lm import WEIGHTS
 from core_mlx_native.lora import evaluation
-from core_mlx_native.lora.perplexity import token_loss
-from core_mlx_native.lora.progress import Progress
 from core_mlx_native.model import MlxModel
-from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
+from core_mlx_native.progress import TrainingProgress
+from core_mlx_native.train.data import ExampleFields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
 from core_mlx_native.train.training import LOSSES
@@ -54,7 +53,7 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
     with _loaded(given) as model:
         steps = model.train(learned, config)
         before = _judged(model, config, test, ())
-        with Progress() as progress:
+        with TrainingProgress() as progress:
             for step in steps:
                 progress.show(step)
         model.save_adapter(out_dir)
@@ -105,7 +104,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
             if labels:
                 report[name] = _judged(variant, config, examples, validation)
             else:
-                report[name] = token_loss(variant, examples, config)
+                report[name] = evaluation.token_loss(variant, examples, config)
 
     if given["as_json"]:
         click.echo(json.dumps({name: result.to_dict() for name, result in report.items()}))
@@ -151,8 +150,8 @@ def _file(path: str, name: str) -> Path:
     return place / name if place.is_dir() else place
 
 
-def _fields(given: Mapping[str, Any]) -> Fields:
-    return Fields(given["text"], given["gold"])
+def _fields(given: Mapping[str, Any]) -> ExampleFields:
+    return ExampleFields(given["text"], given["gold"])
 
 
 def _config(given: Mapping[str, Any], fields: Sequence[str], **more: Any) -> TrainConfig:
@@ -209,7 +208,7 @@ def _judged(
     config: TrainConfig,
     examples: Sequence[TrainingExample],
     validation: Examples | tuple[()],
-) -> evaluation.Evaluation | None:
+) -> evaluation.AdapterEvaluation | None:
     if not examples:
         return None
     labelled = [example for example in validation if example.label is not None]

@@ -17,7 +17,7 @@ from core_mlx_native.failures import is_out_of_memory
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import Prefix
 from core_mlx_native.network.values import KeysValues
-from core_runtime.prefix_cache import Entry, Found, PrefixCache
+from core_runtime.prefix_cache import Entry, PrefixCache, PrefixMatch
 
 _RECENT = 16  # prompts whose tokens are stored for comparison
 _SHARE = 2  # at most this fraction (1/n) of the memory that would be free without it
@@ -53,7 +53,7 @@ class PrefixStore:
         """The bytes in the cache."""
         return self._cache.held
 
-    def longest(self, ids: Sequence[int], most: int) -> Found[Prefix] | None:
+    def longest(self, ids: Sequence[int], most: int) -> PrefixMatch[Prefix] | None:
         """Find the entry with the longest prefix of the first ``most`` tokens; None without one."""
         return self._cache.longest(ids, most) if self.on else None
 

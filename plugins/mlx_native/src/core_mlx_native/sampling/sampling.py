@@ -69,7 +69,7 @@ def _uniform(size: int, key: mx.array) -> mx.array:
     return mx.random.uniform(shape=(size,), key=key)
 
 
-class Work(Enum):
+class DrawKind(Enum):
     """The kind of work that a row needs for its draw."""
 
     GREEDY = auto()  # the best token
@@ -82,7 +82,7 @@ class Work(Enum):
 class SamplingGroup:
     """Rows of a batch that need the same work, with their options."""
 
-    work: Work
+    work: DrawKind
     width: int  # number of candidates to sort: K
     rows: tuple[int, ...]  # their indices in the batch
     seeds: tuple[int, ...]
@@ -93,7 +93,7 @@ class SamplingGroup:
     @classmethod
     def of(
         cls,
-        work: Work,
+        work: DrawKind,
         width: int,
         rows: Sequence[int],
         batch: Sequence[GenerateConfig],
@@ -107,23 +107,23 @@ class SamplingGroup:
 
     def draw(self, logits: mx.array, steps: Sequence[int]) -> mx.array:
         """Draw one token id per row: [G], from logits [G, V]."""
-        if self.work is Work.GREEDY:
+        if self.work is DrawKind.GREEDY:
             return mx.argmax(logits, axis=-1)
         if self.limits.uses_typical_p:
             logits = filters.typical(logits, self.limits, self.by_mass)
 
         # The noise depends on seed and step, whatever the filters keep.
         uniform = uniforms(self.seeds, steps, logits.shape[-1])  # [G, V]
-        if self.work is Work.WHOLE:
+        if self.work is DrawKind.WHOLE:
             return self._from_all(logits, uniform)
-        if self.work is Work.NUCLEUS and self.by_mass:
+        if self.work is DrawKind.NUCLEUS and self.by_mass:
             return self._from_all(filters.nucleus(logits, self.limits), uniform)
 
         # Sorting only the best tokens is nearly always enough.
         probabilities = filters.probabilities_of(logits) if self.limits.uses_top_p else None
         ranked = filters.rank(logits, probabilities, self.width)
         tokens = self._from_ranked(ranked, uniform)
-        if self.work is Work.BEST or self.width >= logits.shape[-1]:
+        if self.work is DrawKind.BEST or self.width >= logits.shape[-1]:
             return tokens
 
         # The complete order is always computed. Rows that do not need it are made constant:
@@ -149,7 +149,7 @@ class SamplingGroup:
 
 def by_work(configs: Sequence[GenerateConfig], by_mass: bool = False) -> tuple[SamplingGroup, ...]:
     """Group rows with these options by the work that each row needs."""
-    members: dict[tuple[Work, int], list[int]] = {}
+    members: dict[tuple[DrawKind, int], list[int]] = {}
     for row, config in enumerate(configs):
         members.setdefault(_work(config), []).append(row)
     return tuple(SamplingGroup.of(*kind, rows, configs, by_mass) for kind, rows in members.items())
@@ -164,14 +164,14 @@ def _column(values: list[float]) -> mx.array:
     return mx.array(values, mx.float32)[:, None]
 
 
-def _work(config: GenerateConfig) -> tuple[Work, int]:
+def _work(config: GenerateConfig) -> tuple[DrawKind, int]:
     if is_greedy(config):
-        return Work.GREEDY, 0
+        return DrawKind.GREEDY, 0
     if config.top_k > 0:
-        return Work.BEST, max(_NARROWEST, 1 << (config.top_k - 1).bit_length())
+        return DrawKind.BEST, max(_NARROWEST, 1 << (config.top_k - 1).bit_length())
     if config.top_p < 1.0:
-        return Work.NUCLEUS, _NUCLEUS
-    return Work.WHOLE, 0
+        return DrawKind.NUCLEUS, _NUCLEUS
+    return DrawKind.WHOLE, 0
 
 
 def _limits(configs: Sequence[GenerateConfig]) -> Limits:

@@ -24,7 +24,7 @@ _SHOWN = 60  # characters of a line in an error
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class ExampleFields:
     """The names of the keys with a text and its label."""
 
     text: str = "text"
@@ -32,13 +32,13 @@ class Fields:
 
 
 def read_examples(
-    path: str | os.PathLike[str], fields: Fields | None = None
+    path: str | os.PathLike[str], fields: ExampleFields | None = None
 ) -> list[TrainingExample]:
     """Return the examples of a file, in order.
 
     Raises `TrainingError` for an empty file or an invalid line, OSError for an unreadable file.
     """
-    keys = fields or Fields()
+    keys = fields or ExampleFields()
     data = Path(path).read_bytes()
     examples = [
         _example(line, f"{os.fspath(path)}, line {number}", keys)
@@ -94,7 +94,7 @@ def _asked(example: TrainingExample) -> str:
     return example.text or example.prompt or repr(messages)
 
 
-def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
+def _example(line: bytes, where: str, keys: ExampleFields) -> TrainingExample:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
     return example
 
 
-def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
+def _of_row(row: Mapping[str, Any], keys: ExampleFields) -> TrainingExample:
     if "messages" in row:
         return TrainingExample(messages=tuple(checked_conversation(row["messages"])))
     if "completion" in row:

@@ -30,7 +30,7 @@ class TokenRow:
     learned: tuple[int, ...]
 
 
-class Rows:
+class RowBuilder:
     """The conversion of examples to rows, with the options of one training.
 
     ``labels``: those for `classify`; ``info``: the model's. Raises `core.LabelError` for

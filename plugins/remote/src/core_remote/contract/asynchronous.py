@@ -7,7 +7,7 @@ from typing import Any
 from core.errors import UnsupportedOperationError
 from core.extensions import AsyncStream
 from core.types import GenerateMetrics
-from core_remote.async_streams import AsyncItems, AsyncTokens
+from core_remote.async_streams import RemoteAsyncItems, RemoteAsyncTokens
 from core_remote.contract.model import ContractModel
 from core_remote.stream import RemoteStream
 
@@ -34,7 +34,7 @@ class AsyncMethods(ContractModel):
             prepare = getattr(self, _ITEMS[operation], None)
             if prepare is None:
                 raise UnsupportedOperationError(operation, self._backend)
-            return AsyncItems(prepare(*arguments, **options))
+            return RemoteAsyncItems(prepare(*arguments, **options))
         stream = getattr(self, operation)(*arguments, **options)
         assert isinstance(stream, RemoteStream)
-        return AsyncTokens(stream)
+        return RemoteAsyncTokens(stream)

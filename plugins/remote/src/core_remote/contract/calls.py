@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder()
 _LEAST_SECONDS = 1e-9
 
 
-class Asked:
+class RunningCall:
     """One call of a model: sent, read event by event, and stopped by its id.
 
     ``info`` are the facts of the model.
@@ -109,7 +109,7 @@ class RowReader(Generic[T]):
     ``metrics`` are the server's; ``results`` has the results so far, in order.
     """
 
-    def __init__(self, asked: Asked, kind: type[T], rows: int) -> None:
+    def __init__(self, asked: RunningCall, kind: type[T], rows: int) -> None:
         self._asked, self._kind, self._rows = asked, kind, rows
         self.results: list[T] = []
         self.metrics = GenerateMetrics()
@@ -142,7 +142,7 @@ class RowReader(Generic[T]):
 class ValueReader(Generic[T]):
     """A reader of the value of any other call."""
 
-    def __init__(self, asked: Asked, kind: type[T]) -> None:
+    def __init__(self, asked: RunningCall, kind: type[T]) -> None:
         self._asked, self._kind = asked, kind
         self.found: list[T] = []
         self.metrics = GenerateMetrics()
@@ -172,7 +172,7 @@ class StreamWire:
     """A stream of core's API, for `core_remote.stream.RemoteStream`."""
 
     def __init__(
-        self, asked: Asked, config: GenerateConfig, wrong: CoreError | None = None
+        self, asked: RunningCall, config: GenerateConfig, wrong: CoreError | None = None
     ) -> None:
         self._asked, self._config, self._wrong = asked, config, wrong
         self._found = GenerateMetrics()

@@ -21,7 +21,7 @@ from core_remote.contract import checking
 from core_remote.contract.asynchronous import AsyncMethods
 from core_remote.contract.methods import METHODS
 from core_remote.contract.model import ContractModel
-from core_remote.model import Facts
+from core_remote.model import ModelFacts
 from core_wires.contract import PREFIX, VERSION, Call, Description
 from core_wires.plain import plain, value_of
 
@@ -65,7 +65,7 @@ def open_model(
         for each in told.choices
     )
     own = (*choices, Choice("wire", "core", "the server supports core's API"))
-    facts = Facts(told.info, offered, REFUSABLE.difference(told.refused), own + known)
+    facts = ModelFacts(told.info, offered, REFUSABLE.difference(told.refused), own + known)
     model = _class_for(frozenset(offered & METHODS.keys()))(backend, connection, facts)
     if told.fingerprint:
         known_as(model, told.fingerprint)

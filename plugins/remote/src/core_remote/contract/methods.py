@@ -37,7 +37,7 @@ from core.types import (
     Token,
 )
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked
+from core_remote.contract.calls import RunningCall
 from core_remote.contract.model import (
     ContractModel,
     no_score,
@@ -46,7 +46,7 @@ from core_remote.contract.model import (
     wrong_turn,
 )
 from core_remote.contract.pairs import Pairs
-from core_remote.contract.plans import Plan, Rows, Value
+from core_remote.contract.plans import CallPlan, RowsPlan, ValuePlan
 from core_remote.contract.results import Results
 from core_remote.contract.token_methods import TokenPromptsMethods
 from core_remote.stream import RemoteStream
@@ -75,27 +75,27 @@ class TokenizingMethods(ContractModel):
         """Return the prompt that ``chat`` would continue."""
         return self.plan_render_chat(messages, config, **options).run()
 
-    def plan_encode(self, text: str) -> Plan[list[int]]:
+    def plan_encode(self, text: str) -> CallPlan[list[int]]:
         """Return the checked call of ``encode``."""
         self.check_usable()
         checked_text("encode", text)
         if error := unicode_error(text):
             raise error
         check = partial(checking.of_ids, info=self.info)
-        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
+        return ValuePlan(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
 
-    def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
+    def plan_decode(self, ids: Sequence[int]) -> CallPlan[str]:
         """Return the checked call of ``decode``."""
         self.check_usable()
         given = validate.integers("ids", ids, 0)
-        return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
+        return ValuePlan(self.asked("decode", {"ids": given}), str, _PLAIN)
 
     def plan_render_chat(
         self,
         messages: Conversation,
         config: GenerateConfig | None = None,
         **options: Unpack[TemplateOptions],
-    ) -> Plan[RenderedPrompt]:
+    ) -> CallPlan[RenderedPrompt]:
         """Return the checked call of ``render_chat``."""
         request = self.checked_template(config, options)
         turns = checked_conversation(messages)
@@ -104,10 +104,10 @@ class TokenizingMethods(ContractModel):
         return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
 
 
-class Rendered(Value[RenderedPrompt]):
+class Rendered(ValuePlan[RenderedPrompt]):
     """The result of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: Asked, config: GenerateConfig) -> None:
+    def __init__(self, asked: RunningCall, config: GenerateConfig) -> None:
         super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
@@ -212,7 +212,7 @@ class ScoringMethods(ContractModel):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[RequestOptions],
-    ) -> Plan[list[Score]]:
+    ) -> CallPlan[list[Score]]:
         """Return the checked call of ``score``."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
@@ -222,7 +222,7 @@ class ScoringMethods(ContractModel):
             if error is not None:
                 wrong.setdefault(place, error)
         arguments = {"prompts": without(heads, wrong), "continuations": without(tails, wrong)}
-        return Rows(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
+        return RowsPlan(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
 
 
 class HiddenStatesMethods(ContractModel):
@@ -248,7 +248,7 @@ class HiddenStatesMethods(ContractModel):
         *,
         layers: Sequence[int] = (-1,),
         **options: Unpack[RequestOptions],
-    ) -> Plan[list[HiddenResult]]:
+    ) -> CallPlan[list[HiddenResult]]:
         """Return the checked call of ``hidden_states``."""
         request = self.checked_request(Capability.HIDDEN_STATES, config, options)
         numbers = checked_layers(layers, self.info.num_layers)
@@ -256,7 +256,7 @@ class HiddenStatesMethods(ContractModel):
         wrong, sound = sorted_out(texts)
         asked = self.asked("hidden_states", {"prompts": sound, "layers": numbers})
         failed = partial(_no_states, numbers)
-        return Rows(asked, HiddenResult, request, len(texts), wrong, failed)
+        return RowsPlan(asked, HiddenResult, request, len(texts), wrong, failed)
 
 
 class AttentionInspectorMethods(ContractModel):
@@ -278,14 +278,14 @@ class AttentionInspectorMethods(ContractModel):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[RequestOptions],
-    ) -> Plan[AttentionSnapshot]:
+    ) -> CallPlan[AttentionSnapshot]:
         """Return the checked call of ``inspect_attention``."""
         request = self.checked_request(Capability.ATTENTION_INSPECTOR, config, options)
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
             raise error
         asked, check = self.asked("inspect_attention", {"prompt": text}), checking.of_attention
-        return Value(asked, AttentionSnapshot, request, check)
+        return ValuePlan(asked, AttentionSnapshot, request, check)
 
 
 class MemoryReportingMethods(ContractModel):
@@ -299,15 +299,15 @@ class MemoryReportingMethods(ContractModel):
         """Reset the peak."""
         self.plan_reset_peak_memory().run()
 
-    def plan_memory(self) -> Plan[MemoryReport]:
+    def plan_memory(self) -> CallPlan[MemoryReport]:
         """Return the plan of ``memory``."""
         self.check_usable()
-        return Value(self.asked("memory", {}), MemoryReport, _PLAIN)
+        return ValuePlan(self.asked("memory", {}), MemoryReport, _PLAIN)
 
-    def plan_reset_peak_memory(self) -> Plan[object]:
+    def plan_reset_peak_memory(self) -> CallPlan[object]:
         """Return the plan of ``reset_peak_memory``."""
         self.check_usable()
-        return Value(self.asked("reset_peak_memory", {}), object, _PLAIN)
+        return ValuePlan(self.asked("reset_peak_memory", {}), object, _PLAIN)
 
 
 METHODS: dict[Capability, type[ContractModel]] = {

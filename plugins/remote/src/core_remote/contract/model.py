@@ -21,8 +21,8 @@ from core.options import (
 )
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
-from core_remote.contract.calls import Asked, StreamWire
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.calls import RunningCall, StreamWire
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.model import RemoteModel
 from core_remote.stream import RemoteStream
 
@@ -87,7 +87,7 @@ class ContractModel(RemoteModel):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[ClassifyOptions],
-    ) -> Plan[list[ClassifyResult]]:
+    ) -> CallPlan[list[ClassifyResult]]:
         """Return the checked call of ``classify``."""
         request = self.checked_classify(Capability.CLASSIFY, config, options)
         return self.classification(checked_prompts("classify", prompts), request)
@@ -98,28 +98,28 @@ class ContractModel(RemoteModel):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[GenerateOptions],
-    ) -> Plan[list[BatchResult]]:
+    ) -> CallPlan[list[BatchResult]]:
         """Return the checked call of ``batch_generate``."""
         request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts = checked_prompts("batch_generate", prompts)
         wrong, sound = sorted_out(texts)
         asked = self.asked("batch_generate", {"prompts": sound})
-        return Rows(asked, BatchResult, request, len(texts), wrong, _stopped_row)
+        return RowsPlan(asked, BatchResult, request, len(texts), wrong, _stopped_row)
 
     def classification(
         self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
-    ) -> Plan[list[ClassifyResult]]:
+    ) -> CallPlan[list[ClassifyResult]]:
         """Return a call of ``classify`` with valid options."""
         wrong, sound = sorted_out(texts)
         asked = self.asked("classify", {"prompts": sound})
         count, failed = len(texts), _no_classification
-        return Rows(asked, ClassifyResult, request, count, wrong, failed, clock)
+        return RowsPlan(asked, ClassifyResult, request, count, wrong, failed, clock)
 
     # ------------------------------------------------------------------ for the protocols
 
-    def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
+    def asked(self, operation: str, arguments: Mapping[str, object]) -> RunningCall:
         """Return a call of this model, not sent yet."""
-        return Asked(self._connection, operation, arguments, self.info)
+        return RunningCall(self._connection, operation, arguments, self.info)
 
     def stream(
         self,
@@ -132,7 +132,7 @@ class ContractModel(RemoteModel):
         wire = StreamWire(self.asked(operation, arguments), config, wrong)
         return RemoteStream(wire, config, self.record)
 
-    def answered(self, plan: Plan[T]) -> T:
+    def answered(self, plan: CallPlan[T]) -> T:
         """Return the result of a plan, and set the thread's last metrics."""
         result = plan.run()
         self.record(plan.metrics)

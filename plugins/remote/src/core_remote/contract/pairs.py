@@ -11,7 +11,7 @@ from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
 from core_remote import failures
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked, in_time, of_this_side
+from core_remote.contract.calls import RunningCall, in_time, of_this_side
 from core_remote.waiting import TooLateError, patience
 
 Pair = tuple[int, Token]
@@ -22,7 +22,7 @@ class Pairs:
 
     def __init__(
         self,
-        asked: Asked,
+        asked: RunningCall,
         config: GenerateConfig,
         rows: int,
         wrong: dict[int, CoreError],

@@ -12,7 +12,7 @@ from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, TokenSequence
 from core_remote import failures
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked, RowReader, ValueReader, in_time, of_this_side
+from core_remote.contract.calls import RowReader, RunningCall, ValueReader, in_time, of_this_side
 from core_remote.exchange import Exchange
 from core_remote.waiting import read, read_async
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Plan(Protocol[T_co]):
+class CallPlan(Protocol[T_co]):
     """A call of a model. It can be run once."""
 
     @property
@@ -37,7 +37,7 @@ class Plan(Protocol[T_co]):
         ...
 
 
-class Rows(Generic[T]):
+class RowsPlan(Generic[T]):
     """A call over rows; rows with an error are not sent.
 
     ``failed`` makes the result of such a row, by its index, and of a stopped row.
@@ -45,7 +45,7 @@ class Rows(Generic[T]):
 
     def __init__(
         self,
-        asked: Asked,
+        asked: RunningCall,
         kind: type[T],
         config: GenerateConfig,
         rows: int,
@@ -131,12 +131,12 @@ class Rows(Generic[T]):
         return failed
 
 
-class Value(Generic[T]):
+class ValuePlan(Generic[T]):
     """A call with one value. ``check`` returns a description of its fault, or None."""
 
     def __init__(
         self,
-        asked: Asked,
+        asked: RunningCall,
         kind: type[T],
         config: GenerateConfig,
         check: Callable[[T], str | None] | None = None,

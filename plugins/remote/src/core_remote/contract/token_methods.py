@@ -12,7 +12,7 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import Score, TokenSequence
 from core_remote.contract.model import ContractModel, no_score
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.stream import RemoteStream
 
 
@@ -69,14 +69,14 @@ class TokenPromptsMethods(ContractModel):
         attention_mask: TokenIds | None = None,
         num_samples: int = 1,
         **options: Unpack[GenerateOptions],
-    ) -> Plan[list[TokenSequence]]:
+    ) -> CallPlan[list[TokenSequence]]:
         """Return the checked call of ``generate_tokens``."""
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
         asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
         failed = _stopped_sequence(rows, samples)
-        return Rows(asked, TokenSequence, request, len(rows) * samples, {}, failed)
+        return RowsPlan(asked, TokenSequence, request, len(rows) * samples, {}, failed)
 
     def plan_score_tokens(
         self,
@@ -85,13 +85,13 @@ class TokenPromptsMethods(ContractModel):
         config: GenerateConfig | None = None,
         /,
         **options: Unpack[RequestOptions],
-    ) -> Plan[list[Score]]:
+    ) -> CallPlan[list[Score]]:
         """Return the checked call of ``score_tokens``."""
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
         asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})
-        return Rows(asked, Score, request, len(pairs), {}, no_score)
+        return RowsPlan(asked, Score, request, len(pairs), {}, no_score)
 
 
 def _stopped_sequence(

@@ -21,18 +21,18 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
-from core_remote.llama_cpp.readings import Known, Readings
-from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.readings import KnownLogprob, Readings
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.tokenizer import Tokenizer
 
 _LIKELY = 64  # tokens told of the first draw: where labels are among them, nothing more is asked
 
 
-class Classification:
+class RowClassifier:
     """Reader of rows with one set of options."""
 
-    def __init__(self, server: Server, tokenizer: Tokenizer, config: GenerateConfig) -> None:
+    def __init__(self, server: LlamaServer, tokenizer: Tokenizer, config: GenerateConfig) -> None:
         self._server, self._tokenizer, self._config = server, tokenizer, config
         self._readings = Readings(server, tokenizer.vocabulary)
         self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
@@ -156,5 +156,5 @@ def _is_known(path: Path, known: dict[Path, float]) -> bool:
     return all(path[:end] in known for end in range(1, len(path) + 1))
 
 
-def _by_path(path: Path, way: Sequence[Known]) -> dict[Path, float]:
+def _by_path(path: Path, way: Sequence[KnownLogprob]) -> dict[Path, float]:
     return {path[:end]: each.logprob for end, each in enumerate(way, 1)}

@@ -51,7 +51,7 @@ class Likely(msgspec.Struct, frozen=True):
         return self.logprob
 
 
-class Reading(Likely, frozen=True):
+class DrawnToken(Likely, frozen=True):
     """The token that was drawn; ``top_logprobs`` are the likeliest ones, best first."""
 
     top_logprobs: list[Likely] = []
@@ -83,7 +83,7 @@ class Event(msgspec.Struct, frozen=True):
     stop: bool = False
     stop_type: str = "none"
     tokens_predicted: _Count = 0
-    completion_probabilities: list[Reading] = []
+    completion_probabilities: list[DrawnToken] = []
     timings: Timings | None = None
     error: Fault | None = None
 
@@ -140,15 +140,15 @@ def fault_of(fault: Fault, address: Address, status: int = 0) -> CoreError:
 
 
 def matched(
-    tokens: Sequence[int], readings: Sequence[Reading], pieces: Sequence[bytes]
-) -> list[Reading | None]:
+    tokens: Sequence[int], readings: Sequence[DrawnToken], pieces: Sequence[bytes]
+) -> list[DrawnToken | None]:
     """Return the reading of each token; None if the server omitted it.
 
     It omits a token at which the text ends inside a character.
     """
     if [each.id for each in readings] == [*tokens]:
         return [*readings]
-    rest, found = iter(readings), list[Reading | None]()
+    rest, found = iter(readings), list[DrawnToken | None]()
     for whole in _whole(pieces):
         found.append(next(rest, None) if whole else None)
     agree = all(each is None or each.id == token for each, token in zip(found, tokens, strict=True))

@@ -26,13 +26,13 @@ from core_remote.failures import ServerBusyError, ServerError
 from core_remote.listing import listed_models, size_of
 from core_remote.llama_cpp import vocabulary
 from core_remote.llama_cpp.methods import METHODS
-from core_remote.llama_cpp.model import LlamaModel
+from core_remote.llama_cpp.model import LlamaServerModel
 from core_remote.llama_cpp.readings import Readings
-from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speech import HONOURED, completion
 from core_remote.llama_cpp.tokenizer import Tokenizer
-from core_remote.llama_cpp.vocabulary import Vocabulary
-from core_remote.model import Facts
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
+from core_remote.model import ModelFacts
 
 _FLOATS, _ROUNDED = 0.5, 2.0  # as core's llama_cpp states it where it does not know the device
 _BITS = re.compile(r"^I?T?Q(\d)", re.IGNORECASE)
@@ -80,7 +80,7 @@ def describe(connection: Connection) -> Properties | None:
 
 def open_model(
     backend: str, connection: Connection, told: Properties, choices: tuple[Choice, ...]
-) -> LlamaModel | None:
+) -> LlamaServerModel | None:
     """Return the model; None if the server lacks a feature that this API needs.
 
     Raises `ModelNotFoundError`, `core.BackendProcessError`.
@@ -91,7 +91,7 @@ def open_model(
     if wanted and wanted not in names:
         raise failures.missing_model(connection.address, [*filter(None, dict.fromkeys(names))])
 
-    server, slots = Server(connection), max(1, told.total_slots)
+    server, slots = LlamaServer(connection), max(1, told.total_slots)
     try:
         known = connection.run(vocabulary.read(server), never_stop)
         connection.run(_try(server, known), never_stop)
@@ -114,12 +114,12 @@ def open_model(
         Choice("wire", "llama.cpp", f"the server is llama.cpp {told.build_info}".strip()),
         Choice("parallel_slots", str(slots), "the server's number of slots"),
     )
-    facts = Facts(_info(told, listed, known, limit), frozenset(offered), HONOURED, own)
+    facts = ModelFacts(_info(told, listed, known, limit), frozenset(offered), HONOURED, own)
     kind = _class_for(frozenset(offered & METHODS.keys()))
     return kind(backend, connection, facts, tokenizer, slots)
 
 
-async def _try(server: Server, known: Vocabulary) -> None:
+async def _try(server: LlamaServer, known: ServerVocabulary) -> None:
     """Check that the server generates exactly the tokens that it is forced to."""
     prompt = [*known.lead.bos, known.letter]
     await Readings(server, known).along(prompt, [known.letter, known.letter])
@@ -143,7 +143,9 @@ def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
         return False
 
 
-def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit: int) -> bool:
+def _has_seeds(
+    connection: Connection, server: LlamaServer, known: ServerVocabulary, limit: int
+) -> bool:
     """Return whether a seed draws the same twice, and another seed something else."""
     prompt, config = [*known.lead.bos, known.letter], GenerateConfig(temperature=1.0)
 
@@ -164,7 +166,7 @@ def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit:
 
 
 def _info(
-    told: Properties, listed: list[dict[str, Any]], known: Vocabulary, limit: int
+    told: Properties, listed: list[dict[str, Any]], known: ServerVocabulary, limit: int
 ) -> ModelInfo:
     """Return the facts; unreported values are the smallest possible ones."""
     meta = listed[0].get("meta") if listed else None
@@ -184,6 +186,6 @@ def _info(
 
 
 @cache
-def _class_for(protocols: Collection[Capability]) -> type[LlamaModel]:
+def _class_for(protocols: Collection[Capability]) -> type[LlamaServerModel]:
     bases = [METHODS[each] for each in sorted(protocols)]
     return type("RemoteModel", (*bases,), {"__module__": __name__})

@@ -30,14 +30,14 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
 from core_remote.counting import followed
-from core_remote.llama_cpp.classification import Classification
-from core_remote.llama_cpp.model import LlamaModel, of_sample
+from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.model import LlamaServerModel, of_sample
 from core_remote.stream import RemoteStream
 
 _FIRST, _LARGEST = 16, 256  # prompts that are read together: the first answers come soon
 
 
-class TokenizingMethods(LlamaModel):
+class TokenizingMethods(LlamaServerModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
@@ -67,7 +67,7 @@ class TokenizingMethods(LlamaModel):
         return self._connection.run(self.rendered(turns), never_stop)
 
 
-class SubmittingMethods(LlamaModel):
+class SubmittingMethods(LlamaServerModel):
     """`core.Submitting`."""
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
@@ -77,7 +77,7 @@ class SubmittingMethods(LlamaModel):
         return self.continuing(text, request).begin_now()
 
 
-class ClassifyStreamingMethods(LlamaModel):
+class ClassifyStreamingMethods(LlamaServerModel):
     """`core.ClassifyStreaming`."""
 
     def classify_iter(
@@ -106,7 +106,7 @@ class ClassifyStreamingMethods(LlamaModel):
             yield from results
 
 
-class ScoringMethods(LlamaModel):
+class ScoringMethods(LlamaServerModel):
     """`core.Scoring`."""
 
     def score(
@@ -120,12 +120,12 @@ class ScoringMethods(LlamaModel):
         """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
         request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score, *pair) for pair in zip(heads, tails, strict=True)]
         return self.scored(works, reader, request)
 
 
-class TokenPromptsMethods(LlamaModel):
+class TokenPromptsMethods(LlamaServerModel):
     """`core.TokenPrompts`."""
 
     def generate_tokens(
@@ -173,7 +173,7 @@ class TokenPromptsMethods(LlamaModel):
         """Score continuations of token ids, like ``score``."""
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score_tokens, *pair) for pair in pairs]
         return self.scored(works, reader, request)
 
@@ -181,7 +181,7 @@ class TokenPromptsMethods(LlamaModel):
         return self._tokenizer.fitting(ids)
 
 
-METHODS: dict[Capability, type[LlamaModel]] = {
+METHODS: dict[Capability, type[LlamaServerModel]] = {
     Capability.TOKENIZING: TokenizingMethods,
     Capability.SUBMITTING: SubmittingMethods,
     Capability.CLASSIFY_STREAMING: ClassifyStreamingMethods,

@@ -33,19 +33,19 @@ from core.types import (
 )
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.classification import RowClassifier
 from core_remote.llama_cpp.rows import Work, gathered
-from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speaking import Speaking
 from core_remote.llama_cpp.streams import Prepare, TokenWire
 from core_remote.llama_cpp.tokenizer import Tokenizer
-from core_remote.model import Facts, RemoteModel
+from core_remote.model import ModelFacts, RemoteModel
 from core_remote.stream import RemoteStream
 
 T = TypeVar("T")
 
 
-class LlamaModel(RemoteModel):
+class LlamaServerModel(RemoteModel):
     """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
 
     ``slots``: requests that the server runs concurrently.
@@ -55,12 +55,12 @@ class LlamaModel(RemoteModel):
         self,
         backend: str,
         connection: Connection,
-        facts: Facts,
+        facts: ModelFacts,
         tokenizer: Tokenizer,
         slots: int,
     ) -> None:
         super().__init__(backend, connection, facts)
-        self._server, self._tokenizer = Server(connection), tokenizer
+        self._server, self._tokenizer = LlamaServer(connection), tokenizer
         self._at_once = 2 * slots  # the next are tokenised meanwhile
 
     def generate(
@@ -123,7 +123,7 @@ class LlamaModel(RemoteModel):
         self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
     ) -> tuple[list[ClassifyResult], GenerateMetrics]:
         """Return the results of ``classify`` with valid options, and the metrics."""
-        reader = Classification(self._server, self._tokenizer, config)
+        reader = RowClassifier(self._server, self._tokenizer, config)
         works = [partial(reader.result, text) for text in texts]
         return self.read(works, reader, clock, ClassifyResult)
 
@@ -173,7 +173,7 @@ class LlamaModel(RemoteModel):
         return results
 
     def scored(
-        self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
+        self, works: Sequence[Work[Score]], reader: RowClassifier, config: GenerateConfig
     ) -> list[Score]:
         """Return the scores of pairs."""
         scores, cost = self.read(works, reader, RequestClock(config), Score)
@@ -183,7 +183,7 @@ class LlamaModel(RemoteModel):
     def read(
         self,
         works: Sequence[Work[T]],
-        reader: Classification,
+        reader: RowClassifier,
         clock: RequestClock,
         failed: Callable[..., T],
     ) -> tuple[list[T], GenerateMetrics]:

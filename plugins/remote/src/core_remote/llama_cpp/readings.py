@@ -12,15 +12,15 @@ from dataclasses import dataclass
 from core.errors import RequestError
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
-from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speech import forced
-from core_remote.llama_cpp.vocabulary import ALL, Vocabulary
+from core_remote.llama_cpp.vocabulary import ALL, ServerVocabulary
 
 _AT_ONCE = 64  # tokens of one request: a grammar rule should not have thousands
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownLogprob:
     """A token's log-probability; ``best``: no other token was likelier."""
 
     logprob: float
@@ -30,21 +30,21 @@ class Known:
 class Readings:
     """Reader of log-probabilities from one model."""
 
-    def __init__(self, server: Server, vocabulary: Vocabulary) -> None:
+    def __init__(self, server: LlamaServer, vocabulary: ServerVocabulary) -> None:
         self._server, self._vocabulary = server, vocabulary
 
-    async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[Known]:
+    async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[KnownLogprob]:
         """Return the log-probability of each token of the path, after all before it.
 
         Raises `core.RequestError` if one is less likely than the server can report.
         """
-        found: list[Known] = []
+        found: list[KnownLogprob] = []
         for run in self._runs(path):
             before = [*prompt, *path[: len(found)]]
             found += await self._run(before, run)
         return found
 
-    async def one(self, prompt: Sequence[int], token: int) -> Known:
+    async def one(self, prompt: Sequence[int], token: int) -> KnownLogprob:
         """Return that of any one token: the server lists all tokens that could be drawn there."""
         body = forced(prompt, [self._vocabulary.letter], probabilities=ALL)
         answer = await self._server.complete(body)
@@ -56,7 +56,7 @@ class Readings:
             raise failures.nonsense(self._server.address, f"not all tokens: {token} is missing")
         return known(found, listed)
 
-    async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[Known]:
+    async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[KnownLogprob]:
         if not self._is_plain(run[0]):
             return [await self.one(prompt, run[0])]
         answer = await self._server.complete(forced(prompt, run))
@@ -88,7 +88,7 @@ class Readings:
         return True
 
 
-def known(token: Likely, listed: Sequence[Likely]) -> Known:
+def known(token: Likely, listed: Sequence[Likely]) -> KnownLogprob:
     """Return a token's log-probability; ``listed`` begins with the best token.
 
     Raises `core.RequestError` for one below `LEAST`, and for one that is not a number.
@@ -100,4 +100,4 @@ def known(token: Likely, listed: Sequence[Likely]) -> Known:
             "server reports exactly. Load the model itself (backend 'llama_cpp') to read it."
         )
     best = not listed or token.id == listed[0].id
-    return Known(logprob, best)
+    return KnownLogprob(logprob, best)

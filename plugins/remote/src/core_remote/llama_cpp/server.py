@@ -33,7 +33,7 @@ class _Prompt(msgspec.Struct):
     prompt: str
 
 
-class Server:
+class LlamaServer:
     """A server. Every method raises `core.RequestError`, or `core.BackendProcessError`."""
 
     def __init__(self, connection: Connection) -> None:

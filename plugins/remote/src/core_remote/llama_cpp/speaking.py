@@ -18,14 +18,14 @@ from core_remote import failures
 from core_remote.connection import Put
 from core_remote.llama_cpp.events import Event, matched
 from core_remote.llama_cpp.readings import Readings
-from core_remote.llama_cpp.server import Server
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speech import completion, own_seed, seed_of
-from core_remote.llama_cpp.vocabulary import Vocabulary
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
 
 _TOGETHER = 8  # tokens of one request, where a stream would not tell them
 
 
-class Line(msgspec.Struct, frozen=True):
+class GenerationLine(msgspec.Struct, frozen=True):
     """A line of a generation: a token, the prompt's length, or the reason of the end."""
 
     token: int | None = None
@@ -42,7 +42,7 @@ class Speaking:
     """
 
     def __init__(
-        self, server: Server, vocabulary: Vocabulary, limit: int, config: GenerateConfig
+        self, server: LlamaServer, vocabulary: ServerVocabulary, limit: int, config: GenerateConfig
     ) -> None:
         self._server, self._vocabulary = server, vocabulary
         self._limit, self._config = limit, config
@@ -59,12 +59,12 @@ class Speaking:
             raise PromptTooLongError(len(ids), self._limit)
         self._ids = list(ids)
         self._most = min(self._config.max_tokens, self._limit - len(ids) + 1)
-        _say(put, Line(prompt_tokens=len(ids)))
+        _say(put, GenerationLine(prompt_tokens=len(ids)))
 
         reason: FinishReason | None = await self._stream(put)
         while reason is None:
             reason = await self._some(put)
-        _say(put, Line(reason=reason))
+        _say(put, GenerationLine(reason=reason))
 
     async def _stream(self, put: Put) -> FinishReason | None:
         """Stream as far as the server reports each token; None if it omitted one and continues."""
@@ -94,7 +94,10 @@ class Speaking:
 
     def _ended(self, event: Event, last: Event | None, put: Put) -> FinishReason | None:
         """Process the stream's last event; ``last``: a token that may itself be the end."""
-        _say(put, Line(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)))
+        _say(
+            put,
+            GenerationLine(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)),
+        )
         over = event.stop_type == "eos" and event.tokens_predicted == self._step + 1
         if last is not None and not over:
             self._tell_event(last, put)
@@ -159,12 +162,12 @@ class Speaking:
     def _tell(self, token: int, logprob: float | None, put: Put) -> None:
         self._ids.append(token)
         self._step += 1
-        _say(put, Line(token, logprob))
+        _say(put, GenerationLine(token, logprob))
 
 
 def _cached(event: Event) -> int:
     return event.timings.cache_n if event.timings is not None else 0
 
 
-def _say(put: Put, line: Line) -> None:
+def _say(put: Put, line: GenerationLine) -> None:
     put(msgspec.json.encode(line))

@@ -16,12 +16,12 @@ from core_remote import failures
 from core_remote.connection import Connection, Put
 from core_remote.counting import seen
 from core_remote.exchange import Exchange
-from core_remote.llama_cpp.speaking import Line, Speaking
+from core_remote.llama_cpp.speaking import GenerationLine, Speaking
 
 Prepare = Callable[[], Awaitable[list[int]]]
 """The ids of the prompt. Raises its error."""
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(GenerationLine)
 
 
 class TokenWire:

@@ -12,8 +12,8 @@ from core.kit.chat import RenderedPrompt, continued, refuse_names, render
 from core.kit.text_stream import StreamDetokenizer
 from core.types import Message
 from core_remote.failures import ServerError
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.vocabulary import Vocabulary
+from core_remote.llama_cpp.server import LlamaServer
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
 
 _ASKED, _SAID = "Hello", "Good morning"
 
@@ -25,7 +25,9 @@ class Tokenizer:
     itself, whether or not the template writes one, and omits it from rendered prompts.
     """
 
-    def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
+    def __init__(
+        self, server: LlamaServer, vocabulary: ServerVocabulary, limit: int, bos_text: str
+    ) -> None:
         self._server, self.vocabulary = server, vocabulary
         self.limit, self._bos_text = limit, bos_text
         self._prefills: bool | None = None

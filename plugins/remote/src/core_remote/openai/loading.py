@@ -21,7 +21,7 @@ from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.connection import Connection
 from core_remote.listing import listed_models, size_of
-from core_remote.model import Facts
+from core_remote.model import ModelFacts
 from core_remote.openai.events import ID_BITS
 from core_remote.openai.model import SpeechModel
 from core_remote.openai.speech import HONOURED, Request, Speech
@@ -73,7 +73,7 @@ def open_model(
     if all(seen.seed for seen in shown.values()):
         offered.add(Capability.SEED)
     own = (*choices, Choice("wire", "openai", "the only supported API of the server"))
-    facts = Facts(info, frozenset(offered), HONOURED, own)
+    facts = ModelFacts(info, frozenset(offered), HONOURED, own)
     return SpeechModel(backend, connection, facts, speech)
 
 

@@ -23,7 +23,7 @@ from core.protocols import Capability
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.model import Facts, RemoteModel
+from core_remote.model import ModelFacts, RemoteModel
 from core_remote.openai.speech import Request, Speech
 from core_remote.openai.streams import SpeechWire
 from core_remote.stream import RemoteStream
@@ -35,7 +35,9 @@ class SpeechModel(RemoteModel):
     Ids of tokens are derived from their texts, because the API has only texts (`events.id_of`).
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts, speech: Speech) -> None:
+    def __init__(
+        self, backend: str, connection: Connection, facts: ModelFacts, speech: Speech
+    ) -> None:
         super().__init__(backend, connection, facts)
         self._speech = speech
 
