@@ -283,7 +283,7 @@ def test_what_is_remembered_is_the_latest_that_fits(keys: list[int], count: int)
     score = Score(1.0, (1.0,))
     one = Remembered[Score](10**9)
     one.put((b"0", None), score)
-    remembered = Remembered[Score](one.held * count)
+    remembered = Remembered[Score](one.used * count)
     latest: list[int] = []
     for key in keys:
         known = remembered.get((b"%d" % key, None))
@@ -291,21 +291,21 @@ def test_what_is_remembered_is_the_latest_that_fits(keys: list[int], count: int)
         if known is None:
             remembered.put((b"%d" % key, None), score)
         latest = [*(old for old in latest if old != key), key][-count:] if count else []
-        assert remembered.held == one.held * len(latest)
+        assert remembered.used == one.used * len(latest)
 
 
 def test_logits_count_with_their_bytes() -> None:
     small, large = Remembered[ClassifyResult](10**9), Remembered[ClassifyResult](10**9)
     small.put((b"", None), ClassifyResult(Token(1, "a")))
     large.put((b"", None), ClassifyResult(Token(1, "a"), array("f", [0.0]) * 1000))
-    assert 4000 <= large.held - small.held <= 4200
+    assert 4000 <= large.used - small.used <= 4200
 
 
 def test_the_numbers_of_many_labels_count() -> None:
     probabilities = {f"label {number}": 0.01 for number in range(100)}
     remembered = Remembered[ClassifyResult](10**6)
     remembered.put((b"", None), ClassifyResult(probabilities=probabilities))
-    assert remembered.held >= getsizeof(probabilities) + 100 * getsizeof(0.01)
+    assert remembered.used >= getsizeof(probabilities) + 100 * getsizeof(0.01)
 
 
 # ---------------------------------------------------------------- score

@@ -37,9 +37,9 @@ def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:
     ``free``: the device's free memory in bytes after the load, None if unknown. Raises
     `core.InvalidOptionError` for an invalid option value.
     """
-    asked = asked_integer(config, "prefix_cache", 0)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "prefix_cache", 0)
+    if requested is not None:
+        return requested
     purpose = "bytes for prompts that begin like recent ones"
     if free is None:
         return Chosen("prefix_cache", _UNKNOWN_PREFIXES, f"{purpose}; free memory is not known")

@@ -78,20 +78,20 @@ class ClassifyCall:
 
     def results(self, blocks: Iterable[PromptBlock]) -> list[ClassifyResult]:
         """Run the blocks one after another without a pause; yield results in prompt order."""
-        found: dict[int, ClassifyResult] = {}
-        for row, result in self._classifier.results(self._rows(blocks, found)):
-            found[row.index] = result
+        results: dict[int, ClassifyResult] = {}
+        for row, result in self._classifier.results(self._rows(blocks, results)):
+            results[row.index] = result
             if result.error is None:
                 self.prompt_tokens += len(row.ids)
                 self.read += 1
-        return [found[index] for index in sorted(found)]
+        return [results[index] for index in sorted(results)]
 
     def _rows(
-        self, blocks: Iterable[PromptBlock], found: dict[int, ClassifyResult]
+        self, blocks: Iterable[PromptBlock], results: dict[int, ClassifyResult]
     ) -> Iterator[Sequence[PromptRow]]:
-        """Yield the rows of each block that can run; the others' errors go into ``found``."""
+        """Yield the rows of each block that can run; the others' errors go into ``results``."""
         for block in blocks:
-            found.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
+            results.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
             yield block.rows
 
     def tokenised(

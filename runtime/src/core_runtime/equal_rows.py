@@ -148,36 +148,36 @@ class EqualRows(Generic[R, A]):
 class Remembered(Generic[A]):
     """The results of rows, in a bounded number of bytes: the one least recently used goes first.
 
-    Results of one kind take as much as one another: the labels and logits of one call. ``held`` is
+    Results of one kind take as much as one another: the labels and logits of one call. ``used`` is
     the number of bytes, about.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self.held = most, 0
+        self._most, self.used = most, 0
         self._results: OrderedDict[Key, A] = OrderedDict()
-        self._each = 0  # bytes of a result without its key
+        self._result_bytes = 0  # bytes of a result without its key
 
     def get(self, key: Key) -> A | None:
         """Return the result of an equal row, which is not to be given out as it is.
 
         None if unknown.
         """
-        found = self._results.get(key)
-        if found is not None:
+        result = self._results.get(key)
+        if result is not None:
             self._results.move_to_end(key)
-        return found
+        return result
 
     def put(self, key: Key, result: A) -> None:
         """Remember the result of a row."""
-        self._each = self._each or _ENTRY + sum(map(_bytes, _values(result)))
-        size = self._each + len(key[0])
+        self._result_bytes = self._result_bytes or _ENTRY + sum(map(_bytes, _values(result)))
+        size = self._result_bytes + len(key[0])
         if size > self._most:
             return
 
         self._results[key] = result
-        self.held += size
-        while self.held > self._most:
-            self.held -= self._each + len(self._results.popitem(last=False)[0][0])
+        self.used += size
+        while self.used > self._most:
+            self.used -= self._result_bytes + len(self._results.popitem(last=False)[0][0])
 
 
 def own_result(result: A) -> A:

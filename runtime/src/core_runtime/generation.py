@@ -71,22 +71,22 @@ class GenerateCall:
 
         Closed early, it stops the rows that still run.
         """
-        with self._running() as made:
-            for rows, token in made:
+        with self._running() as tokens_of_rows:
+            for rows, token in tokens_of_rows:
                 for row in rows:
                     yield row, token
 
     def results(self) -> list[BatchResult]:
         """Run every row to its end; return their results in order."""
-        found: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
-        with self._running() as made:
-            for rows, token in made:
-                found[rows[0]].append(token)
+        tokens_by_row: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
+        with self._running() as tokens_of_rows:
+            for rows, token in tokens_of_rows:
+                tokens_by_row[rows[0]].append(token)
 
         # Equal rows share what cannot be changed.
         tokens: dict[int, tuple[Token, ...]] = {}
         for rows in self._rows.values():
-            tokens.update(dict.fromkeys(rows, tuple(found[rows[0]])))
+            tokens.update(dict.fromkeys(rows, tuple(tokens_by_row[rows[0]])))
         return [
             BatchResult(tokens.get(row, ()), self.ends[row].reason, self.ends[row].error)
             for row in range(self.rows)
@@ -137,12 +137,12 @@ class GenerateCall:
         """Submit the requests, for as long as their tokens are read."""
         try:
             self._engine.submit(self._jobs)
-            yield self._made()
+            yield self._rows_and_tokens()
         finally:
             for request in self._requests:
                 request.abandon()
 
-    def _made(self) -> Iterator[tuple[list[int], Token]]:
+    def _rows_and_tokens(self) -> Iterator[tuple[list[int], Token]]:
         """Yield each token, and the equal rows that it is for."""
         while len(self.ends) < self.rows:
             rows, item = self._engine.receive(self._queue, self._look)

@@ -90,7 +90,7 @@ class Kernel:
         lines = (self.proc / "stat").read_text().splitlines()
         times = {name: rest.split() for name, _, rest in (line.partition(" ") for line in lines)}
         mine = [times[f"cpu{cpu}"] for cpu in allowed_cpus()]
-        idle = sum(int(each[3]) + int(each[4]) for each in mine) / _TICKS  # iowait is idle, too
+        idle = sum(int(line[3]) + int(line[4]) for line in mine) / _TICKS  # iowait is idle, too
         return KernelCounts(time.monotonic(), time.process_time(), idle, self._waited())
 
     def running(self) -> int:

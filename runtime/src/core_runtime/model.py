@@ -184,8 +184,9 @@ class InProcessModel(TextModelBase):
 
     def record_with_memory(self, metrics: GenerateMetrics) -> None:
         """Record the metrics of a call that this thread has finished, with the memory in use."""
-        held = self._served.memory()
-        self.record(replace(metrics, peak_memory_bytes=held.peak, active_memory_bytes=held.active))
+        memory = self._served.memory()
+        peak, active = memory.peak, memory.active
+        self.record(replace(metrics, peak_memory_bytes=peak, active_memory_bytes=active))
 
     def record_reading(
         self, prompt_tokens: int, cached: int, generated: int, seconds: float

@@ -58,7 +58,7 @@ class PrefixCache(Generic[P]):
     """
 
     def __init__(self, limit: int, dropped: Callable[[P], None] = _nothing) -> None:
-        self.limit, self.held = limit, 0
+        self.limit, self.used = limit, 0
         self._dropped = dropped
         self._entries: dict[tuple[int, ...], Entry[P]] = {}  # used last comes last
         self._sorted: list[tuple[int, ...]] = []  # those that begin alike are neighbours
@@ -114,17 +114,17 @@ class PrefixCache(Generic[P]):
         self.shrink(self.limit - size)
         self._entries[new.ids] = new
         insort(self._sorted, new.ids)
-        self.held += size
+        self.used += size
         return True
 
-    def take(self, found: PrefixMatch[P]) -> P:
+    def take(self, match: PrefixMatch[P]) -> P:
         """Hand out the payload of an entry, which is no longer in the cache; nothing is dropped."""
-        self._remove(found.entry)
-        return found.entry.payload
+        self._remove(match.entry)
+        return match.entry.payload
 
     def shrink(self, limit: int) -> None:
         """Drop those used longest ago until the others have at most ``limit`` bytes together."""
-        while self._entries and self.held > limit:
+        while self._entries and self.used > limit:
             self._drop(next(iter(self._entries.values())))
 
     def clear(self) -> None:
@@ -142,7 +142,7 @@ class PrefixCache(Generic[P]):
     def _remove(self, entry: Entry[P]) -> None:
         del self._entries[entry.ids]
         del self._sorted[bisect_left(self._sorted, entry.ids)]
-        self.held -= entry.size
+        self.used -= entry.size
 
     def _common(self, index: int, ids: tuple[int, ...]) -> int:
         """Return how many tokens the entry at a place in the order has in common.

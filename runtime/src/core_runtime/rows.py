@@ -154,22 +154,22 @@ def classify_rows(
 
     Raises `core.LabelError` when labels cannot be told apart, and what ``check`` raises meanwhile.
     """
-    # What is wrong with a text, and what is wrong with its tokens.
+    # The errors of texts, then those of their tokens, then those of their labels.
     tokenizer = Tokenising(model.tokenizer, check)
-    found = {i: prompt_error(model, prompt) for i, prompt in enumerate(prompts, first)}
-    sound = [index for index, error in found.items() if error is None]
+    errors = {i: prompt_error(model, prompt) for i, prompt in enumerate(prompts, first)}
+    sound = [index for index, error in errors.items() if error is None]
     encoded = tokenizer.encode_batch([prompts[index - first] for index in sound])
-    found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
+    errors |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
 
-    rows = [
-        PromptRow(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None
-    ]
+    pairs = zip(sound, encoded, strict=True)
+    rows = [PromptRow(index, ids, None) for index, ids in pairs if errors[index] is None]
     if config.labels:
-        rows = _asked(tokenizer, [prompts[row.index - first] for row in rows], rows, config)
-        found |= _labels_errors(model, rows)
+        texts = [prompts[row.index - first] for row in rows]
+        rows = _with_questions(tokenizer, texts, rows, config)
+        errors |= _labels_errors(model, rows)
 
-    errors = {index: error for index, error in found.items() if error is not None}
-    return [row for row in rows if row.index not in errors], errors
+    failed = {index: error for index, error in errors.items() if error is not None}
+    return [row for row in rows if row.index not in failed], failed
 
 
 def prompt_rows(
@@ -183,7 +183,7 @@ def prompt_rows(
         return [], dict.fromkeys(range(len(prompts)), error)
 
 
-def _asked(
+def _with_questions(
     tokenizer: ContinuingTokenizer,
     prompts: Sequence[str],
     rows: Sequence[PromptRow],
@@ -200,13 +200,13 @@ def _asked(
 
 def _labels_errors(model: ServedModel, rows: Sequence[PromptRow]) -> dict[int, CoreError | None]:
     """Return what keeps the labels of each row from being scored; many rows share a trie."""
-    asked = {row.index: row.question for row in rows if row.question}
-    tries = {id(question.trie): question.trie for question in asked.values()}
+    questions = {row.index: row.question for row in rows if row.question}
+    tries = {id(question.trie): question.trie for question in questions.values()}
     depths = {key: max(map(len, trie.prefixes)) for key, trie in tries.items()}
     tops = {key: max(map(max, trie.paths)) for key, trie in tries.items()}
 
     errors: dict[int, CoreError | None] = {}
-    for index, question in asked.items():
+    for index, question in questions.items():
         key = id(question.trie)
         if tops[key] >= model.info.vocab_size:
             errors[index] = _label_error(model, question.trie)
@@ -235,8 +235,8 @@ def _depth_error(model: ServedModel, length: int) -> CoreError | None:
 
 def labels_alone(config: GenerateConfig) -> bool:
     """Return whether nothing is wanted that the head over the whole vocabulary gives."""
-    asked = config.return_logits or config.return_logprobs or not config.labels
-    return config.labels_only and not asked
+    wants_token = config.return_logits or config.return_logprobs or not config.labels
+    return config.labels_only and not wants_token
 
 
 def draws_alike(config: GenerateConfig) -> bool:
@@ -274,11 +274,11 @@ def score_rows(
     rows: list[ScoreRow] = []
     errors: dict[int, CoreError] = {}
     for index, texts in enumerate(zip(prompts, continuations, strict=True)):
-        found = _score_row(model, index, *texts, check)
-        if isinstance(found, CoreError):
-            errors[index] = found
+        row = _score_row(model, index, *texts, check)
+        if isinstance(row, CoreError):
+            errors[index] = row
         else:
-            rows.append(found)
+            rows.append(row)
     return rows, errors
 
 
@@ -289,11 +289,11 @@ def score_token_rows(
     rows: list[ScoreRow] = []
     errors: dict[int, CoreError] = {}
     for index, (prompt, continuation) in enumerate(pairs):
-        found = _token_row(model, index, prompt, continuation, check)
-        if isinstance(found, CoreError):
-            errors[index] = found
+        row = _token_row(model, index, prompt, continuation, check)
+        if isinstance(row, CoreError):
+            errors[index] = row
         else:
-            rows.append(found)
+            rows.append(row)
     return rows, errors
 
 

@@ -105,20 +105,20 @@ def interruptible(make: Callable[[threading.Event], T], undo: Callable[[T], None
     that call back while they work, as llama.cpp does to log: a signal's handler runs on the main
     thread, and within such a callback it could raise nothing.
     """
-    stop, made = threading.Event(), list[T]()
+    stop, results = threading.Event(), list[T]()
 
     def drop() -> None:
         with suppress(IndexError):  # the other thread was first
-            undo(made.pop())
+            undo(results.pop())
 
     def job() -> None:
-        made.append(make(stop))
+        results.append(make(stop))
         if stop.is_set():
             drop()
 
     try:
         outlasting(job, never_stop)
-        return made[0]  # not pop(): behind a call, an interrupt would lose it
+        return results[0]  # not pop(): behind a call, an interrupt would lose it
     except BaseException:
         stop.set()
         drop()

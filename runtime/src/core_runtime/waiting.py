@@ -66,9 +66,9 @@ class WaitingLine:
             return
         self._swept = now
         # Not under the lock: a cancel's is_set() may wait for a thread that wants to add a job.
-        kept = [job for job in self.clear() if job.wanted()]
+        wanted = [job for job in self.clear() if job.wanted()]
         with self._lock:
-            self._jobs.extendleft(reversed(kept))
+            self._jobs.extendleft(reversed(wanted))
 
     def clear(self) -> list[PromptJob]:
         """Take all jobs out of the line."""

@@ -54,11 +54,11 @@ class LoadedModel:
     choices: Sequence[Choice]
     held_bytes: int
     own_context: int
-    kept: KeptPrefixes
+    prefixes: KeptPrefixes
 
     def memory(self) -> Memory:
         """Report weights and cache, both allocated at load, and the prefixes cached now."""
-        return Memory(self.held_bytes + self.kept.peak, self.held_bytes + self.kept.held)
+        return Memory(self.held_bytes + self.prefixes.peak, self.held_bytes + self.prefixes.used)
 
 
 @dataclass(frozen=True, slots=True)
@@ -151,7 +151,7 @@ def _loaded(
 
     # Every choice is shown, an unmapped file only if there is one.
     context = (planned.context.length.choice, planned.context.cells.choice)
-    kept = planned.kept_bytes
+    prefixes = planned.kept_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
     suits = () if planned.settings.offload else (SUITS_CHAT,)
     unused = notices(planned.header, planned.settings.adapter)
@@ -167,14 +167,14 @@ def _loaded(
             *chosen,
             *context,
             *planned.choices.shown(),
-            kept.choice,
+            prefixes.choice,
             *unmapped,
             *suits,
             *unused,
         ),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,
         own_context=planned.header.context_length,
-        kept=KeptPrefixes(session, kept.value),
+        prefixes=KeptPrefixes(session, prefixes.value),
     )
 
 
@@ -192,14 +192,14 @@ def _session(path: Path, settings: SessionSettings) -> LlamaSession:
 
 
 def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> LlamaSession:
-    with errors_said() as said:
+    with errors_said() as log_lines:
         try:
             return LlamaSession.open(path, settings, stop)
         except CoreError:
             raise
         except (RuntimeError, ValueError, MemoryError) as error:
             blamed = settings.adapter if "adapter" in str(error) else None
-            raise load_failure(blamed or path, said or [str(error)]) from error
+            raise load_failure(blamed or path, log_lines or [str(error)]) from error
 
 
 def _info(planned: LoadPlan, session: LlamaSession) -> ModelInfo:

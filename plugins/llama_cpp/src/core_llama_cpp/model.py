@@ -43,7 +43,7 @@ class LlamaModel(ClassifyingModel):
         engine = LlamaEngine(loaded, self._owner, pool)
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
-        self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
+        self._passes = Passes(session, pool, engine, self._owner, loaded.prefixes)
         # For a model that is not closed: this must not hold a reference to the model.
         self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded)
 
@@ -120,7 +120,7 @@ class LlamaModel(ClassifyingModel):
 
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
-        self._loaded.kept.clear()
+        self._loaded.prefixes.clear()
         free(self._loaded)
 
 

@@ -62,9 +62,9 @@ def typical(logits: Row, typical_p: float) -> Row:
     masses = np.exp(-surprisals)
     entropy = np.dot(masses[masses > 0], surprisals[masses > 0])
     distances = np.abs(surprisals - entropy)
-    kept = _leading(-distances, masses, len(logits), lambda before: before <= typical_p)
+    leaders = _leading(-distances, masses, len(logits), lambda before: before <= typical_p)
     row = np.full_like(logits, -np.inf)
-    row[kept] = logits[kept]
+    row[leaders] = logits[leaders]
     return row
 
 
@@ -101,8 +101,8 @@ def _leading(
         if not within[-1]:
             break
     within[0] = True
-    kept: Ids = best[within]
-    return kept
+    leaders: Ids = best[within]
+    return leaders
 
 
 def _likely(values: Row, logits: Row, min_p: float) -> Flags:

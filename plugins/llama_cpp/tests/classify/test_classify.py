@@ -93,7 +93,7 @@ def test_neighbours_and_beginnings_change_nothing(
 
 
 def test_what_is_shared_is_not_computed_again(smollm2_model: LlamaModel) -> None:
-    smollm2_model._owner.run(smollm2_model._loaded.kept.clear)
+    smollm2_model._owner.run(smollm2_model._loaded.prefixes.clear)
     smollm2_model.classify(PROMPTS)
     metrics = smollm2_model.metrics
     shared = len(smollm2_model.encode(f"{INSTRUCTION}Sentence:"))
@@ -111,7 +111,7 @@ def test_equal_prompts_are_computed_once(
     smollm2_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the results that each has alone, for as many tokens as one of each takes."""
-    smollm2_model._owner.run(smollm2_model._loaded.kept.clear)
+    smollm2_model._owner.run(smollm2_model._loaded.prefixes.clear)
     prompts = PROMPTS[:2] * 3
     results = smollm2_model.classify(prompts, labels=LABELS)
     cached = smollm2_model.metrics.cached_prompt_tokens

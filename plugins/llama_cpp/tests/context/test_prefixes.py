@@ -67,12 +67,12 @@ def windowed(windowed_gguf: Path) -> Iterator[Opening]:
 
 
 def kept_of(model: LlamaModel) -> KeptPrefixes:
-    return model._loaded.kept
+    return model._loaded.prefixes
 
 
 def held(model: LlamaModel) -> int:
     """Bytes that are kept, when what has ended is."""
-    return model._owner.run(lambda: kept_of(model).held)
+    return model._owner.run(lambda: kept_of(model).used)
 
 
 def assert_whole(model: LlamaModel) -> None:
@@ -354,7 +354,7 @@ def test_closing_drops_what_is_kept(tiny_gguf: TinyGguf) -> None:
     kept = kept_of(model)
     assert held(model)
     model.close()
-    assert kept.held == 0
+    assert kept.used == 0
 
 
 # ------------------------------------------------------------------ everything at once

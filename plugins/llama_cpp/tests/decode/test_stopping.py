@@ -186,8 +186,8 @@ def test_a_handler_closes_the_model_whose_tokenizer_it_interrupts(
 def test_a_model_is_freed_by_the_last_one_who_asks(tiny_model: LlamaModel) -> None:
     vocabulary, freed = tiny_model._loaded.tokenizer.vocabulary, list[int]()
     beside = Vocabulary(tiny_model._loaded.session.lib, vocabulary._pointer)
-    with beside._asked():
-        with beside._asked():
+    with beside._vocabulary():
+        with beside._vocabulary():
             beside.close(lambda: freed.append(1))
         assert freed == []
     assert freed == [1]

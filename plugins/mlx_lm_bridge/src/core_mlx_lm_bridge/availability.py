@@ -27,8 +27,8 @@ def resolve_interpreter(name: str) -> str | None:
 
     Symbolic links are not resolved: a virtual environment's interpreter is one.
     """
-    found = shutil.which(os.path.expanduser(name))
-    return None if found is None else os.path.abspath(found)
+    path = shutil.which(os.path.expanduser(name))
+    return None if path is None else os.path.abspath(path)
 
 
 def unavailable_reason() -> str | None:

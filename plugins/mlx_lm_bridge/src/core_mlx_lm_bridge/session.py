@@ -161,13 +161,13 @@ class WorkerSession:
         if os.getpid() != self._pid:
             return  # a fork: the worker is its parent's
         # Not for ever: a signal handler may have interrupted the very thread that holds it.
-        held = self._lock.acquire(timeout=1.0)
+        locked = self._lock.acquire(timeout=1.0)
         try:
             worker, self._worker = self._worker, None
             if worker is not None:
                 worker.quit(encode(Quit()))
         finally:
-            if held:
+            if locked:
                 self._lock.release()
 
     def _send(self, message: Load | Generate | Chat) -> int:

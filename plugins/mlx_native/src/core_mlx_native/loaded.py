@@ -244,9 +244,9 @@ def _info(config: ModelConfig, context: int, dtype: str) -> ModelInfo:
     )
 
 
-def _context(config: ModelConfig, asked: int) -> int:
-    if asked > config.context_length:
+def _context(config: ModelConfig, requested: int) -> int:
+    if requested > config.context_length:
         raise InvalidOptionError(
-            "context_len", asked, f"at most {config.context_length}, the model's context length"
+            "context_len", requested, f"at most {config.context_length}, the model's context length"
         )
-    return asked or config.context_length
+    return requested or config.context_length

@@ -221,7 +221,7 @@ def settled(model: MlxModel) -> int:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     kept = model._loaded.prefixes
-    assert 0 < kept.held <= KEPT
+    assert 0 < kept.used <= KEPT
     model._owner.run(kept.clear)  # behind the last step
     gc.collect()
     return mx.get_active_memory()

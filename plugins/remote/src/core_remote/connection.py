@@ -315,28 +315,28 @@ class Connection:
             yield rest
 
     async def _whole(self, response: httpx.Response) -> bytes:
-        found = bytearray()
+        data = bytearray()
         silence = self.settings.silence_timeout
         try:
             async with asyncio.timeout(silence):
                 async for chunk in response.aiter_raw():
-                    found += chunk
-                    if len(found) > MAX_LINE:
+                    data += chunk
+                    if len(data) > MAX_LINE:
                         raise failures.nonsense(self.address, f"a body of over {MAX_LINE} bytes")
         except TimeoutError:
             raise failures.silent(self.address, silence) from None
-        return bytes(found)
+        return bytes(data)
 
     async def _short(self, response: httpx.Response) -> bytes:
         """Return the beginning of the body of an error response."""
-        found = bytearray()
+        data = bytearray()
         with suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(min(5.0, self.settings.silence_timeout)):
                 async for chunk in response.aiter_raw():
-                    found += chunk
-                    if len(found) >= _MAX_REFUSAL:
+                    data += chunk
+                    if len(data) >= _MAX_REFUSAL:
                         break
-        return bytes(found[:_MAX_REFUSAL])
+        return bytes(data[:_MAX_REFUSAL])
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, CoreError):

@@ -50,11 +50,11 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
         chosen_backend(backend, config),
         Choice("device", f"the server at {address.base}", "the model runs there"),
     )
-    told = contract.describe(connection)
-    if told is not None:
-        return contract.open_model(backend, connection, told, choices)
-    asked = config.options.get("connections", config.parallel_slots)
-    most = validate.integer("connections", asked, 0)
+    description = contract.describe(connection)
+    if description is not None:
+        return contract.open_model(backend, connection, description, choices)
+    requested = config.options.get("connections", config.parallel_slots)
+    most = validate.integer("connections", requested, 0)
     own = llama_cpp.describe(connection)
     if own is not None:
         connection.limit(most or max(1, own.total_slots))

@@ -256,8 +256,8 @@ class RemoteStream(TokenStreamBase):
         record, self._record = self._record, None
         if record is not None:
             clock = self._clock or RequestClock(self._config)
-            found = self._wire.metrics(clock, self._given)
-            self._metrics = replace(found, generated_tokens=self._given)
+            metrics = self._wire.metrics(clock, self._given)
+            self._metrics = replace(metrics, generated_tokens=self._given)
             record(self._metrics)
 
 

@@ -96,14 +96,14 @@ class TemplateProcess:
         return kind, self._read(size, check)
 
     def _read(self, size: int, check: Check) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            missing = min(size - len(found), _CHUNK)
+        data = bytearray()
+        while len(data) < size:
+            missing = min(size - len(data), _CHUNK)
             part = self._moved(lambda: self._socket.recv(missing), check)  # noqa: B023
             if not part:
                 raise self._ended()
-            found += part
-        return bytes(found)
+            data += part
+        return bytes(data)
 
     def _moved(self, move: Callable[[], T], check: Check) -> T:
         """Return what ``move`` has moved.
@@ -181,13 +181,14 @@ def _interpreter() -> str:
 
 def _folders() -> list[str]:
     """Return the folders of the process's imports, after the standard library's."""
-    found = []
+    origins = []
     for name in ("core_runtime", "jinja2", "markupsafe"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise ChatTemplateError(f"Chat templates need {name}, which is not installed.")
-        found.append(spec.origin)
-    return list(dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in found))
+        origins.append(spec.origin)
+    folders = (os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in origins)
+    return list(dict.fromkeys(folders))
 
 
 def _above_standard(end: socket.socket) -> socket.socket:

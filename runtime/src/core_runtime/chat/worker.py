@@ -34,19 +34,19 @@ def main() -> None:
     from core_runtime.chat.sandbox import TemplateFailed, compiled, names_read, rendered
 
     def answer(request: bytes) -> bytes:
-        asked = json.loads(request)
+        job = json.loads(request)
 
         # Of the processor, however busy the machine is. The signal's default is the process's end.
-        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+        signal.setitimer(signal.ITIMER_PROF, job["seconds"])
 
         try:
             text = ""
-            template = compiled(asked["source"])
-            if asked["names"]:
-                text = json.dumps(names_read(asked["source"]))
-            elif asked["messages"] is not None:
-                now = datetime.fromisoformat(asked["now"])
-                what = asked["messages"], asked["variables"], now, asked["asks"]
+            template = compiled(job["source"])
+            if job["names"]:
+                text = json.dumps(names_read(job["source"]))
+            elif job["messages"] is not None:
+                now = datetime.fromisoformat(job["now"])
+                what = job["messages"], job["variables"], now, job["asks"]
                 text = rendered(template, *what)
         except TemplateFailed as failure:
             return framed(FAILED, encoded(str(failure)))
@@ -73,9 +73,9 @@ def _confine() -> None:
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NPROC, 0)
     _limit(resource.RLIMIT_NOFILE, _MAX_FILES)
-    held = _address_space()
-    if held is not None:
-        _limit(resource.RLIMIT_AS, held + MAX_MEMORY_BYTES)
+    used = _address_space()
+    if used is not None:
+        _limit(resource.RLIMIT_AS, used + MAX_MEMORY_BYTES)
 
 
 def _limit(what: int, amount: int) -> None:

@@ -41,25 +41,25 @@ class SpecialTexts:
         self._named: tuple[tuple[str, ...], dict[int, str]] = ((), {})  # of the last stop strings
         self._tokens = [token for token in special if len(token) > 1]
         self._firsts = {token[0] for token in self._tokens}
-        self._said = not self._tokens
+        self._logged = not self._tokens
 
     def named(self, stops: tuple[str, ...]) -> Mapping[int, str]:
         """Return the texts, by id, of the special tokens that these stop strings hold."""
-        known, found = self._named
+        known, spelled = self._named
         if known != stops:
             ids = self._ids.items()
-            found = {id: text for text, id in ids if any(text in stop for stop in stops)}
-            self._named = stops, found  # the rows of a call have the same
-        return found
+            spelled = {id: text for text, id in ids if any(text in stop for stop in stops)}
+            self._named = stops, spelled  # the rows of a call have the same
+        return spelled
 
     def look(self, prompt: str) -> None:
         """Log a warning for the first prompt of all in which a special token is plain text."""
-        if self._said or isinstance(prompt, RenderedPrompt):
+        if self._logged or isinstance(prompt, RenderedPrompt):
             return
 
         token = self._spelled(prompt)
         if token is not None:
-            self._said = True
+            self._logged = True
             _LOG.warning(
                 "A prompt spells the special token %r, which is read as plain text. Use chat() for "
                 "a conversation; where special tokens are meant, give core.RenderedPrompt(prompt). "
@@ -75,9 +75,9 @@ class SpecialTexts:
             return None
 
         heads, by_head = self._heads
-        for found in heads.finditer(prompt):
-            for token in by_head[found[0]]:
-                if prompt.startswith(token, found.start()):
+        for match in heads.finditer(prompt):
+            for token in by_head[match[0]]:
+                if prompt.startswith(token, match.start()):
                     return token
         return None
 

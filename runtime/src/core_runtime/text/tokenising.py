@@ -54,13 +54,13 @@ class Tokenising:
         return self._tokenizer.last_cut(text)
 
     def _in_blocks(self, sizes: Sequence[int], encode: Encode) -> list[list[int]]:
-        found: list[list[int]] = []
+        ids: list[list[int]] = []
         for block, size in _blocks(sizes):
-            if found:
+            if ids:
                 self._check()
             job = partial(encode, block)
-            found += outlasting(job, self._check) if size > _BLOCK else job()
-        return found
+            ids += outlasting(job, self._check) if size > _BLOCK else job()
+        return ids
 
 
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[slice, int]]:

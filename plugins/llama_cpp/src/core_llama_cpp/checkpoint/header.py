@@ -95,7 +95,7 @@ class _KeyReader:
         """Return the numbers of all layers, from one number for all or a list with one for each."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         values = list(value) if isinstance(value, list) else [value] * self.layers
-        numbers = [each for each in values if isinstance(each, int) and 0 <= each < 2**20]
+        numbers = [number for number in values if isinstance(number, int) and 0 <= number < 2**20]
         if len(numbers) != len(values) or len(values) < self.layers:
             raise self.broken(key, value)
         return numbers[: self.layers]

@@ -94,13 +94,13 @@ def is_known(architecture: str) -> bool:
 def _asked(llama: ModuleType, architecture: str) -> bool:
     parameters = llama.llama_model_default_params()
     parameters.vocab_only = True
-    with _file() as (file, name), errors_said() as said:
+    with _file() as (file, name), errors_said() as log_lines:
         file.write(_named_only(architecture))
         file.flush()
         model = llama.llama_model_load_from_file(os.fsencode(name), parameters)
         if model:
             llama.llama_model_free(model)
-    return not any(_UNKNOWN in line for line in said)
+    return not any(_UNKNOWN in line for line in log_lines)
 
 
 @contextmanager

@@ -185,11 +185,12 @@ class LlamaClassifier:
     ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
-            asked = [
+            questions = [
                 LabelQuestionReader(row, seeded(self._config), self._token_text) for row in rows
             ]
-            most = [len(question.ids) - 1 for question in asked]
+            prompts = [question.ids for question in questions]
+            most = [len(ids) - 1 for ids in prompts]
             with self._passes as passes:
-                for prefix, group in by_prefix(asked, [question.ids for question in asked], most):
+                for prefix, group in by_prefix(questions, prompts, most):
                     self.reused += ask(passes, prefix, group, self._clock).cached
                     yield from ((question.row, question.result()) for question in group)

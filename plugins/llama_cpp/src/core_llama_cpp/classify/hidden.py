@@ -67,9 +67,9 @@ class Looker:
     ) -> Iterator[tuple[PromptRow, HiddenResult]]:
         """Yield each row with its result; rows with a shared prefix come together."""
         for rows in blocks:
-            asked = [Seen(row, self._layer) for row in rows]
+            questions = [Seen(row, self._layer) for row in rows]
             most = [len(row.ids) - 1 for row in rows]
             with self._passes as passes:
-                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
+                for prefix, group in by_prefix(questions, [row.ids for row in rows], most):
                     self.reused += ask(passes, prefix, group, self._clock).cached
                     yield from ((question.row, question.result()) for question in group)

@@ -127,12 +127,12 @@ class Passes:
         pool: Pool,
         engine: LlamaEngine,
         owner: OwnerThread,
-        kept: KeptPrefixes,
+        prefixes: KeptPrefixes,
     ) -> None:
         self._session, self._pool, self._engine, self._owner = session, pool, engine, owner
-        self._kept = kept
+        self._prefixes = prefixes
         self._runner = SpanRunner(session)
-        self._prefix = SharedPrefix(session, pool, self._runner, kept)
+        self._prefix = SharedPrefix(session, pool, self._runner, prefixes)
 
     def run(
         self, prefix: Sequence[int] | None, questions: Sequence[LogitsQuestion], clock: RequestClock
@@ -173,7 +173,7 @@ class Passes:
         Also returns the first questions that begin with it.
         """
         ids, most = questions[0].ids, _most(questions[0])
-        known = ids[: self._kept.beginning(ids, most)]
+        known = ids[: self._prefixes.beginning(ids, most)]
         return known, list(takewhile(partial(_begins, known), questions)) if known else questions
 
     def _run(
@@ -259,7 +259,7 @@ class Passes:
             # A round of searching questions should fill a pass through the layers.
             most = max(1, self._session.settings.n_ubatch // len(pairs))
             rounds = [(*pair, pair[0].branches(most)) for pair in pairs if pair[0].error is None]
-            self._run_round([(q, at, each) for q, at, some in rounds for each in some], between)
+            self._run_round([(q, at, node) for q, at, some in rounds for node in some], between)
             pairs = [(question, at) for question, at, branches in rounds if branches]
 
     def _run_round(

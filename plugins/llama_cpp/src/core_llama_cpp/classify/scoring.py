@@ -56,9 +56,9 @@ class Scorer:
     def results(self, blocks: Iterable[Sequence[ScoreRow]]) -> Iterator[tuple[ScoreRow, Score]]:
         """Yield each row with its score; rows with a shared prefix come together."""
         for rows in blocks:
-            asked = [ScoredContinuation(row) for row in rows]
+            questions = [ScoredContinuation(row) for row in rows]
             most = [row.read_from for row in rows]
             with self._passes as passes:
-                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
+                for prefix, group in by_prefix(questions, [row.ids for row in rows], most):
                     self.reused += ask(passes, prefix, group, self._clock).cached
                     yield from ((question.row, question.score()) for question in group)

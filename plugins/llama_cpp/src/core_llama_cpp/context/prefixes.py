@@ -29,7 +29,7 @@ _SHARE = 2  # at most one half of free and cached bytes together: never more tha
 class KeptPrefixes:
     """A cache of sequence states by their tokens, of at most ``limit`` bytes; 0 turns it off.
 
-    All of it belongs to the model's owner thread, except `held` and `peak`, the maximum of `held`.
+    All of it belongs to the model's owner thread, except `used` and `peak`, the maximum of `used`.
     """
 
     def __init__(self, session: LlamaSession, limit: int) -> None:
@@ -39,9 +39,9 @@ class KeptPrefixes:
         self.peak = 0
 
     @property
-    def held(self) -> int:
+    def used(self) -> int:
         """The cached bytes; from any thread."""
-        return self._store.held
+        return self._store.used
 
     def beginning(self, ids: Sequence[int], most: int) -> int:
         """Return the length of the prefix to use for a prompt, at most ``most`` tokens; 0 for none.
@@ -50,13 +50,13 @@ class KeptPrefixes:
         """
         if not self._limit or most < _FEWEST:
             return 0
-        found = self._found(ids, most)
-        kept = found.size if found else 0
+        match = self._match(ids, most)
+        cached = match.size if match else 0
 
         new = tuple(ids[:most])
         shared = max((common_length(recent, new) for recent in self._recent), default=0)
         self._recent.append(new)
-        return shared if shared >= kept + _FEWEST else kept
+        return shared if shared >= cached + _FEWEST else cached
 
     def restore(self, ids: Sequence[int], most: int, lease: Lease, pool: Pool) -> int:
         """Fill the first sequence of a lease with the longest cached prefix; return its length.
@@ -64,13 +64,13 @@ class KeptPrefixes:
         At most ``most`` tokens; 0 if nothing useful is cached. The entire entry is restored first,
         for which ``lease`` and the free part of ``pool`` must have cells.
         """
-        found = self._found(ids, most)
-        if found is None or len(found.entry.ids) > lease.cells + pool.cells:
+        match = self._match(ids, most)
+        if match is None or len(match.entry.ids) > lease.cells + pool.cells:
             return 0
         sequence = lease.sequences[0]
-        restored = self._session.restore(found.entry.payload, sequence)
-        self._session.drop(sequence, found.size if restored else -1)
-        return found.size if restored else 0
+        restored = self._session.restore(match.entry.payload, sequence)
+        self._session.drop(sequence, match.size if restored else -1)
+        return match.size if restored else 0
 
     def keep(self, ids: Sequence[int], sequence: int) -> None:
         """Cache the state of a sequence, which holds these tokens from the first one on."""
@@ -84,7 +84,7 @@ class KeptPrefixes:
         least = len(ids) if self._session.exceeds_window(len(ids)) else 1
         with suppress(MemoryError):
             self._store.keep(ids, self._session.state(sequence), size, least)
-        self.peak = max(self.peak, self.held)
+        self.peak = max(self.peak, self.used)
 
     def keep_prompt(self, ids: Sequence[int], sequence: int) -> None:
         """Cache a prompt before it is continued, if its longer state could not be truncated."""
@@ -96,16 +96,16 @@ class KeptPrefixes:
         self._store.clear()
         self._recent.clear()
 
-    def _found(self, ids: Sequence[int], most: int) -> PrefixMatch[State] | None:
+    def _match(self, ids: Sequence[int], most: int) -> PrefixMatch[State] | None:
         """Return the cached prefix that is worth copying, or None."""
-        found = self._store.longest(ids, most)
-        if found is None or found.size < _FEWEST or found.size * _COPIED < len(found.entry.ids):
+        match = self._store.longest(ids, most)
+        if match is None or match.size < _FEWEST or match.size * _COPIED < len(match.entry.ids):
             return None
-        return found
+        return match
 
     def _has(self, ids: Sequence[int]) -> bool:
-        found = self._store.longest(ids, len(ids))
-        return found is not None and found.size == len(ids)
+        match = self._store.longest(ids, len(ids))
+        return match is not None and match.size == len(ids)
 
     def _fits(self, size: int) -> bool:
         """Return True if memory has room for ``size`` bytes.
@@ -115,7 +115,7 @@ class KeptPrefixes:
         free = available_bytes()
         if free is None:
             return True
-        allowed = (free + self.held) // _SHARE
+        allowed = (free + self.used) // _SHARE
         self._store.shrink(max(0, allowed - size))
         return size <= allowed
 
@@ -127,9 +127,9 @@ class SharedPrefix:
     """
 
     def __init__(
-        self, session: LlamaSession, pool: Pool, runner: SpanRunner, kept: KeptPrefixes
+        self, session: LlamaSession, pool: Pool, runner: SpanRunner, prefixes: KeptPrefixes
     ) -> None:
-        self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
+        self._session, self._pool, self._runner, self._prefixes = session, pool, runner, prefixes
         self._ids: Sequence[int] = ()
         self._lease: Lease | None = None
         self.computed = 0
@@ -163,7 +163,7 @@ class SharedPrefix:
         self._ids, self._lease = ids, self._pool.take(len(ids), 1)
         [sequence] = self._lease.sequences
         try:
-            start = self._kept.restore(ids, len(ids), self._lease, self._pool)
+            start = self._prefixes.restore(ids, len(ids), self._lease, self._pool)
             span = SpanReading(ids[start:], start, sequence, reads=0)
             self._runner.run([span], between)
             if span.error is not None:
@@ -173,4 +173,4 @@ class SharedPrefix:
             raise
 
         self.computed = len(ids) - start
-        self._kept.keep(ids, sequence)
+        self._prefixes.keep(ids, sequence)

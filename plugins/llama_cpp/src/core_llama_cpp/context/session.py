@@ -344,10 +344,10 @@ def _context_params(lib: ModuleType, settings: SessionSettings) -> Any:
 
 
 def _flash(lib: ModuleType, settings: SessionSettings) -> int:
-    asked = settings.flash_attn
-    if asked is None and settings.offload:
+    flash_attn = settings.flash_attn
+    if flash_attn is None and settings.offload:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_AUTO)
-    if asked is False:
+    if flash_attn is False:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_DISABLED)
     # On a CPU, flash attention adds cell by cell and skips masked ones, so a row's sum does not
     # depend on where its cells are; without it, the sum depends on that in its last bits.

@@ -42,7 +42,7 @@ class EngineModel(ServedModel, Protocol):
         ...
 
     @property
-    def kept(self) -> KeptPrefixes:
+    def prefixes(self) -> KeptPrefixes:
         """The prefix cache of prompts and answers."""
         ...
 
@@ -143,7 +143,7 @@ class LlamaEngine(Engine):
         copy for each: with a GPU, only a row that runs alone is cached.
         """
         if not self._model.session.settings.offload or len(self._rows) == 1:
-            row.keep(self._model.kept)
+            row.keep(self._model.prefixes)
 
     def _admit(self) -> None:
         jobs = [*self._next, *(prefill.job for prefill in self._prefills)]
@@ -160,8 +160,8 @@ class LlamaEngine(Engine):
         session = self._model.session
         tenancy = Tenancy(session, self._pool, lease)
         window = self._model.info.context_length if self._model.rotates else ENDLESS
-        kept = self._model.kept
-        self._prefills.append(JobPrefill(job, session, tenancy, window, self._join, kept))
+        prefixes = self._model.prefixes
+        self._prefills.append(JobPrefill(job, session, tenancy, window, self._join, prefixes))
 
     def _join(self, row: Decoding) -> None:
         self._rows.append(row)

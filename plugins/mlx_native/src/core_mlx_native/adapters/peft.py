@@ -62,7 +62,7 @@ def read_config(fields: ConfigFields) -> tuple[Said, bool, Named]:
     rslora = fields.flag("use_rslora", False)
     ranks, alphas = _pattern(fields, "rank_pattern"), _pattern(fields, "alpha_pattern")
 
-    def said(layer: str) -> tuple[int, float]:
+    def rank_and_scale(layer: str) -> tuple[int, float]:
         own_rank = _of(ranks, layer)
         own = rank if own_rank is None else ranks_of(own_rank)
         own_alpha = _of(alphas, layer)
@@ -75,7 +75,7 @@ def read_config(fields: ConfigFields) -> tuple[Said, bool, Named]:
     def alphas_of(key: str) -> float:
         return ConfigFields(alphas, f"{fields.where}: alpha_pattern").number(key)
 
-    return said, fields.flag("use_dora", False), _targets(fields)
+    return rank_and_scale, fields.flag("use_dora", False), _targets(fields)
 
 
 def _targets(fields: ConfigFields) -> Named:

@@ -54,7 +54,7 @@ class DeviceStates(OnDevice[HostStates]):
 
 @dataclass(frozen=True, slots=True)
 class HiddenTask:
-    """The `scheduler.Task` of one call of ``hidden_states``; ``layers`` are counted from 0."""
+    """The `scheduler.ReadTask` of one call of ``hidden_states``; ``layers`` are counted from 0."""
 
     model: LoadedModel
     layers: tuple[int, ...]
@@ -99,7 +99,7 @@ class HiddenTask:
         ]
 
     def failed(self, error: CoreError) -> HiddenResult:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return HiddenResult(error=error)
 
     @property

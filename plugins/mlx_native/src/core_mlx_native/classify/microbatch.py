@@ -69,7 +69,7 @@ class DeviceResult(OnDevice[HostResult]):
 
     def queue(self) -> DeviceResult:
         """Start the computation of every value on the device."""
-        values = [asked.values for asked in self.labels]
+        values = [labels.values for labels in self.labels]
         mx.async_eval(self.broken, self.tokens, self.logprobs, self.logits, values)
         return self
 
@@ -80,14 +80,14 @@ class DeviceResult(OnDevice[HostResult]):
             None if self.tokens is None else ints(self.tokens),
             None if self.logprobs is None else floats(self.logprobs),
             None if self.logits is None else float_arrays(self.logits),
-            [asked.read() for asked in self.labels],
+            [labels.read() for labels in self.labels],
             self.searched,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifyTask:
-    """The `scheduler.Task` of one call of `classify`, with the options of the call."""
+    """The `scheduler.ReadTask` of one call of `classify`, with the options of the call."""
 
     model: LoadedModel
     config: GenerateConfig
@@ -126,7 +126,7 @@ class ClassifyTask:
         if self._labels_only:
             broken = mx.concatenate([_is_broken(part.hidden) for part in parts])
             searched = self._searched(questions, parts, check)
-            others = [None if row in searched else asked for row, asked in enumerate(questions)]
+            others = [None if row in searched else one for row, one in enumerate(questions)]
             labels = _labels(model, others, parts, label_head, None)
             return DeviceResult(broken, labels=labels, searched=searched).queue()
 
@@ -149,22 +149,22 @@ class ClassifyTask:
 
     def results(self, values: HostResult) -> list[ClassifyResult]:
         """Return each row's result. Needs no device, and may run on any thread."""
-        found = self._tokens(values)
+        results = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens are dropped.
-        for asked in values.labels:
-            for row, scores in asked.scores():
-                found[row] = self._scored(found[row], scores, asked.trie)
+        for labels in values.labels:
+            for row, scores in labels.scores():
+                results[row] = self._scored(results[row], scores, labels.trie)
         for row, search in values.searched.items():
-            broken = search.broken
-            found[row] = self.failed(not_finite()) if broken else ClassifyResult(label=search.label)
+            result = ClassifyResult(label=search.label)
+            results[row] = self.failed(not_finite()) if search.broken else result
 
         # A row with invalid logits gets an error instead of a result.
-        rows = zip(values.broken, found, strict=True)
+        rows = zip(values.broken, results, strict=True)
         return [self.failed(not_finite()) if broken else result for broken, result in rows]
 
     def failed(self, error: CoreError) -> ClassifyResult:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return ClassifyResult(error=error)
 
     def _searched(
@@ -175,7 +175,7 @@ class ClassifyTask:
     ) -> dict[int, LabelSearch]:
         """Search the rows whose labels have several tokens, one lane after another."""
         model = self.model
-        long = [asked if asked and len(asked.trie.prefixes) > 1 else None for asked in questions]
+        long = [one if one and len(one.trie.prefixes) > 1 else None for one in questions]
         searches: dict[int, LabelSearch] = {}
         if not (model.fast.label_search and any(long)):
             return searches
@@ -224,14 +224,14 @@ def _labels(
     logits: mx.array | None,
 ) -> list[DeviceLabels]:
     """Queue the label values of all lanes; without labels the list is empty."""
-    asked: list[DeviceLabels] = []
+    device_labels: list[DeviceLabels] = []
     begin = 0
     for part in parts if any(questions) else ():
         end = begin + len(part.hidden)
         known = logits if logits is None else logits[begin:end]
-        asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
+        device_labels += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
         begin = end
-    return asked
+    return device_labels
 
 
 def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:

@@ -133,8 +133,8 @@ class Prefixes:
     def _get(self, ids: Sequence[int], rows: int) -> tuple[Prefix, int]:
         """Return the prefix and the number of tokens computed for it. Runs on the owner thread."""
         store = self.model.prefixes
-        found = store.longest(ids, len(ids))
-        known = store.cut(found.entry, found.size).whole() if found else NO_PREFIX
+        match = store.longest(ids, len(ids))
+        known = store.cut(match.entry, match.size).whole() if match else NO_PREFIX
 
         # Missing tokens run with the rows themselves if that costs less than a separate pass.
         missing = len(ids) - known.size

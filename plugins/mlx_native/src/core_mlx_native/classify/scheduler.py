@@ -346,6 +346,6 @@ def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
 
 def _evaluated(job: lanes.Job[Prefill], check: Check) -> Prefill:
     """Run one lane's part, and wait until it is computed."""
-    found = job(check)
-    mx.eval(found.hidden, found.cache, *found.inputs.values())
-    return found
+    part = job(check)
+    mx.eval(part.hidden, part.cache, *part.inputs.values())
+    return part

@@ -55,7 +55,7 @@ class DeviceScores(OnDevice[HostScores]):
 
 @dataclass(frozen=True, slots=True)
 class ScoreTask:
-    """The `scheduler.Task` of one call of `score`."""
+    """The `scheduler.ReadTask` of one call of `score`."""
 
     model: LoadedModel
 
@@ -117,7 +117,7 @@ class ScoreTask:
         ]
 
     def failed(self, error: CoreError) -> Score:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return Score(error=error)
 
 

@@ -60,9 +60,8 @@ def llama_rope_scaling(source: GgufSource, head_dim: int) -> dict[str, Any] | No
     # The parameters must reproduce the stored divisors.
     base = source.metadata.number(".rope.freq_base", 10_000.0)
     expected = llama3_divisors(scaling, base, head_dim, source.metadata.where)
-    if any(
-        abs(found - wanted) > 1e-3 * wanted for found, wanted in zip(stored, expected, strict=True)
-    ):
+    pairs = zip(stored, expected, strict=True)
+    if any(abs(value - wanted) > 1e-3 * wanted for value, wanted in pairs):
         raise unknown
 
     return scaling if scaling["factor"] != 1.0 else None

@@ -157,14 +157,14 @@ def write_weights(
     shards.finish()
 
 
-def _differences(found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
+def _differences(shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
     return [
-        *(f"{name} is missing" for name in expected if name not in found),
-        *(f"{name} is not part of the model" for name in found if name not in expected),
+        *(f"{name} is missing" for name in expected if name not in shapes),
+        *(f"{name} is not part of the model" for name in shapes if name not in expected),
         *(
-            f"{name} has shape {list(found[name])}, not {list(shape)}"
+            f"{name} has shape {list(shapes[name])}, not {list(shape)}"
             for name, shape in expected.items()
-            if name in found and found[name] != shape
+            if name in shapes and shapes[name] != shape
         ),
     ]
 

@@ -116,9 +116,9 @@ class FewTokens:
         self._cap, self._weigh = config.attention_cap, WEIGHED[family.activation]
 
         # The maps; one product makes queries, keys and values.
-        self._qkv = NumpyLinear(_stacked(attention.qkv_proj), attention.qkv_proj.each, by)
+        self._qkv = NumpyLinear(_stacked(attention.qkv_proj), attention.qkv_proj.maps, by)
         self._output = NumpyLinear.of(attention.o_proj, by)
-        self._gate, self._up = (NumpyLinear.of(linear, by) for linear in mlp.gate_up_proj.each)
+        self._gate, self._up = (NumpyLinear.of(linear, by) for linear in mlp.gate_up_proj.maps)
         self._down = NumpyLinear.of(mlp.down_proj, by)
 
         # The norms; those of queries and keys are joined, with a row per head.
@@ -134,7 +134,7 @@ class FewTokens:
         """Return the layer for few tokens; None without a usable BLAS, or for quantised weights."""
         by = functions()
         attention, mlp = layer.self_attn, layer.mlp
-        linears = *attention.qkv_proj.each, attention.o_proj, *mlp.gate_up_proj.each, mlp.down_proj
+        linears = *attention.qkv_proj.maps, attention.o_proj, *mlp.gate_up_proj.maps, mlp.down_proj
         dense = all(isinstance(_plain(linear).matrix, Dense) for linear in linears)
         return cls(layer, config, kind, by) if by and dense else None
 

@@ -271,9 +271,9 @@ class BatchCache:
         if capacity < columns.capacity:
             self._move(columns, needed, needed, capacity)
 
-    def _move(self, columns: Columns, kept: int, end: int, capacity: int) -> None:
-        """Move the last ``kept`` columns, so that they end at ``end``."""
+    def _move(self, columns: Columns, count: int, end: int, capacity: int) -> None:
+        """Move the last ``count`` columns, so that they end at ``end``."""
         for layer in self.layers:
             if layer.columns is columns:
-                layer.lay_out([layer.last(kept)], end, capacity)
+                layer.lay_out([layer.last(count)], end, capacity)
         columns.end, columns.capacity = end, capacity

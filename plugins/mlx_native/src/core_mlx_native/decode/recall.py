@@ -28,7 +28,7 @@ Run = Callable[[Sequence[int], Prefix], Prefix]  # computes a prefix, after its 
 class Shared:
     """A prefix of several prompts; ``computed`` tokens of it were not cached."""
 
-    found: PrefixMatch[Prefix]
+    match: PrefixMatch[Prefix]
     computed: int
     jobs: Sequence[PromptJob]
 
@@ -70,7 +70,7 @@ class Recall:
         prompts like cached prefixes. Rows with a prefix run as many tokens after it as the longest
         row of their group: a shorter row recomputes tokens instead of padding.
         """
-        new = {id(job): one.found for one in shared for job in one.jobs}
+        new = {id(job): one.match for one in shared for job in one.jobs}
         # The last token is always computed: it gives the logits.
         cached = [self._find(job.ids, len(job.ids) - 1) for job in jobs]
         prefixes = [_longer(new.get(id(job)), one) for job, one in zip(jobs, cached, strict=True)]
@@ -101,8 +101,8 @@ class Recall:
                 self._keep([*request.ids, *request.tokens], cache, row)
 
     def _find(self, ids: Sequence[int], most: int) -> PrefixMatch[Prefix] | None:
-        found = self._store.longest(ids, most)
-        return found if found and found.size >= self.worth else None
+        match = self._store.longest(ids, most)
+        return match if match and match.size >= self.worth else None
 
     def _keep(self, ids: Sequence[int], cache: BatchCache, row: int) -> None:
         """Cache these tokens from a row.
@@ -115,11 +115,11 @@ class Recall:
             self._store.keep(ids[:size], cache.columns_of(row))
 
 
-def _cut(found: PrefixMatch[Prefix] | None, size: int) -> Prefix | None:
+def _cut(match: PrefixMatch[Prefix] | None, size: int) -> Prefix | None:
     """Return the found prefix cut to so many tokens; None if it cannot be cut to them."""
-    if found is None or size <= 0:
+    if match is None or size <= 0:
         return NO_PREFIX
-    return found.entry.payload.cut(size) if size >= found.entry.least else None
+    return match.entry.payload.cut(size) if size >= match.entry.least else None
 
 
 def _longer(
@@ -127,4 +127,4 @@ def _longer(
 ) -> PrefixMatch[Prefix] | None:
     if one is None or other is None:
         return one or other
-    return max(one, other, key=lambda found: found.size)
+    return max(one, other, key=lambda match: match.size)

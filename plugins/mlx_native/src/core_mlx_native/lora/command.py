@@ -176,7 +176,7 @@ def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if value is not None}
     if "template" in options:
         breaks = {"n": "\n", "\\": "\\"}
-        options["template"] = _ESCAPES.sub(lambda found: breaks[found[1]], options["template"])
+        options["template"] = _ESCAPES.sub(lambda match: breaks[match[1]], options["template"])
     return options
 
 
@@ -216,7 +216,7 @@ def _judged(
     return evaluation.evaluate(model, task, examples, labelled)
 
 
-def _tell(found: Mapping[str, Any]) -> None:
-    for name, each in found.items():
-        if each is not None:
-            click.echo(visible_lines("\n".join(each.lines(name))))
+def _tell(report: Mapping[str, Any]) -> None:
+    for name, result in report.items():
+        if result is not None:
+            click.echo(visible_lines("\n".join(result.lines(name))))

@@ -132,25 +132,25 @@ class Linears(nn.Module):
 
     def __init__(self, weights: Weights, names: Sequence[str], ops: Ops, *, together: bool) -> None:
         super().__init__()
-        self.each = [Linear(weights, name, ops) for name in names]
+        self.maps = [Linear(weights, name, ops) for name in names]
         self._ops = ops
-        matrices = [linear.matrix for linear in self.each]
-        dense = [found for found in matrices if isinstance(found, Dense)]
+        matrices = [linear.matrix for linear in self.maps]
+        dense = [matrix for matrix in matrices if isinstance(matrix, Dense)]
         if len(dense) == len(matrices) and (together or not ops.lays_out_wide):
             self._stack(dense)
 
     def __call__(self, x: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
         if others:
-            return tuple(map(Linear.__call__, self.each, (x, *others)))
+            return tuple(map(Linear.__call__, self.maps, (x, *others)))
         is_token = x.size == x.shape[-1]
         if "stacked" not in self or not (is_token or self._ops.lays_out_wide):
-            return tuple(map(Linear.__call__, self.each, repeat(x)))
+            return tuple(map(Linear.__call__, self.maps, repeat(x)))
 
         # A product that reads one large matrix is faster on a CPU than several.
         whole = self._ops.settled(x @ self.stacked)
         return tuple(
             part + linear.bias if "bias" in linear else part
-            for part, linear in zip(mx.split(whole, self._bounds, -1), self.each, strict=True)
+            for part, linear in zip(mx.split(whole, self._bounds, -1), self.maps, strict=True)
         )
 
     def _stack(self, matrices: Sequence[Dense]) -> None:

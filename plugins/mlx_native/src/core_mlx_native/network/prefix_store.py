@@ -49,9 +49,9 @@ class PrefixStore:
         return self._limit > 0
 
     @property
-    def held(self) -> int:
+    def used(self) -> int:
         """The bytes in the cache."""
-        return self._cache.held
+        return self._cache.used
 
     def longest(self, ids: Sequence[int], most: int) -> PrefixMatch[Prefix] | None:
         """Find the entry with the longest prefix of the first ``most`` tokens; None without one."""
@@ -99,7 +99,7 @@ class PrefixStore:
 
     def clear(self) -> bool:
         """Clear the cache; return False if it was empty."""
-        had_entries = self.held > 0
+        had_entries = self.used > 0
         self._cache.clear()
         self._recent.clear()
         return had_entries
@@ -123,7 +123,7 @@ class PrefixStore:
             return
         self._looked, free = now, self._free()
         if free is not None:
-            self._cache.limit = min(self._limit, (free + self.held) // _SHARE)
+            self._cache.limit = min(self._limit, (free + self.used) // _SHARE)
             self._cache.shrink(self._cache.limit)
 
 

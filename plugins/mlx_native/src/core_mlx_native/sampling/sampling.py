@@ -142,7 +142,7 @@ class SamplingGroup:
     def _from_ranked(self, ranked: Ranked, uniform: mx.array) -> mx.array:
         luck = gumbel(mx.take_along_axis(uniform, ranked.ids, axis=-1))
         scores = ranked.logits / self.temperature + luck
-        scores = mx.where(filters.kept(ranked, self.limits), scores, -mx.inf)
+        scores = mx.where(filters.passing(ranked, self.limits), scores, -mx.inf)
         best = mx.argmax(scores, axis=-1, keepdims=True)
         return mx.take_along_axis(ranked.ids, best, axis=-1)[:, 0]
 

@@ -95,7 +95,7 @@ class Checkpoints:
             )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the directory against other trainings, creating it if necessary.
 
         Raises `TrainingError` if one is running in it, OSError if it is not writable.

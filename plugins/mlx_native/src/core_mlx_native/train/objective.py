@@ -111,9 +111,9 @@ class Objective:
             own = self._of_layer(parameters, index)
             block = partial(self._block, layer, view, [*own])
             _, slopes = mx.vjp(block, [*own.values(), inputs.pop()], [slope])
-            *found, slope = slopes
+            *slopes_of_layer, slope = slopes
             mx.eval(slopes)
-            gradient |= zip(own, found, strict=True)
+            gradient |= zip(own, slopes_of_layer, strict=True)
         return Slope(loss, {name: gradient[name] for name in parameters})
 
     def _block(self, layer: Layer, view: View, names: Sequence[str], *values: mx.array) -> mx.array:

@@ -141,7 +141,7 @@ class Training:
             self.__dict__.pop(name, None)
 
     def _all_steps(self) -> Iterator[TrainStep]:
-        with self._checkpoints.held() if self._checkpoints else nullcontext():
+        with self._checkpoints.locked() if self._checkpoints else nullcontext():
             if self._config.resume:
                 self._owner.run(self._resume)
             elif self._checkpoints:

@@ -82,13 +82,13 @@ class TokenizingMethods(ContractModel):
         if error := unicode_error(text):
             raise error
         check = partial(checking.of_ids, info=self.info)
-        return ValuePlan(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
+        return ValuePlan(self.call("encode", {"text": text}), list[int], _PLAIN, check)
 
     def plan_decode(self, ids: Sequence[int]) -> CallPlan[str]:
         """Return the checked call of ``decode``."""
         self.check_usable()
         given = validate.integers("ids", ids, 0)
-        return ValuePlan(self.asked("decode", {"ids": given}), str, _PLAIN)
+        return ValuePlan(self.call("decode", {"ids": given}), str, _PLAIN)
 
     def plan_render_chat(
         self,
@@ -101,21 +101,21 @@ class TokenizingMethods(ContractModel):
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error
-        return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
+        return Rendered(self.call("render_chat", {"messages": turns}), _of_template(request))
 
 
 class Rendered(ValuePlan[RenderedPrompt]):
     """The result of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: RunningCall, config: GenerateConfig) -> None:
-        super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
+    def __init__(self, call: RunningCall, config: GenerateConfig) -> None:
+        super().__init__(call, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
         try:
-            found = prompt_of(super()._value())
+            prompt = prompt_of(super()._value())
         except ValueError as error:
-            raise self._asked.nonsense(str(error)) from None
-        return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
+            raise self._call.nonsense(str(error)) from None
+        return prompt if isinstance(prompt, RenderedPrompt) else RenderedPrompt(prompt)
 
 
 def _of_template(config: GenerateConfig) -> GenerateConfig:
@@ -161,8 +161,8 @@ class BatchStreamingMethods(ContractModel):
         request = self.checked(Capability.BATCH_STREAMING, config, options)
         texts = checked_prompts("batch_stream", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_stream", {"prompts": sound})
-        return Pairs(asked, request, len(texts), wrong, self.record)
+        call = self.call("batch_stream", {"prompts": sound})
+        return Pairs(call, request, len(texts), wrong, self.record)
 
 
 class ClassifyStreamingMethods(ContractModel):
@@ -222,7 +222,7 @@ class ScoringMethods(ContractModel):
             if error is not None:
                 wrong.setdefault(place, error)
         arguments = {"prompts": without(heads, wrong), "continuations": without(tails, wrong)}
-        return RowsPlan(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
+        return RowsPlan(self.call("score", arguments), Score, request, len(heads), wrong, no_score)
 
 
 class HiddenStatesMethods(ContractModel):
@@ -254,9 +254,9 @@ class HiddenStatesMethods(ContractModel):
         numbers = checked_layers(layers, self.info.num_layers)
         texts = checked_prompts("hidden_states", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("hidden_states", {"prompts": sound, "layers": numbers})
+        call = self.call("hidden_states", {"prompts": sound, "layers": numbers})
         failed = partial(_no_states, numbers)
-        return RowsPlan(asked, HiddenResult, request, len(texts), wrong, failed)
+        return RowsPlan(call, HiddenResult, request, len(texts), wrong, failed)
 
 
 class AttentionInspectorMethods(ContractModel):
@@ -284,8 +284,8 @@ class AttentionInspectorMethods(ContractModel):
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
             raise error
-        asked, check = self.asked("inspect_attention", {"prompt": text}), checking.of_attention
-        return ValuePlan(asked, AttentionSnapshot, request, check)
+        call, check = self.call("inspect_attention", {"prompt": text}), checking.of_attention
+        return ValuePlan(call, AttentionSnapshot, request, check)
 
 
 class MemoryReportingMethods(ContractModel):
@@ -302,12 +302,12 @@ class MemoryReportingMethods(ContractModel):
     def plan_memory(self) -> CallPlan[MemoryReport]:
         """Return the plan of ``memory``."""
         self.check_usable()
-        return ValuePlan(self.asked("memory", {}), MemoryReport, _PLAIN)
+        return ValuePlan(self.call("memory", {}), MemoryReport, _PLAIN)
 
     def plan_reset_peak_memory(self) -> CallPlan[object]:
         """Return the plan of ``reset_peak_memory``."""
         self.check_usable()
-        return ValuePlan(self.asked("reset_peak_memory", {}), object, _PLAIN)
+        return ValuePlan(self.call("reset_peak_memory", {}), object, _PLAIN)
 
 
 METHODS: dict[Capability, type[ContractModel]] = {

@@ -103,21 +103,21 @@ class ContractModel(RemoteModel):
         request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts = checked_prompts("batch_generate", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_generate", {"prompts": sound})
-        return RowsPlan(asked, BatchResult, request, len(texts), wrong, _stopped_row)
+        call = self.call("batch_generate", {"prompts": sound})
+        return RowsPlan(call, BatchResult, request, len(texts), wrong, _stopped_row)
 
     def classification(
         self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
     ) -> CallPlan[list[ClassifyResult]]:
         """Return a call of ``classify`` with valid options."""
         wrong, sound = sorted_out(texts)
-        asked = self.asked("classify", {"prompts": sound})
+        call = self.call("classify", {"prompts": sound})
         count, failed = len(texts), _no_classification
-        return RowsPlan(asked, ClassifyResult, request, count, wrong, failed, clock)
+        return RowsPlan(call, ClassifyResult, request, count, wrong, failed, clock)
 
     # ------------------------------------------------------------------ for the protocols
 
-    def asked(self, operation: str, arguments: Mapping[str, object]) -> RunningCall:
+    def call(self, operation: str, arguments: Mapping[str, object]) -> RunningCall:
         """Return a call of this model, not sent yet."""
         return RunningCall(self._connection, operation, arguments, self.info)
 
@@ -129,7 +129,7 @@ class ContractModel(RemoteModel):
         wrong: CoreError | None,
     ) -> RemoteStream:
         """Return a stream that has not begun."""
-        wire = StreamWire(self.asked(operation, arguments), config, wrong)
+        wire = StreamWire(self.call(operation, arguments), config, wrong)
         return RemoteStream(wire, config, self.record)
 
     def answered(self, plan: CallPlan[T]) -> T:
@@ -147,9 +147,9 @@ def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
 
 def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:
     """Return the errors of invalid texts by index, and the valid texts."""
-    found = [text_error(text) for text in texts]
+    errors = [text_error(text) for text in texts]
     wrong: dict[int, CoreError] = {
-        place: error for place, error in enumerate(found) if error is not None
+        place: error for place, error in enumerate(errors) if error is not None
     }
     return wrong, without(texts, wrong)
 

@@ -74,9 +74,9 @@ class TokenPromptsMethods(ContractModel):
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
-        asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
+        call = self.call("generate_tokens", {"prompts": rows, "num_samples": samples})
         failed = _stopped_sequence(rows, samples)
-        return RowsPlan(asked, TokenSequence, request, len(rows) * samples, {}, failed)
+        return RowsPlan(call, TokenSequence, request, len(rows) * samples, {}, failed)
 
     def plan_score_tokens(
         self,
@@ -90,8 +90,8 @@ class TokenPromptsMethods(ContractModel):
         request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
-        asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})
-        return RowsPlan(asked, Score, request, len(pairs), {}, no_score)
+        call = self.call("score_tokens", {"prompts": heads, "continuations": tails})
+        return RowsPlan(call, Score, request, len(pairs), {}, no_score)
 
 
 def _stopped_sequence(

@@ -26,7 +26,7 @@ from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.tokenizer import Tokenizer
 
-_LIKELY = 64  # tokens told of the first draw: where labels are among them, nothing more is asked
+_LIKELY = 64  # tokens reported with the first draw: labels among them need no other request
 
 
 class RowClassifier:
@@ -45,8 +45,8 @@ class RowClassifier:
         result = ClassifyResult(drawn)
         if trie is None:
             return result
-        told = listed if anchor == len(ids) else ()
-        return with_scores(result, await self._scores(ids[:anchor], trie, told))
+        likeliest = listed if anchor == len(ids) else ()
+        return with_scores(result, await self._scores(ids[:anchor], trie, likeliest))
 
     async def score(self, prompt: str, continuation: str) -> Score:
         """Return the score of a continuation. Raises `core.RequestError`."""
@@ -70,9 +70,9 @@ class RowClassifier:
         self._tokenizer.fitting([*prompt, *continuation[:-1]])
         self._tokenizer.fitting(continuation[-1:])
         self.prompt_tokens += len(prompt) + len(continuation) - 1
-        found = await self._readings.along(prompt, continuation)
-        values = tuple(each.logprob for each in found)
-        return Score(sum(values), values, all(each.best for each in found))
+        logprobs = await self._readings.along(prompt, continuation)
+        values = tuple(known.logprob for known in logprobs)
+        return Score(sum(values), values, all(known.best for known in logprobs))
 
     async def _question(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie | None]:
         """Return where the labels begin, and their tokens. Raises `core.LabelError`."""
@@ -125,11 +125,11 @@ class RowClassifier:
     async def _scores(
         self, prompt: Sequence[int], trie: LabelTrie, listed: Sequence[Likely]
     ) -> LabelScores:
-        told = ((each.id, each.value()) for each in listed)
-        known: dict[Path, float] = {(id,): logprob for id, logprob in told if logprob >= LEAST}
+        reported = ((token.id, token.value()) for token in listed)
+        known: dict[Path, float] = {(id,): logprob for id, logprob in reported if logprob >= LEAST}
         self._tokenizer.fitting([*prompt, *max(trie.prefixes, key=len)])
         for path in trie.paths:
-            # One after the other: behind the same prompt, in the slot that has just read it.
+            # One after the other: after the same prompt, in the slot that has just read it.
             if not _is_known(path, known):
                 known |= _by_path(path, await self._readings.along(prompt, path))
         values = [
@@ -157,4 +157,4 @@ def _is_known(path: Path, known: dict[Path, float]) -> bool:
 
 
 def _by_path(path: Path, way: Sequence[KnownLogprob]) -> dict[Path, float]:
-    return {path[:end]: each.logprob for end, each in enumerate(way, 1)}
+    return {path[:end]: known.logprob for end, known in enumerate(way, 1)}

@@ -196,7 +196,7 @@ class LlamaServerModel(RemoteModel):
             clock.check()
             self.check_usable()
 
-        found = gathered(self._connection, works, self._at_once, check)
+        results = gathered(self._connection, works, self._at_once, check)
         cost = GenerateMetrics(
             prompt_tokens=reader.prompt_tokens,
             cached_prompt_tokens=reader.cached_tokens,
@@ -204,7 +204,9 @@ class LlamaServerModel(RemoteModel):
             prefill_seconds=clock.seconds,
             total_seconds=clock.seconds,
         )
-        rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        rows = [
+            failed(error=result) if isinstance(result, CoreError) else result for result in results
+        ]
         return rows, cost
 
 

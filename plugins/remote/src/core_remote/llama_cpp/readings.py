@@ -38,11 +38,11 @@ class Readings:
 
         Raises `core.RequestError` if one is less likely than the server can report.
         """
-        found: list[KnownLogprob] = []
+        known_tokens: list[KnownLogprob] = []
         for run in self._runs(path):
-            before = [*prompt, *path[: len(found)]]
-            found += await self._run(before, run)
-        return found
+            before = [*prompt, *path[: len(known_tokens)]]
+            known_tokens += await self._run(before, run)
+        return known_tokens
 
     async def one(self, prompt: Sequence[int], token: int) -> KnownLogprob:
         """Return that of any one token: the server lists all tokens that could be drawn there."""
@@ -51,21 +51,21 @@ class Readings:
         if not answer.completion_probabilities:
             raise failures.nonsense(self._server.address, "no log-probabilities")
         listed = answer.completion_probabilities[0].top_logprobs
-        found = next((each for each in listed if each.id == token), None)
-        if found is None:
+        match = next((candidate for candidate in listed if candidate.id == token), None)
+        if match is None:
             raise failures.nonsense(self._server.address, f"not all tokens: {token} is missing")
-        return known(found, listed)
+        return known(match, listed)
 
     async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[KnownLogprob]:
         if not self._is_plain(run[0]):
             return [await self.one(prompt, run[0])]
         answer = await self._server.complete(forced(prompt, run))
         readings = answer.completion_probabilities
-        if [each.id for each in readings] != [*run]:
-            drawn = [each.id for each in readings[:8]]
+        if [reading.id for reading in readings] != [*run]:
+            drawn = [reading.id for reading in readings[:8]]
             message = f"log-probabilities of the tokens {drawn}, forced to draw {[*run[:8]]}"
             raise failures.nonsense(self._server.address, message)
-        return [known(each, each.top_logprobs) for each in readings]
+        return [known(reading, reading.top_logprobs) for reading in readings]
 
     def _runs(self, path: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the path in parts of one request each: plain tokens, or a single other one."""

@@ -13,7 +13,7 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from core_remote.connection import Connection
-from core_remote.llama_cpp.events import Event, event_of, refusal_of, told
+from core_remote.llama_cpp.events import Event, decoded, event_of, refusal_of
 from core_remote.llama_cpp.speech import COMPLETION
 
 T = TypeVar("T")
@@ -83,4 +83,4 @@ class LlamaServer:
         status, answer = await self.connection.fetch(path, body)
         if status != 200:
             raise refusal_of(status, answer, self.address)
-        return told(answer, kind, self.address)
+        return decoded(answer, kind, self.address)

@@ -82,12 +82,12 @@ class Speaking:
                         self._server.address, f"more than the {self._most} tokens requested"
                     )
                 if last is not None:
-                    self._tell_event(last, put)
+                    self._put_event(last, put)
                     last = None
                 if event.tokens_predicted != self._step + 1:
                     return None
                 if self._vocabulary.pieces[event.tokens[0]]:
-                    self._tell_event(event, put)
+                    self._put_event(event, put)
                 else:  # perhaps the end
                     last = event
         raise failures.died(self._server.address)
@@ -100,7 +100,7 @@ class Speaking:
         )
         over = event.stop_type == "eos" and event.tokens_predicted == self._step + 1
         if last is not None and not over:
-            self._tell_event(last, put)
+            self._put_event(last, put)
         if over:
             return "stop"
         return "length" if self._step >= self._most else None
@@ -122,7 +122,7 @@ class Speaking:
         logprobs = self._logprobs(before, tokens, answer)
         for token in tokens:
             logprob = await anext(logprobs)
-            self._tell(token, logprob, put)
+            self._put(token, logprob, put)
         if answer.stop_type == "eos":
             return "stop"
         return "length" if self._step >= self._most else None
@@ -132,8 +132,7 @@ class Speaking:
     ) -> AsyncIterator[float | None]:
         """Yield the log-probability of each token, None if not requested."""
         pieces = [self._vocabulary.pieces[token] for token in tokens]
-        told = answer.completion_probabilities[: len(tokens)]
-        readings = matched(tokens, told, pieces)
+        readings = matched(tokens, answer.completion_probabilities[: len(tokens)], pieces)
         for place, reading in enumerate(readings):
             if not self._config.return_logprobs:
                 yield None
@@ -154,12 +153,12 @@ class Speaking:
             stream=stream,
         )
 
-    def _tell_event(self, event: Event, put: Put) -> None:
+    def _put_event(self, event: Event, put: Put) -> None:
         readings = event.completion_probabilities
-        asked = self._config.return_logprobs and readings
-        self._tell(event.tokens[0], readings[0].value() if asked else None, put)
+        wanted = self._config.return_logprobs and readings
+        self._put(event.tokens[0], readings[0].value() if wanted else None, put)
 
-    def _tell(self, token: int, logprob: float | None, put: Put) -> None:
+    def _put(self, token: int, logprob: float | None, put: Put) -> None:
         self._ids.append(token)
         self._step += 1
         _say(put, GenerationLine(token, logprob))

@@ -60,15 +60,15 @@ class TokenWire:
         """Return the tokens that a line completes. Raises if the answer stops without an end."""
         if line is None:
             raise failures.died(self._connection.address)
-        told = _decoder.decode(line)
+        event = _decoder.decode(line)
         if self.reason is not None:
             return []
-        if told.prompt_tokens is not None:
-            self._prompt_tokens, self._cached_tokens = told.prompt_tokens, told.cached_tokens
-        if told.reason is not None:
+        if event.prompt_tokens is not None:
+            self._prompt_tokens, self._cached_tokens = event.prompt_tokens, event.cached_tokens
+        if event.reason is not None:
             self.over = True
-            return self._ended(told.reason)
-        return [] if told.token is None else self._token(told.token, told.logprob)
+            return self._ended(event.reason)
+        return [] if event.token is None else self._token(event.token, event.logprob)
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
         """Close the connection once the cancel is set."""

@@ -53,15 +53,15 @@ def open_model(
     """Return the model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
     listed = listed_models(connection)
     wanted = connection.address.model
-    if wanted and listed and wanted not in [str(each.get("id")) for each in listed]:
-        raise failures.missing_model(connection.address, [str(each.get("id")) for each in listed])
+    if wanted and listed and wanted not in [str(model.get("id")) for model in listed]:
+        raise failures.missing_model(connection.address, [str(model.get("id")) for model in listed])
     info = _info(listed, wanted, config)
     speech = replace(_speech(connection, listed, wanted), context_length=info.context_length)
-    found = {
+    routes = {
         Capability.GENERATE: _seen(connection, speech, partial(speech.completion, _PROMPT)),
         Capability.CHAT: _seen(connection, speech, partial(speech.chat, _TURNS)),
     }
-    shown = {name: seen for name, seen in found.items() if seen is not None}
+    shown = {name: seen for name, seen in routes.items() if seen is not None}
     speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
     if not shown:
         raise failures.nonsense(connection.address, "neither texts nor chats can be streamed")
@@ -105,8 +105,10 @@ def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -
             speech.completion(_PROMPT, GenerateConfig(max_tokens=1)),
             speech.chat(_TURNS, GenerateConfig(max_tokens=1)),
         ):
-            asked = {key: it for key, it in body.items() if key not in ("stream", "stream_options")}
-            status, answer = connection.get(path, never_stop, asked)
+            short_body = {
+                key: it for key, it in body.items() if key not in ("stream", "stream_options")
+            }
+            status, answer = connection.get(path, never_stop, short_body)
             if status == 200:
                 return speech
     raise failures.unanswered(connection.address, status, answer)
@@ -152,7 +154,7 @@ def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> Mode
 
     Ids are `events.id_of`'s.
     """
-    known = next((each for each in listed if not wanted or each.get("id") == wanted), {})
+    known = next((model for model in listed if not wanted or model.get("id") == wanted), {})
     meta = known.get("meta") if isinstance(known.get("meta"), dict) else {}
     assert isinstance(meta, dict)
     listed_sizes = (known.get("max_model_len"), meta.get("n_ctx"), meta.get("n_ctx_train"))

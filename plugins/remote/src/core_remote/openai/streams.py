@@ -43,7 +43,7 @@ class SpeechWire:
         self._buffer = TokenBuffer(config.stop)
         self._stops = frozenset(config.stop_tokens)
         self._request: Request | None = None
-        self._said: FinishReason | None = None
+        self._reported: FinishReason | None = None
         self._first = 0.0
         self._prompt_tokens = self._cached_tokens = 0
         self._clock: RequestClock | None = None
@@ -75,10 +75,10 @@ class SpeechWire:
         The server reads the prompt for that; most servers cache it.
         """
         get = self._connection.get_in_turn if in_turn else self._connection.get
-        status, told = get(path, clock.check, {**_plain(body), "max_tokens": 1})
+        status, answer = get(path, clock.check, {**_plain(body), "max_tokens": 1})
         if status != 200:
-            raise failures.of_words(self._connection.address, status, told)
-        self._prompt_tokens, limit = prompt_tokens(told), self._speech.context_length
+            raise failures.of_words(self._connection.address, status, answer)
+        self._prompt_tokens, limit = prompt_tokens(answer), self._speech.context_length
         if self._prompt_tokens > limit:
             raise PromptTooLongError(self._prompt_tokens, limit)
         body["max_tokens"] = min(body["max_tokens"], max(1, limit - self._prompt_tokens))
@@ -109,7 +109,7 @@ class SpeechWire:
             if self._buffer.stopped:
                 self.reason = "stop"
                 return ready
-        self._said = piece.reason or self._said
+        self._reported = piece.reason or self._reported
         return [*ready, *self._ended()] if piece.done else ready
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
@@ -140,13 +140,13 @@ class SpeechWire:
 
     def _ended(self) -> list[Token]:
         """Return the rest of the tokens, if the server has reported the end."""
-        if self._said is None:
+        if self._reported is None:
             raise failures.died(self._connection.address) if self._any else self._why()
-        self.reason, self.over = self._said, True
+        self.reason, self.over = self._reported, True
         if self.reason == "length":
             # Tokens whose text came with another's piece: the server counts them.
             short = min(self._made, self._config.max_tokens) - self._came
-            rest = [each for _ in range(short) for each in self._buffer.hold(_WITHOUT_TEXT)]
+            rest = [token for _ in range(short) for token in self._buffer.hold(_WITHOUT_TEXT)]
             rest += self._buffer.release()
         else:
             rest = self._buffer.release()
@@ -161,9 +161,9 @@ class SpeechWire:
         """
         assert self._request is not None
         path, body = self._request
-        asked = {**_plain(body), "max_tokens": 1}
+        short_body = {**_plain(body), "max_tokens": 1}
         try:
-            status, words = self._connection.get(path, never_stop, asked)
+            status, words = self._connection.get(path, never_stop, short_body)
         except CoreError as error:
             return error
         if status == 200:
