@@ -21,8 +21,8 @@ from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token
 from core_runtime import classifying
-from core_runtime.classifying import ClassifyingModel
 from core_runtime.equal_rows import EqualRows, Remembered
+from core_runtime.reading import ReadingModel
 from core_runtime.rows import PromptRow, ScoreRow
 from core_runtime.text.special_texts import SpecialTexts
 
@@ -92,8 +92,8 @@ class Counting:
         return ClassifyResult(Token(1, "a"), logits, probabilities=labels, logprobs=labels)
 
 
-class Model(ClassifyingModel):
-    """A model whose classifier is `Counting`."""
+class Model(ReadingModel):
+    """A model whose classifier is `Counting`, and whose scorer is `Scorer`."""
 
     model_type = "counting"
     honours = REFUSABLE
@@ -102,9 +102,16 @@ class Model(ClassifyingModel):
         super().__init__("counting", SERVED, SimpleNamespace(), CAPABILITIES)  # type: ignore[arg-type]
         self.computed: list[PromptRow] = []
         self.error = error or InvalidModelError("not a number")
+        self.counting_scorer = Scorer()
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Counting:
         return Counting(request, self.computed, self.error)
+
+    def scorer(self, clock: RequestClock) -> Scorer:
+        return self.counting_scorer
+
+    def state_reader(self, layers: tuple[int, ...], clock: RequestClock) -> Any:
+        raise NotImplementedError
 
     def release(self) -> None:
         """Nothing is held."""
@@ -328,10 +335,10 @@ class Scorer:
 
 @pytest.mark.parametrize(("equal", "computed", "cached"), [(True, 3, 4), (False, 5, 0)])
 def test_equal_pairs_are_scored_once(equal: bool, computed: int, cached: int) -> None:
-    scorer, model, clock = Scorer(), Model(), RequestClock(GenerateConfig())
+    model = Model()
     model.equal_rows = equal
     prompts, tails = ["ab", "ab", "a", "ab", "ab"], ["c", "c", "bc", "d", "c"]
-    scores = model.read(scorer, *model.score_rows(prompts, tails, clock), clock)
+    scores = model.score(prompts, tails)
     assert [score.logprob for score in scores] == [99.0, 99.0, 197.0, 100.0, 99.0]
-    assert scorer.computed == computed
+    assert model.counting_scorer.computed == computed
     assert (model.metrics.prompt_tokens, model.metrics.cached_prompt_tokens) == (10, cached)

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import Protocol, Unpack
+from typing import Unpack
 
 from core.errors import CoreError
 from core.kit.clock import STOPPED, RequestClock
@@ -17,7 +17,7 @@ from core.kit.support import block_sizes, checked_prompts, checked_stream
 from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import Capability
 from core.types import ClassifyResult
-from core_runtime.equal_rows import EqualRows
+from core_runtime.equal_rows import EqualRows, RowComputation
 from core_runtime.generating import GeneratingModel
 from core_runtime.label_mass import LabelMass
 from core_runtime.rows import PromptRow, classify_rows, draws_alike
@@ -31,19 +31,8 @@ _QUICK = (
 )
 
 
-class Classifier(Protocol):
-    """The backend's part of a call, which computes the results."""
-
-    @property
-    def reused(self) -> int:
-        """The number of tokens of answered prompts that did not have to be computed."""
-        ...
-
-    def results(
-        self, blocks: Iterable[Sequence[PromptRow]]
-    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
-        """Yield each row's result, in whatever order the rows of a block run best."""
-        ...
+Classifier = RowComputation[PromptRow, ClassifyResult]
+"""The backend's part of a call, which computes the results."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,7 +8,7 @@ from typing import Unpack
 
 from core.kit.base import TextModelBase
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock, never_stop
+from core.kit.clock import never_stop
 from core.kit.support import checked_text, refuse_options
 from core.options import (
     ClassifyOptions,
@@ -22,9 +22,7 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability
-from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
-from core_runtime.equal_rows import A, EqualRows, R, RowComputation
-from core_runtime.rows import PromptRow, ScoreRow, prompt_rows, score_rows, score_token_rows
+from core.types import Choice, Conversation, GenerateMetrics, ModelInfo
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 
@@ -139,49 +137,6 @@ class InProcessModel(TextModelBase):
             honours=self.honours,
         )
 
-    def score_rows(
-        self, prompts: Sequence[str], continuations: Sequence[str], clock: RequestClock
-    ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """Return the runnable pairs of a ``score`` call, and the others' results."""
-        rows, errors = score_rows(self._served, prompts, continuations, clock.check)
-        return rows, {index: Score(error=error) for index, error in errors.items()}
-
-    def score_token_rows(
-        self, pairs: Sequence[tuple[list[int], list[int]]], clock: RequestClock
-    ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """Return the same for a call of ``score_tokens``."""
-        rows, errors = score_token_rows(self._served, pairs, clock.check)
-        return rows, {index: Score(error=error) for index, error in errors.items()}
-
-    def hidden_rows(
-        self, prompts: Sequence[str], clock: RequestClock
-    ) -> tuple[list[PromptRow], dict[int, HiddenResult]]:
-        """Return the runnable prompts of a ``hidden_states`` call, and the others' results."""
-        rows, errors = prompt_rows(self._served, prompts, clock.check)
-        return rows, {index: HiddenResult(error=error) for index, error in errors.items()}
-
-    def read(
-        self,
-        computation: RowComputation[R, A],
-        rows: Sequence[R],
-        results: dict[int, A],
-        clock: RequestClock,
-    ) -> list[A]:
-        """Return the results of such a call, in order, and record its metrics.
-
-        ``computation`` yields the results of the rows that can run; ``results`` are the others'.
-        """
-        if self.equal_rows and len(rows) > 1:
-            computation = EqualRows(computation)
-
-        tokens = 0
-        for row, result in computation.results([rows]):
-            results[row.index] = result
-            tokens += len(row.ids) if result.error is None else 0
-
-        self.record_reading(tokens, computation.reused, 0, clock.seconds)
-        return [results[index] for index in sorted(results)]
-
     def record_with_memory(self, metrics: GenerateMetrics) -> None:
         """Record the metrics of a call that this thread has finished, with the memory in use."""
         memory = self._served.memory()
@@ -191,7 +146,7 @@ class InProcessModel(TextModelBase):
     def record_reading(
         self, prompt_tokens: int, cached: int, generated: int, seconds: float
     ) -> None:
-        """Keep those of a call that only reads; ``cached`` of its prompt tokens were reused."""
+        """Record the metrics of a call without a stream; ``cached`` prompt tokens were reused."""
         self.record_with_memory(
             GenerateMetrics(
                 prompt_tokens=prompt_tokens,

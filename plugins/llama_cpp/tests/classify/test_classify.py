@@ -20,7 +20,7 @@ from core.errors import (
     PromptTooLongError,
 )
 from core.types import ClassifyResult
-from core_llama_cpp.classify import classifier
+from core_llama_cpp.classify import labels as label_reading
 from core_llama_cpp.context.prefixes import SharedPrefix
 from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
@@ -145,7 +145,7 @@ def test_labels_only_draws_no_token(
 ) -> None:
     whole = smollm2_model.classify(PROMPTS, labels=LABELS)
     asked = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True, return_logits=True)
-    monkeypatch.setattr(classifier, "Sampler", None)
+    monkeypatch.setattr(label_reading, "Sampler", None)
     found = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
     for one, other in zip(found, whole, strict=True):
         assert (one.token, one.logprobs, one.label_mass) == (None, None, None)

@@ -12,8 +12,7 @@ import pytest
 import core
 from core import ClassifyResult, InvalidModelError
 from core.kit.labels import build_trie
-from core_llama_cpp.classify import classifier
-from core_llama_cpp.classify.classifier import chains
+from core_llama_cpp.classify.labels import chains
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.context.session import LlamaSession
 from core_llama_cpp.model import LlamaModel
@@ -169,4 +168,4 @@ def test_chains_read_each_node_once_and_run_what_is_before_it() -> None:
         ([node[path] for path in other], 1),
     ]
     assert chains(tree, [node[(1, 2)]]) == [([node[(1,)], node[(1, 2)]], 1)]
-    assert classifier.chains(tree, []) == []
+    assert chains(tree, []) == []
