@@ -29,7 +29,7 @@ from core_runtime.stream import RequestStream
 
 
 class GeneratingModel(InProcessModel):
-    """A loaded model that generates: streams, batches, and the way in and out by token ids.
+    """A loaded model that generates: streams, batches, and generation from token ids.
 
     ``capabilities``: what the backend declares.
     """
@@ -56,7 +56,7 @@ class GeneratingModel(InProcessModel):
         return self._stream(checked_prompts("generate", [prompt])[0], request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RequestStream:
-        """`generate` that begins now, whether or not the stream is read."""
+        """Start `generate` now, even if the stream is not read."""
         request = self.checked_generate(Capability.SUBMITTING, config, {})
         return self._stream(checked_prompts("submit", [prompt])[0], request).start()
 
@@ -69,9 +69,9 @@ class GeneratingModel(InProcessModel):
     ) -> RequestStream:
         """Answer a conversation, in the model's own chat format or its family's.
 
-        The template runs at the call, which raises what is wrong with it (`ChatTemplateError`); a
-        cancel or a timeout meanwhile is raised from the stream, as it is later. The timeout is one
-        for both; what passes between the call and the first ``next()`` is not counted.
+        The template runs at the call, which raises `ChatTemplateError` if it fails; a cancel or a
+        timeout during the template is raised from the stream, as later. The timeout covers both,
+        without the time between the call and the first ``next()``.
         """
         request = self.checked_generate(Capability.CHAT, config, options)
         clock = RequestClock(request)
@@ -106,7 +106,7 @@ class GeneratingModel(InProcessModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Row index and token, as they are made; the first row that failed raises at the end.
+        """Yield row index and token as they are drawn; raise the first failed row's error last.
 
         Work starts at the first ``next()``; closing the iterator stops every row.
         """

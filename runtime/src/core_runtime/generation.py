@@ -1,4 +1,4 @@
-"""One call that generates: its rows, those of them that are equal, and what came of each."""
+"""One call that generates: its rows, which of them are equal, and their results."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 from core_runtime.waiting import PromptJob
 
-_STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart
+_STRIDE = 0xD1342543DE82EF95  # an odd constant, other than `noise`'s: seeds lie far apart
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt's token ids, or what keeps it from running; ``samples`` rows continue it."""
+    """One prompt's token ids, or its error; ``samples`` rows continue it."""
 
     ids: Sequence[int]
     error: CoreError | None = None
@@ -35,8 +35,8 @@ class Prompt:
 class GenerateCall:
     """One call that generates.
 
-    Its rows are numbered in the order of the prompts, samples of one prompt side by side. With
-    ``equal_rows`` one request answers all rows that have the same tokens and draw alike.
+    Its rows are numbered in the order of the prompts, with the samples of a prompt in a row. With
+    ``equal_rows`` one request answers all rows that have the same tokens and the same draws.
     """
 
     def __init__(
@@ -52,9 +52,9 @@ class GenerateCall:
         self._queue: SimpleQueue[tuple[list[int], Item]] = SimpleQueue()
         self._engine = engine
         self._requests: list[Request] = []
-        self._rows: dict[Hashable, list[int]] = {}  # of each request in turn, by what decides them
-        self._repeated = 0  # tokens of prompts that have no request of their own
-        self._jobs: list[PromptJob] = []  # submitted when the first token is asked for
+        self._rows: dict[Hashable, list[int]] = {}  # of each request, in order, by their key
+        self._repeated = 0  # tokens of prompts without a separate request
+        self._jobs: list[PromptJob] = []  # submitted when the first token is read
         self.ends: dict[int, RequestEnd] = {}
         self.rows = 0
 
@@ -67,7 +67,7 @@ class GenerateCall:
                 self.rows += prompt.samples
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
-        """Yield row and token, as they are made; afterwards ``ends`` has every row's end.
+        """Yield row and token as they are drawn; afterwards ``ends`` has every row's end.
 
         Closed early, it stops the rows that still run.
         """
@@ -83,7 +83,7 @@ class GenerateCall:
             for rows, token in tokens_of_rows:
                 tokens_by_row[rows[0]].append(token)
 
-        # Equal rows share what cannot be changed.
+        # Equal rows share the immutable tokens.
         tokens: dict[int, tuple[Token, ...]] = {}
         for rows in self._rows.values():
             tokens.update(dict.fromkeys(rows, tuple(tokens_by_row[rows[0]])))
@@ -109,7 +109,7 @@ class GenerateCall:
         return sum(request.emitted * len(rows) for request, rows in answered)
 
     def _add(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> None:
-        """Number the prompt's rows; those that are equal to none before them get a request."""
+        """Number the prompt's rows; a row that equals no earlier one gets a request."""
         requests = []
         for sample in range(prompt.samples):
             own = _of_sample(config, sample)
@@ -143,7 +143,7 @@ class GenerateCall:
                 request.abandon()
 
     def _rows_and_tokens(self) -> Iterator[tuple[list[int], Token]]:
-        """Yield each token, and the equal rows that it is for."""
+        """Yield each token with the equal rows that get it."""
         while len(self.ends) < self.rows:
             rows, item = self._engine.receive(self._queue, self._look)
             if isinstance(item, RequestEnd):

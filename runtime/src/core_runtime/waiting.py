@@ -10,25 +10,25 @@ from dataclasses import dataclass
 
 from core_runtime.request import Request
 
-_SWEEP_SECONDS = 0.05  # how often waiting requests are asked whether they are still wanted
+_SWEEP_SECONDS = 0.05  # between two checks of waiting requests for cancel and timeout
 
 
 @dataclass(frozen=True, slots=True)
 class PromptJob:
-    """One prompt, and the requests that continue it: one prefill serves them all."""
+    """One prompt and the requests that continue it, which share its prefill."""
 
     ids: Sequence[int]
     requests: tuple[Request, ...]
 
     def wanted(self) -> bool:
-        """Return whether a request of it continues; interrupted ones are ended here."""
+        """End interrupted requests; return True if any request is left."""
         for request in self.requests:
             request.look()
         return any(not request.ended for request in self.requests)
 
 
 class WaitingLine:
-    """First come, first served. Any thread may add; the owner thread takes."""
+    """A queue of jobs in order of arrival. Any thread may add; the owner thread takes."""
 
     def __init__(self) -> None:
         self._jobs: deque[PromptJob] = deque()
@@ -44,10 +44,10 @@ class WaitingLine:
             self._jobs.extend(jobs)
 
     def take(self, slots: int, anyhow: bool) -> list[PromptJob]:
-        """Take the jobs at the front that ``slots`` free slots have room for, and that are wanted.
+        """Take the first jobs that fit into ``slots`` free slots; ended ones are dropped.
 
-        With ``anyhow`` the first may have more requests than that: where nothing runs, it would
-        else wait for ever.
+        With ``anyhow`` the first job may have more requests than that: it would wait forever if
+        nothing else runs.
         """
         taken: list[PromptJob] = []
         while slots > 0:

@@ -15,7 +15,7 @@ from core_llama_cpp.classify.labels import ClassifyQuestion
 from core_llama_cpp.classify.passes import Passes
 from core_llama_cpp.classify.questions import RowQuestions
 from core_llama_cpp.classify.scoring import ScoreQuestion
-from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.prefixes import Pool
 from core_llama_cpp.decode.engine import LlamaEngine
 from core_llama_cpp.loaded import LoadedModel
 from core_llama_cpp.sampling import HONOURED

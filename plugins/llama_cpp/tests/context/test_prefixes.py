@@ -17,8 +17,7 @@ import core
 from core.errors import GenerationCancelled, InvalidOptionError
 from core.types import Message
 from core_llama_cpp.context import prefixes
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
+from core_llama_cpp.context.prefixes import KeptPrefixes, Pool, SharedPrefix
 from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
 

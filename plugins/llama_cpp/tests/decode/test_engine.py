@@ -13,7 +13,7 @@ import pytest
 
 import core
 from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
-from core_llama_cpp.context.pool import Pool
+from core_llama_cpp.context.prefixes import Pool
 from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
 

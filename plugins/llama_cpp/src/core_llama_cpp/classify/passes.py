@@ -17,8 +17,7 @@ from typing import NamedTuple, Protocol, Self
 
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
 from core.kit.clock import RequestClock
-from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
+from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool, SharedPrefix
 from core_llama_cpp.context.session import DecodeError, LlamaSession, Logits
 from core_llama_cpp.context.spans import Read, SpanReading, SpanRunner
 from core_llama_cpp.decode.engine import LlamaEngine

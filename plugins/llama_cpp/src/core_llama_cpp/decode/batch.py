@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes
+from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool
 from core_llama_cpp.context.session import LlamaSession, Logits
 from core_llama_cpp.sampling import Sampler, logprob
 from core_runtime.request import Request, own_error

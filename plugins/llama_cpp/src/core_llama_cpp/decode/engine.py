@@ -14,8 +14,7 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from core.kit.clock import Check, never_stop
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes
+from core_llama_cpp.context.prefixes import KeptPrefixes, Pool
 from core_llama_cpp.context.session import InterruptedPassError, LlamaSession
 from core_llama_cpp.context.spans import Span, SpanRunner
 from core_llama_cpp.decode.batch import Decoding, JobPrefill, Tenancy
