@@ -1,4 +1,4 @@
-"""``classify`` of a list and of a stream of prompts: blocks of them, and their results in order."""
+"""``classify`` for a list and for a stream of prompts: in blocks, with results in order."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from core_runtime.rows import PromptRow, classify_rows, draws_alike
 from core_runtime.served import ServedModel
 from core_runtime.threads import begin
 
-_STREAM = 64, 1024  # prompts of a block, first and last: early answers, and then more to share
+_STREAM = 64, 1024  # prompts per block, first and largest: early results, then more sharing
 _LIST = 512, 8192  # the first is tokenised while nothing runs
 _QUICK = (
     4096  # characters of prompts and labels that are tokenised in less time than a thread takes
@@ -37,7 +37,7 @@ Classifier = RowComputation[PromptRow, ClassifyResult]
 
 @dataclass(frozen=True, slots=True)
 class PromptBlock:
-    """Prompts that were tokenised together: rows that can run, and the others' errors."""
+    """Prompts tokenised together: rows that can run, and the others' errors."""
 
     rows: Sequence[PromptRow]
     errors: Mapping[int, CoreError]
@@ -66,7 +66,7 @@ class ClassifyCall:
         return self._classifier.reused
 
     def results(self, blocks: Iterable[PromptBlock]) -> list[ClassifyResult]:
-        """Run the blocks one after another without a pause; yield results in prompt order."""
+        """Run the blocks one after another; return the results in prompt order."""
         results: dict[int, ClassifyResult] = {}
         for row, result in self._classifier.results(self._rows(blocks, results)):
             results[row.index] = result
@@ -86,7 +86,7 @@ class ClassifyCall:
     def tokenised(
         self, blocks: Iterable[Sequence[str]]
     ) -> AbstractContextManager[Iterable[PromptBlock]]:
-        """Open the blocks of prompts as rows; leave it before the call's metrics are recorded.
+        """Return a context that yields the blocks as rows; leave it before recording the metrics.
 
         Raises `core.LabelError` as blocks are taken.
         """
@@ -95,7 +95,7 @@ class ClassifyCall:
     def tokenised_here(
         self, prompts: Sequence[str]
     ) -> AbstractContextManager[Iterable[PromptBlock]]:
-        """Do as `tokenised` does for one block of short prompts, without another thread."""
+        """Do `tokenised` for one block of short prompts, without another thread."""
         return nullcontext([self._tokenise(prompts, 0)])
 
     def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[PromptBlock, None, None]:
@@ -106,7 +106,7 @@ class ClassifyCall:
 
             try:
                 for block in blocks:
-                    # The next block begins before the one in front of it is handed out.
+                    # The next block starts before the previous one is yielded.
                     following = begin(pool, partial(self._tokenise, block, first))
                     first += len(block)
 
@@ -151,9 +151,8 @@ class ClassifyingModel(GeneratingModel):
         """Read the next-token distribution of each prompt; one result per prompt, in order.
 
         Duplicate prompts are computed once, unless each draws a token without a seed; so are shared
-        prefixes of prompts. Labels are scored by joint
-        log-probability: one token costs nothing extra, and what labels of several begin with
-        alike is computed once for each prompt.
+        prefixes of prompts. Labels are scored by joint log-probability: a label of one token costs
+        nothing extra, and a shared prefix of labels is computed once per prompt.
         """
         request = self.checked_classify(Capability.CLASSIFY, config, options)
         rows = checked_prompts("classify", prompts)
@@ -174,7 +173,7 @@ class ClassifyingModel(GeneratingModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """`classify` for a stream of prompts, in memory that does not grow with it.
+        """Do `classify` for a stream of prompts, in constant memory.
 
         Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
         """
@@ -189,7 +188,7 @@ class ClassifyingModel(GeneratingModel):
             self._classification(request, True, True) as call,
             call.tokenised(_blocks(iter(prompts))) as taken,
         ):
-            for block in taken:  # one is answered before another is asked for
+            for block in taken:  # one is answered before the next is read
                 results = call.results([block])
                 self._label_mass.look(results)
                 yield from results
@@ -198,9 +197,9 @@ class ClassifyingModel(GeneratingModel):
     def _classification(
         self, request: GenerateConfig, several: bool, given_out: bool
     ) -> Iterator[ClassifyCall]:
-        """Open one call, and record its metrics when it has ended.
+        """Open one call, and record its metrics at its end.
 
-        Of ``several`` rows some may be equal; ``given_out`` as in `EqualRows`.
+        ``several``: some of its rows may be equal; ``given_out``: see `EqualRows`.
         """
         clock = RequestClock(request)
         classifier = self.classifier(request, clock)
@@ -211,15 +210,12 @@ class ClassifyingModel(GeneratingModel):
         try:
             yield call
         finally:
-            clock.stop()  # something of an interrupted call may still run
+            clock.stop()  # a part of an interrupted call may still run
             self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
 
 
 def _is_quick(prompts: Sequence[str], labels: Sequence[str]) -> bool:
-    """Return True for few characters.
-
-    Nobody waits long enough for them to want to interrupt that.
-    """
+    """Return True if the texts are so short that tokenising them need not be interruptible."""
     return sum(map(len, prompts)) + len(prompts) * sum(map(len, labels)) <= _QUICK
 
 

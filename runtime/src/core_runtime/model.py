@@ -79,9 +79,9 @@ class InProcessModel(TextModelBase):
         config: GenerateConfig | None = None,
         **options: Unpack[TemplateOptions],
     ) -> RenderedPrompt:
-        """Return the prompt for a conversation; its special tokens are the template's alone.
+        """Return the prompt for a conversation; only its template writes special tokens.
 
-        Raises `core.ChatTemplateError`; a template has 5 s of the processor, and 512 MB.
+        Raises `core.ChatTemplateError`, also beyond 5 s of CPU time or 512 MB.
         """
         self.check_open()
         request = resolve_template(config, options)
@@ -97,9 +97,8 @@ class InProcessModel(TextModelBase):
     ) -> GenerateConfig:
         """Return the options of a call that generates.
 
-        ``method`` is its name where it is another one.
-
-        Raises `core.ModelClosedError`, TypeError, `core.OptionError`.
+        ``method``: its name, if it differs from the operation's. Raises
+        `core.ModelClosedError`, TypeError, `core.OptionError`.
         """
         self.check_open()
         request = resolve_generate(config, options, method or operation.value)
@@ -118,10 +117,7 @@ class InProcessModel(TextModelBase):
     def checked_request(
         self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
     ) -> GenerateConfig:
-        """Return the options of a call that only reads, ``score`` say.
-
-        Raises like `checked_generate`.
-        """
+        """Return the options of a call without output, such as ``score``; raises likewise."""
         self.check_open()
         request = resolve_request(config, options, _METHODS[operation])
         reading = Capability.SCORING if operation is Capability.TOKEN_PROMPTS else operation

@@ -156,8 +156,10 @@ class ClassifyTask:
             for row, scores in labels.scores():
                 results[row] = self._scored(results[row], scores, labels.trie)
         for row, search in values.searched.items():
-            result = ClassifyResult(label=search.label)
-            results[row] = self.failed(not_finite()) if search.broken else result
+            if search.broken:  # it has no label then
+                results[row] = self.failed(not_finite())
+            else:
+                results[row] = ClassifyResult(label=search.label)
 
         # A row with invalid logits gets an error instead of a result.
         rows = zip(values.broken, results, strict=True)

@@ -87,7 +87,7 @@ class RowBuilder:
         """Return a text in its template, and the tokens by which `classify` scores its label."""
         prompt = filled(self._config.template, text=example.text)
         ids = self._tokenizer.encode(prompt)
-        [question] = self._labels.behind([prompt], [ids])
+        [question] = self._labels.after([prompt], [ids])
         path = question.trie.paths[self._places[example.label or ""]]
         whole = [*ids[: question.anchor], *path]
         return self._learned(whole, range(question.anchor, len(whole)))
