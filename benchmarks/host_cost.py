@@ -108,7 +108,7 @@ class Watch:
             (ClassifyTask, "results", "results"),
             (classifying.ClassifyCall, "_tokenise", "tokenising thread"),
             (Tokenizer, "_batch", "library's calls"),
-            (label_tokens.LabelTokens, "behind", "label questions"),
+            (label_tokens.LabelTokens, "after", "label questions"),
         ]
         constant: list[tuple[Any, str, Any]] = [
             (ClassifyTask, "queue", computed),

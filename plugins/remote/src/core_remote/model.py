@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import weakref
+from abc import abstractmethod
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
+from typing import Unpack
 
 from core.kit.base import TextModelBase
-from core.kit.support import refuse_options, unsupported
+from core.kit.support import checked_prompts, refuse_options, unsupported
+from core.messages import checked_conversation
 from core.options import (
+    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
@@ -20,8 +24,9 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability
-from core.types import Choice, ModelInfo
+from core.types import BatchResult, Choice, Conversation, Message, ModelInfo
 from core_remote.connection import Connection
+from core_remote.stream import RemoteStream
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +77,52 @@ class RemoteModel(TextModelBase):
         """Close the connection, which ends this model's work on the server."""
         self._finalizer.detach()
         self._connection.close()
+
+    def generate(
+        self,
+        prompt: str,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> RemoteStream:
+        """Continue a prompt, token by token. See `core.TextModel.generate`."""
+        request = self.checked(Capability.GENERATE, config, options)
+        [text] = checked_prompts("generate", [prompt])
+        return self.continuing(text, request)
+
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ChatOptions],
+    ) -> RemoteStream:
+        """Answer a conversation, through the template of the server's model."""
+        request = self.checked(Capability.CHAT, config, options)
+        return self.answering(checked_conversation(messages), request)
+
+    def batch_generate(
+        self,
+        prompts: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[GenerateOptions],
+    ) -> list[BatchResult]:
+        """Continue many prompts, as many at once as the server takes; results in order."""
+        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        return self.batch(checked_prompts("batch_generate", prompts), request)
+
+    @abstractmethod
+    def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
+        """Return a stream that continues a prompt, not begun yet."""
+
+    @abstractmethod
+    def answering(self, turns: Sequence[Message], config: GenerateConfig) -> RemoteStream:
+        """Return a stream that answers a conversation, not begun yet."""
+
+    @abstractmethod
+    def batch(self, texts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
+        """Return the results of many prompts, and record their metrics."""
 
     def check_usable(self) -> None:
         """Raise `core.ModelClosedError` after ``close()``, and in a fork."""

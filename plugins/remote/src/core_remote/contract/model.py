@@ -12,15 +12,13 @@ from core.kit.support import (
     text_error,
     unicode_error,
 )
-from core.messages import checked_conversation
 from core.options import (
-    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
+from core.types import BatchResult, ClassifyResult, Message, Score
 from core_remote.contract.calls import RunningCall, StreamWire
 from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.model import RemoteModel
@@ -35,30 +33,6 @@ class ContractModel(RemoteModel):
     Each method makes a plan, which a thread runs or `core.aio` awaits.
     """
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
-        [text] = checked_prompts("generate", [prompt])
-        return self.stream("generate", {"prompt": text}, request, text_error(text))
-
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
-        """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
-        turns = checked_conversation(messages)
-        return self.stream("chat", {"messages": turns}, request, wrong_turn(turns))
-
     def classify(
         self,
         prompts: Sequence[str],
@@ -69,15 +43,17 @@ class ContractModel(RemoteModel):
         """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
         return self.answered(self.plan_classify(prompts, config, **options))
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Continue many prompts. See `core.TextModel.batch_generate`."""
-        return self.answered(self.plan_batch_generate(prompts, config, **options))
+    def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
+        """See `RemoteModel`."""
+        return self.stream("generate", {"prompt": text}, config, text_error(text))
+
+    def answering(self, turns: Sequence[Message], config: GenerateConfig) -> RemoteStream:
+        """See `RemoteModel`."""
+        return self.stream("chat", {"messages": turns}, config, wrong_turn(turns))
+
+    def batch(self, texts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
+        """See `RemoteModel`."""
+        return self.answered(self._batch_plan(texts, config))
 
     # ------------------------------------------------------------------ plans
 
@@ -101,7 +77,11 @@ class ContractModel(RemoteModel):
     ) -> CallPlan[list[BatchResult]]:
         """Return the checked call of ``batch_generate``."""
         request = self.checked(Capability.BATCH_GENERATE, config, options)
-        texts = checked_prompts("batch_generate", prompts)
+        return self._batch_plan(checked_prompts("batch_generate", prompts), request)
+
+    def _batch_plan(
+        self, texts: Sequence[str], request: GenerateConfig
+    ) -> CallPlan[list[BatchResult]]:
         wrong, sound = sorted_out(texts)
         call = self.call("batch_generate", {"prompts": sound})
         return RowsPlan(call, BatchResult, request, len(texts), wrong, _stopped_row)

@@ -15,18 +15,14 @@ from core.kit.support import (
     text_error,
     unicode_error,
 )
-from core.messages import checked_conversation
 from core.options import (
-    ChatOptions,
     ClassifyOptions,
     GenerateConfig,
-    GenerateOptions,
 )
 from core.protocols import Capability
 from core.types import (
     BatchResult,
     ClassifyResult,
-    Conversation,
     GenerateMetrics,
     Message,
     Score,
@@ -63,34 +59,6 @@ class LlamaServerModel(RemoteModel):
         self._server, self._tokenizer = LlamaServer(connection), tokenizer
         self._at_once = 2 * slots  # the next are tokenised meanwhile
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
-        [text] = checked_prompts("generate", [prompt])
-        return self.continuing(text, request)
-
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
-        """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
-        turns = checked_conversation(messages)
-
-        async def prepare() -> list[int]:
-            return await self._tokenizer.prompt(await self.rendered(turns))
-
-        return self.speaking(prepare, request)
-
     def classify(
         self,
         prompts: Sequence[str],
@@ -104,18 +72,6 @@ class LlamaServerModel(RemoteModel):
         results, cost = self.classified(texts, request, clock)
         self.record(cost)
         return results
-
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Continue many prompts: a request for each, as many at once as the server has slots."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
-        texts = checked_prompts("batch_generate", prompts)
-        return self.together([(partial(self.prepared, text), request) for text in texts], request)
 
     # ------------------------------------------------------------------ for the protocols
 
@@ -141,8 +97,20 @@ class LlamaServerModel(RemoteModel):
         return await self._tokenizer.render_chat(turns)
 
     def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
-        """Return a stream that continues a prompt, not begun yet."""
+        """See `RemoteModel`."""
         return self.speaking(partial(self.prepared, text), config)
+
+    def answering(self, turns: Sequence[Message], config: GenerateConfig) -> RemoteStream:
+        """See `RemoteModel`."""
+
+        async def prepare() -> list[int]:
+            return await self._tokenizer.prompt(await self.rendered(turns))
+
+        return self.speaking(prepare, config)
+
+    def batch(self, texts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
+        """See `RemoteModel`; each prompt is a request, as many at once as the server has slots."""
+        return self.together([(partial(self.prepared, text), config) for text in texts], config)
 
     def speaking(
         self,

@@ -3,24 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from core.errors import CoreError, RequestError
 from core.kit.chat import RenderedPrompt, refuse_names
 from core.kit.clock import RequestClock
 from core.kit.support import (
-    checked_prompts,
     text_error,
     unicode_error,
 )
-from core.messages import checked_conversation
 from core.options import (
-    ChatOptions,
     GenerateConfig,
-    GenerateOptions,
 )
-from core.protocols import Capability
-from core.types import BatchResult, Conversation, GenerateMetrics, Message
+from core.types import BatchResult, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
 from core_remote.model import ModelFacts, RemoteModel
@@ -41,50 +35,27 @@ class SpeechModel(RemoteModel):
         super().__init__(backend, connection, facts)
         self._speech = speech
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
-        [text] = checked_prompts("generate", [prompt])
-        return RemoteStream(self._continuing(text, request), request, self.record)
+    def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
+        """See `RemoteModel`."""
+        return RemoteStream(self._continuing(text, config), config, self.record)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
-        """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
-        turns = checked_conversation(messages)
+    def answering(self, turns: Sequence[Message], config: GenerateConfig) -> RemoteStream:
+        """See `RemoteModel`."""
         refuse_names(turns, "A server with this API does not show whether its template has a place")
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))
-            return self._speech.chat(turns, request)
+            return self._speech.chat(turns, config)
 
-        wire = SpeechWire(self._connection, self._speech, request, prepare)
-        return RemoteStream(wire, request, self.record)
+        wire = SpeechWire(self._connection, self._speech, config, prepare)
+        return RemoteStream(wire, config, self.record)
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Continue many prompts: a request for each, as many at once as the server takes."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
-        texts, clock = checked_prompts("batch_generate", prompts), RequestClock(request)
+    def batch(self, texts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
+        """See `RemoteModel`; each prompt is a request."""
+        clock = RequestClock(config)
         costs: list[GenerateMetrics] = []
-        wires = [self._continuing(text, request, counted=False) for text in texts]
-        streams = [RemoteStream(wire, request, costs.append).begin_now() for wire in wires]
+        wires = [self._continuing(text, config, counted=False) for text in texts]
+        streams = [RemoteStream(wire, config, costs.append).begin_now() for wire in wires]
         results, cost = read_all(streams, costs, clock)
         self.record(cost)
         return results
