@@ -42,7 +42,7 @@ def unavailable_reason() -> str | None:
     if name:
         if resolve_interpreter(name) is None:
             return f"{ENVIRONMENT}={name} is not an executable interpreter. Correct the path."
-        return None  # only a worker can tell what it has installed
+        return None  # only a worker knows its packages
     return next(
         (reason for module in ("msgspec", "mlx_lm", "mlx") if (reason := _missing(module))), None
     )

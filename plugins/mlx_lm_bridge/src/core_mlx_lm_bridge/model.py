@@ -45,7 +45,7 @@ class BridgeModel(TextModelBase):
     ) -> None:
         super().__init__(backend)
         self._info, self._choices, self._line = info, tuple(choices), line
-        # Also when nobody calls close(), and when the program ends.
+        # Runs also without close(), and at the program's end.
         self._finalizer = weakref.finalize(self, line.session.close)
 
     @property

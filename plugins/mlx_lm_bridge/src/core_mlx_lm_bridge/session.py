@@ -72,7 +72,7 @@ class WorkerSession:
         self._id = 0
         self._stale: set[int] = set()  # cancelled; their last answer is still to come
         self._abandoned: deque[int] = deque()
-        self._lock = threading.Lock()  # held by whoever uses the worker at this moment
+        self._lock = threading.Lock()  # locked during each use of the worker
         self._closed = False
         self._pid = os.getpid()
 
@@ -140,7 +140,7 @@ class WorkerSession:
             while not isinstance(answer := self._answer(id, check, "while it stopped"), Done):
                 check()
             return answer
-        except (_TooLateError, CoreError):  # a dead worker is nothing to one who leaves
+        except (_TooLateError, CoreError):  # a dead worker does not matter to a caller that leaves
             self._stale.add(id)
             return None
 
@@ -160,7 +160,7 @@ class WorkerSession:
         self._closed = True
         if os.getpid() != self._pid:
             return  # a fork: the worker is its parent's
-        # Not for ever: a signal handler may have interrupted the very thread that holds it.
+        # With a limit: a signal handler may have interrupted the thread that has locked it.
         locked = self._lock.acquire(timeout=1.0)
         try:
             worker, self._worker = self._worker, None
@@ -191,10 +191,10 @@ class WorkerSession:
                 continue
             heard = time.monotonic()
             if 0 < answer.id < id and answer.id not in self._stale:
-                with self._lock:  # an interrupt came before whoever asked it knew its number
+                with self._lock:  # interrupted before its caller knew its number
                     self._cancel(answer.id)
 
-            # What is left of cancelled requests is passed over.
+            # Late answers to cancelled requests are skipped.
             if answer.id in self._stale:
                 self._forget(answer)
                 check()

@@ -19,7 +19,7 @@ from core_mlx_lm_bridge.protocol import Chat, Done, Generate
 from core_mlx_lm_bridge.session import WorkerSession
 from core_mlx_lm_bridge.turns import QueuePlace, Turns
 
-_STOP_SECONDS = 1.0  # a worker that decodes stops within a token, and tells its metrics
+_STOP_SECONDS = 1.0  # a decoding worker stops within a token, and reports its metrics
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +58,7 @@ class BridgeStream(TokenStreamBase):
         super().__init__()
         self._line, self._prepare, self._config, self._record = line, prepare, config, record
         self._buffer = TokenBuffer(config.stop)
-        self._given = 0  # tokens that have come out of it
+        self._given = 0  # tokens that the buffer has released
         self._ready: deque[Token] = deque()
 
         self._turn = QueuePlace()
@@ -103,7 +103,7 @@ class BridgeStream(TokenStreamBase):
         """Cancel the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
-            return  # a signal handler within next(), which sees it when it goes on
+            return  # a signal handler within next(), which sees it afterwards
         with self._lock:
             self._ready.clear()
             self._finish("cancelled")

@@ -223,7 +223,7 @@ class Connection:
             exchange.put(ModelClosedError() if self._closed else failures.died(self.address))
             raise
         except Exception as error:  # noqa: BLE001 - it is the reader's
-            # Of an answer that was broken off, the reader knows best what is missing.
+            # For a truncated answer, the reader knows best which part is missing.
             exchange.put(END if _is_broken_off(error) else self._typed(error))
         finally:
             self._running.discard(exchange)
@@ -244,7 +244,7 @@ class Connection:
                 if response.status_code != 200:
                     return response.status_code, await self._short(response)
                 return 200, await self._whole(response)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told as ours
+        except Exception as error:  # noqa: BLE001 - any error becomes one of ours
             raise self._typed(error) from None
 
     async def _unheard(self, path: str, content: bytes) -> None:

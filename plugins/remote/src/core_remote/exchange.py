@@ -51,7 +51,7 @@ class Exchange:
                 notify()
 
     async def room(self) -> None:
-        """Wait until the reader has taken most of what was put: no more is read from the server."""
+        """Wait until the reader has taken most lines; meanwhile nothing is read from the server."""
         while self._put - self._read > _MOST_WAITING:
             await asyncio.sleep(_LONGEST)
 

@@ -51,7 +51,7 @@ class RemoteModel(TextModelBase):
     def __init__(self, backend: str, connection: Connection, facts: ModelFacts) -> None:
         super().__init__(backend)
         self._connection, self._facts = connection, facts
-        # Also when nobody calls close(), and when the program ends.
+        # Runs also without close(), and at the program's end.
         self._finalizer = weakref.finalize(self, connection.close)
 
     @property

@@ -137,7 +137,7 @@ class RemoteStream(TokenStreamBase):
         """Stop the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
-            return  # a signal handler within next(), which sees it when it goes on
+            return  # a signal handler within next(), which sees it afterwards
         with self._lock:
             self._ready.clear()
             self._stop("cancelled")

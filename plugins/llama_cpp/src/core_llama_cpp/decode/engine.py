@@ -111,7 +111,7 @@ class LlamaEngine(Engine):
 
     def _leave_all(self) -> None:
         for prefill in self._prefills:
-            if not prefill.over:  # else its rows have what it had
+            if not prefill.over:  # otherwise its rows have its cells
                 prefill.leave()
         for row in self._rows:
             row.leave()

@@ -24,7 +24,7 @@ from core.kit.support import unicode_error
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
 _SENTENCEPIECE, _BPE = 1, 2  # LLAMA_VOCAB_TYPE
-_HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips spaces beside it
+_HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips adjacent spaces
 _STRIPS_AFTER = 256
 _C_SPACE = " \t\n\v\f\r"  # what C's isspace() takes
 

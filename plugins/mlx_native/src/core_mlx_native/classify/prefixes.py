@@ -83,7 +83,7 @@ class Prefixes:
             else:
                 yield Group(some)
 
-    def behind_recent(self, row: Readable) -> Prefix:
+    def after_recent(self, row: Readable) -> Prefix:
         """Return the cached prefix for a row that runs alone. Runs on the owner thread."""
         [(_, prefix)] = self._recent([row])
         return prefix
@@ -150,7 +150,7 @@ class Prefixes:
     # ------------------------------------------------------------ rows that share nothing
 
     def _alone(self, rows: Sequence[R]) -> Iterator[Group[R]]:
-        if len(rows) == 1:  # not worth a separate job: `behind_recent` runs with the row
+        if len(rows) == 1:  # not worth a separate job: `after_recent` runs with the row
             yield Group(rows, alone=True)
             return
 
@@ -166,15 +166,15 @@ class Prefixes:
         """Divide the rows by their cached prefixes. Runs on the owner thread."""
         store = self.model.prefixes
         matches = [store.longest(row.ids, row.read_from) for row in rows]
-        behind: dict[Entry[Prefix], list[tuple[int, int]]] = {}
+        members_of: dict[Entry[Prefix], list[tuple[int, int]]] = {}
         for place, one in enumerate(matches):
             if one is not None and one.size >= _WORTH:
-                behind.setdefault(one.entry, []).append((place, one.size))
+                members_of.setdefault(one.entry, []).append((place, one.size))
 
         # Rows that run separately need another pass, which has to pay off.
         groups: list[tuple[Sequence[int], Prefix]] = []
         rest = set(range(len(rows)))
-        for entry, members in behind.items():
+        for entry, members in members_of.items():
             size = min(size for _, size in members)
             places = [place for place, _ in members]
             if len(places) == len(rows) or len(places) * size > self.model.pass_tokens:

@@ -251,7 +251,7 @@ class Scheduler(Generic[R, H, A]):
         self.check()
         single = batch.alone and len(batch.rows) == 1
         if single and not batch.prefix.size:
-            batch = replace(batch, prefix=self._prefixes.behind_recent(batch.rows[0]))
+            batch = replace(batch, prefix=self._prefixes.after_recent(batch.rows[0]))
         learns = batch.alone and self.task.depth is None
         learned = self._prefixes.learn(batch.rows, batch.prefix) if learns else []
 

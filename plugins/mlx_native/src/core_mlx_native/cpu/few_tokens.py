@@ -167,7 +167,7 @@ class FewTokens:
             both = self._qk_norm(both)
         both = _turned(both, *view.tables(self._rotary, length)).transpose(0, 2, 1, 3)
         values = joined[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
-        keys, values, cache = _behind(past, both[:, heads:], values)  # [B, kv heads, S, D]
+        keys, values, cache = _appended(past, both[:, heads:], values)  # [B, kv heads, S, D]
 
         # The queries that share keys are rows of one product.
         queries = np.multiply(both[:, :heads], self._scale, order="C")
@@ -210,7 +210,7 @@ def _stacked(linears: Linears | LoRALinears) -> mx.array:
     return (linears.linears if isinstance(linears, LoRALinears) else linears).stacked
 
 
-def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
+def _appended(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
     """Return all keys and values that the pass sees, once for numpy and once for MLX.
 
     The new ones are written into a `Buffer` in place: other views of it end before them.

@@ -93,12 +93,12 @@ class SamplingRows:
         prompts = [request.ids for request in requests]
         return cls(requests, Repeats.of(prompts, penalties, vocab_size), by_mass)
 
-    def draw(self, logits: mx.array, broken: mx.array, behind: int = 0) -> DrawnTokens:
+    def draw(self, logits: mx.array, broken: mx.array, pending: int = 0) -> DrawnTokens:
         """Draw a token per row from logits [B, V], some of which may be ``broken`` [B].
 
-        The last argument counts tokens that are already drawn, but not yet passed to requests.
+        ``pending``: tokens that are already drawn, but not yet passed to the requests.
         """
-        steps = [request.drawn + behind for request in self.requests]
+        steps = [request.drawn + pending for request in self.requests]
         tokens = draw(self.repeats.penalise(logits), self._sampling, steps)
         return DrawnTokens(
             tokens, broken, logprobs(logits, tokens) if self._wants_logprobs else None
@@ -199,7 +199,7 @@ class DecodeBatch:
         rows.repeats = rows.repeats.after(fed.tokens)
         logits = self._decoder.logits(hidden[:, -1])
         broken = self._decoder.ops.broken(logits)
-        self._fed = rows.draw(logits, broken, behind=1 if self._overlap else 0)
+        self._fed = rows.draw(logits, broken, pending=1 if self._overlap else 0)
 
         # Do not copy a large cache: let the previous step, which uses it, end first. The graph
         # of this one is made by then, and what a GPU waits for is its first kernels.

@@ -56,8 +56,8 @@ class Recall:
                 continue
 
             most -= missing
-            behind = known.entry.payload.cut(known.size).whole() if known else NO_PREFIX
-            columns = behind.known(run(ids, behind).cache)
+            known_prefix = known.entry.payload.cut(known.size).whole() if known else NO_PREFIX
+            columns = known_prefix.known(run(ids, known_prefix).cache)
             self._store.keep(ids, columns)
             yield Shared(PrefixMatch(self._store.entry(ids, columns), len(ids)), missing, some)
 

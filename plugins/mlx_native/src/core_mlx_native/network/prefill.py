@@ -90,10 +90,10 @@ class Behind:
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
         """Return the prompt's keys and values followed by the new ones."""
-        return _behind(self.keys, keys), _behind(self.values, values)
+        return _appended(self.keys, keys), _appended(self.values, values)
 
 
-def _behind(past: mx.array, new: mx.array) -> mx.array:
+def _appended(past: mx.array, new: mx.array) -> mx.array:
     rows = mx.broadcast_to(past, (len(new), *past.shape[1:]))
     return mx.concatenate([rows, new], axis=2)  # [B, kv heads, S + T, D]
 
@@ -162,7 +162,7 @@ class Prefix:
         if not any(zeros):
             return self
         cache = [
-            (_behind_zeros(keys, count), _behind_zeros(values, count))
+            (_after_zeros(keys, count), _after_zeros(values, count))
             for (keys, values), count in zip(self.cache, zeros, strict=True)
         ]
         return Prefix(self.size, cache, zeros)
@@ -177,7 +177,7 @@ class Prefix:
         ]
 
 
-def _behind_zeros(columns: mx.array, count: int) -> mx.array:
+def _after_zeros(columns: mx.array, count: int) -> mx.array:
     return mx.pad(columns, [(0, 0), (0, 0), (count, 0), (0, 0)])
 
 
@@ -189,11 +189,11 @@ def run_prefix(
     ids: Sequence[int],
     fast: FastPaths,
     between: Check = never_stop,
-    behind: Prefix = NO_PREFIX,
+    before: Prefix = NO_PREFIX,
 ) -> Prefix:
     """Compute the keys and values of a prefix, after its cached part, if any."""
     end = [[len(ids) - 1]]
-    cache = read(decoder, [ids], end, behind, fast, 1, between).cache
+    cache = read(decoder, [ids], end, before, fast, 1, between).cache
     decoder.ops.begin([array for layer in cache for array in layer])
     return Prefix(len(ids), cache)
 

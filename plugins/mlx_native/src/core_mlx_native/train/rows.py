@@ -104,9 +104,9 @@ class RowBuilder:
             if message.role != "assistant":
                 continue
             before = self._tokenizer.render_chat(messages[:index], never_stop)
-            behind = self._tokenizer.render_said(messages[: index + 1])
+            until_here = self._tokenizer.render_said(messages[: index + 1])
             start = common_length(self._tokenizer.encode(before), whole)
-            end = common_length(self._tokenizer.encode(behind), whole)
+            end = common_length(self._tokenizer.encode(until_here), whole)
             learned += range(max(start, learned[-1] + 1 if learned else 0), end)
         return self._learned(whole, learned)
 

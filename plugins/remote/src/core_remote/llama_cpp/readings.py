@@ -45,7 +45,7 @@ class Readings:
         return known_tokens
 
     async def one(self, prompt: Sequence[int], token: int) -> KnownLogprob:
-        """Return that of any one token: the server lists all tokens that could be drawn there."""
+        """Return the log-probability of one token, from the server's list of all possible ones."""
         body = forced(prompt, [self._vocabulary.letter], probabilities=ALL)
         answer = await self._server.complete(body)
         if not answer.completion_probabilities:

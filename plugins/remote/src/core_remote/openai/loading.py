@@ -31,11 +31,11 @@ from core_remote.stream import RemoteStream
 _PROMPT = "Once upon a time there was a"
 _TURNS = (Message("user", "Hello"),)
 _FEW, _DRAWN = 2, 12  # tokens
-_HOT = 2.0  # the most that servers take: a model that is sure of itself has to draw otherwise
+_HOT = 2.0  # the maximum that servers accept: even a confident model must vary
 _AT_ONCE = 4  # requests
 _SEEDS = (1, 1, 2, 3)
-_CONTEXT = 4096  # tokens, where nobody tells
-_TOLERANCE = 0.5  # as core's other backends state it of bfloat16, for no wire tells a dtype
+_CONTEXT = 4096  # tokens, if it is not reported
+_TOLERANCE = 0.5  # as for bfloat16 elsewhere, because no API reports the dtype
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from core_remote.openai.speech import Request, Speech
 
 _WITHOUT_TEXT = Token(id_of(""), "")
 _COUNT_SECONDS = 2.0
-_TURN = " " * 32  # about what a template puts around a message
+_TURN = " " * 32  # about as much as a template adds to a message
 
 
 class SpeechWire:
@@ -97,7 +97,7 @@ class SpeechWire:
             self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
         ready: list[Token] = []
         for token in tokens_of(piece, self._config.return_logprobs):
-            if self._came == self._config.max_tokens:  # the server goes on: leave it
+            if self._came == self._config.max_tokens:  # the server continues: leave it
                 self.reason = "length"
                 return [*ready, *self._buffer.release()]
             if token.id in self._stops:
@@ -121,7 +121,7 @@ class SpeechWire:
             path, body = self._request
             late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
             with suppress(CoreError):
-                # The stream has its turn still, and ends behind this.
+                # The stream still has its turn, and ends after this.
                 self._count(path, dict(body), late, in_turn=False)
         return False
 
