@@ -66,7 +66,7 @@ def set_log_level(level: str) -> None:
 
 
 @contextmanager
-def errors_said() -> Iterator[list[str]]:
+def logged_errors() -> Iterator[list[str]]:
     """Collect the errors that llama.cpp logs on this thread, shown or not.
 
     Its functions return a null pointer and give the reason only in the log.

@@ -26,7 +26,7 @@ from core_llama_cpp.chosen import Choices
 from core_llama_cpp.context.prefixes import KeptPrefixes
 from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, LlamaSession, SessionSettings
 from core_llama_cpp.ggml import GgmlDevice, devices
-from core_llama_cpp.library import errors_said, load_failure, load_library, set_log_level
+from core_llama_cpp.library import load_failure, load_library, logged_errors, set_log_level
 from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
@@ -192,7 +192,7 @@ def _session(path: Path, settings: SessionSettings) -> LlamaSession:
 
 
 def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> LlamaSession:
-    with errors_said() as log_lines:
+    with logged_errors() as log_lines:
         try:
             return LlamaSession.open(path, settings, stop)
         except CoreError:

@@ -208,12 +208,12 @@ def _cuda() -> tuple[int, int]:
     if sys.platform != "linux":
         return 0, 0
     try:
-        return _asked(ctypes.CDLL("libcuda.so.1"))
+        return _versions(ctypes.CDLL("libcuda.so.1"))
     except (OSError, AttributeError):
         return 0, 0
 
 
-def _asked(driver: ctypes.CDLL) -> tuple[int, int]:
+def _versions(driver: ctypes.CDLL) -> tuple[int, int]:
     count, version = ctypes.c_int(0), ctypes.c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0, 0

@@ -136,7 +136,7 @@ class Connection:
                 if future.done():
                     raise
 
-    def tell(self, path: str, body: object) -> None:
+    def notify(self, path: str, body: object) -> None:
         """Send a request without waiting for its answer."""
         with suppress(CoreError, RuntimeError):
             self.check_usable()

@@ -42,19 +42,21 @@ class TemplateProcesses:
         used = process.answered
 
         with suppress(ProcessEnded):
-            kind, text = self._asked(process, request, check)
+            kind, text = self._answered(process, request, check)
             if kind != NO_MEMORY or not used:
                 return kind, text
 
         # It may have been killed while idle, or its memory may be full of other templates.
         try:
-            return self._asked(self._started(), request, check)
+            return self._answered(self._started(), request, check)
         except ProcessEnded as error:
             raise ChatTemplateError(
                 f"The process that rendered the model's chat template {error}."
             ) from None
 
-    def _asked(self, process: TemplateProcess, request: bytes, check: Check) -> tuple[bytes, str]:
+    def _answered(
+        self, process: TemplateProcess, request: bytes, check: Check
+    ) -> tuple[bytes, str]:
         """Return the answer of this process, which is then idle, or has ended."""
         keep = False
         try:

@@ -21,7 +21,7 @@ from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool, SharedPre
 from core_llama_cpp.context.session import DecodeError, LlamaSession, Logits
 from core_llama_cpp.context.spans import Read, SpanReading, SpanRunner
 from core_llama_cpp.decode.engine import LlamaEngine
-from core_runtime.log import tell_batch
+from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 
 _LOG = logging.getLogger("core_llama_cpp")
@@ -335,7 +335,7 @@ def ask(
             break
         else:
             some = questions[done : done + ran.done]
-            tell_batch(_LOG, ran.done, partial(_computed, some, ran), since)
+            log_batch(_LOG, ran.done, partial(_computed, some, ran), since)
             answered = _answered(some)
             cached += max(0, len(answered) * ran.shared - ran.computed)
             done += ran.done

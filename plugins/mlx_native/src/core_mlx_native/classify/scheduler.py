@@ -27,7 +27,7 @@ from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill, Prefix, read
 from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
 from core_runtime.equal_rows import RowResult
-from core_runtime.log import tell_batch
+from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 from core_runtime.threads import awaited
 
@@ -298,7 +298,7 @@ class Scheduler(Generic[R, H, A]):
             if isinstance(values, OnDevice):
                 values = self.owner.run(values.read, self.check)
             tokens = partial(self._computed, batch)
-            tell_batch(_LOG, len(batch.rows), tokens, running.since)
+            log_batch(_LOG, len(batch.rows), tokens, running.since)
             return Fetched(batch, values)
         except RequestError as error:
             job.cancel()

@@ -65,7 +65,7 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
     outputs.write(f"{out_dir}/{REPORT}", json.dumps(written, indent=1) + "\n", _REPORT_KIND)
     if given["plot"]:
         outputs.write(given["plot"], (Path(out_dir) / LOSSES).read_bytes(), DRAWING)
-    _tell(report)
+    _print(report)
     click.echo(visible(out_dir))
 
 
@@ -109,7 +109,7 @@ def evaluate(given: Mapping[str, Any]) -> None:
     if given["as_json"]:
         click.echo(json.dumps({name: result.to_dict() for name, result in report.items()}))
     else:
-        _tell(report)
+        _print(report)
 
 
 def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Examples]:
@@ -216,7 +216,7 @@ def _judged(
     return evaluation.evaluate(model, task, examples, labelled)
 
 
-def _tell(report: Mapping[str, Any]) -> None:
+def _print(report: Mapping[str, Any]) -> None:
     for name, result in report.items():
         if result is not None:
             click.echo(visible_lines("\n".join(result.lines(name))))

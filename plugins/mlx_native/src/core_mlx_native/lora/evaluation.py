@@ -43,7 +43,7 @@ class AdapterEvaluation:
         """Return the metrics as text lines: overall, per label, and the confusion matrix."""
         shown = [f"{name}: {_summary(self.raw)}"]
         if self.calibrated:
-            calibration = f"{_held(self.calibrated)} (before: {_held(self.raw)})"
+            calibration = f"{_calibration(self.calibrated)} (before: {_calibration(self.raw)})"
             shown.append(f"{name}, temperature fitted on validation: {calibration}")
         width = max(map(len, self.raw["labels"]), default=5)
         shown.append(f"{'label':<{width}}  precision  recall     F1  rows")
@@ -129,11 +129,11 @@ def _summary(report: Mapping[str, Any]) -> str:
     low, high = report["accuracy_interval"]
     return (
         f"{report['right']} of {report['rows']} correct, {report['accuracy']:.1%} (95% interval "
-        f"{low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_held(report)}"
+        f"{low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_calibration(report)}"
     )
 
 
-def _held(report: Mapping[str, Any]) -> str:
+def _calibration(report: Mapping[str, Any]) -> str:
     error = error_text(report["calibration_error"], report["calibration_error_interval"])
     return f"{error}, Brier {report['brier']:.3f}, loss {report['nll']:.3f}"
 

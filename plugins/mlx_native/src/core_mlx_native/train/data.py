@@ -63,7 +63,7 @@ def split_by_label(
     draw = np.random.default_rng(seed)
     names = sorted({example.label or "" for example in examples})
     labels = main_labels(
-        [_asked(example) for example in examples],
+        [_prompt_of(example) for example in examples],
         [names.index(example.label or "") for example in examples],
     )
     held_out = set[str]()
@@ -76,17 +76,17 @@ def split_by_label(
                 "leaves none to train on. Add texts, or hold out a smaller share."
             )
         held_out.update(texts[place] for place in draw.permutation(len(texts))[:count])
-    learned = [example for example in examples if text_key(_asked(example)) not in held_out]
-    return learned, [example for example in examples if text_key(_asked(example)) in held_out]
+    learned = [example for example in examples if text_key(_prompt_of(example)) not in held_out]
+    return learned, [example for example in examples if text_key(_prompt_of(example)) in held_out]
 
 
 def shared_texts(some: Sequence[TrainingExample], others: Sequence[TrainingExample]) -> int:
     """Return the number of examples in ``some`` whose text also occurs in ``others``."""
-    known = {text_key(_asked(example)) for example in others}
-    return sum(text_key(_asked(example)) in known for example in some)
+    known = {text_key(_prompt_of(example)) for example in others}
+    return sum(text_key(_prompt_of(example)) in known for example in some)
 
 
-def _asked(example: TrainingExample) -> str:
+def _prompt_of(example: TrainingExample) -> str:
     """Return the input part of an example, without the answer to learn."""
     messages = example.messages
     if messages and messages[-1].role == "assistant":

@@ -57,7 +57,7 @@ class RunningCall:
 
     def stop(self) -> None:
         """Have the server end the call as if its cancel was set."""
-        self.connection.tell(PREFIX + "cancel", plain(Call(id=self.id)))
+        self.connection.notify(PREFIX + "cancel", plain(Call(id=self.id)))
 
     def event(self, line: bytes | None) -> Event:
         """Return the event of a line.
@@ -175,7 +175,7 @@ class StreamWire:
         self, call: RunningCall, config: GenerateConfig, wrong: CoreError | None = None
     ) -> None:
         self._call, self._config, self._wrong = call, config, wrong
-        self._found = GenerateMetrics()
+        self._metrics = GenerateMetrics()
         self._count = 0
         self.reason: FinishReason | None = None
 
@@ -200,7 +200,7 @@ class StreamWire:
             return [self._call.token(event["token"])]
         if "end" in event:
             end = self._call.end(event["end"])
-            self._found, self.reason = end.metrics, end.finish_reason or "stop"
+            self._metrics, self.reason = end.metrics, end.finish_reason or "stop"
         if "error" in event:
             error = failures.from_wire(self._call.connection.address, event["error"])
             raise of_this_side(error, self._config, self._call.connection.address)
@@ -226,7 +226,7 @@ class StreamWire:
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
         """Return the server's metrics, with the time measured here."""
-        return in_time(self._found, clock)
+        return in_time(self._metrics, clock)
 
     def check_usable(self) -> None:
         """Raise `core.ModelClosedError` if the connection is closed."""

@@ -48,7 +48,7 @@ class SpeechWire:
         self._prompt_tokens = self._cached_tokens = 0
         self._clock: RequestClock | None = None
         self._any = False
-        self._came = self._made = 0
+        self._came = self._counted_tokens = 0
         self.over = False
         self.reason: FinishReason | None = None
 
@@ -94,7 +94,7 @@ class SpeechWire:
         self._any = True
         if piece.prompt_tokens is not None:
             self._prompt_tokens = piece.prompt_tokens
-            self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
+            self._cached_tokens, self._counted_tokens = piece.cached_tokens, piece.generated_tokens
         ready: list[Token] = []
         for token in tokens_of(piece, self._config.return_logprobs):
             if self._came == self._config.max_tokens:  # the server continues: leave it
@@ -145,7 +145,7 @@ class SpeechWire:
         self.reason, self.over = self._reported, True
         if self.reason == "length":
             # Tokens whose text came with another's piece: the server counts them.
-            short = min(self._made, self._config.max_tokens) - self._came
+            short = min(self._counted_tokens, self._config.max_tokens) - self._came
             rest = [token for _ in range(short) for token in self._buffer.hold(_WITHOUT_TEXT)]
             rest += self._buffer.release()
         else:
