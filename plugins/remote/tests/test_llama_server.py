@@ -37,7 +37,7 @@ from core.options import GenerateConfig
 from core.types import Message
 from core_remote.failures import ServerBusyError, ServerError
 from core_remote.llama_cpp.events import DrawnToken, Likely, matched
-from core_remote.llama_cpp.readings import KnownLogprob, known
+from core_remote.llama_cpp.logprobs import KnownLogprob, known
 from core_remote.llama_cpp.streams import TokenWire
 from plugins.remote.tests.replay import Answer, Ask, replayed, serving
 from plugins.remote.tests.serve_process import server

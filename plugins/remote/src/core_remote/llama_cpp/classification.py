@@ -21,9 +21,9 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
-from core_remote.llama_cpp.readings import KnownLogprob, Readings
+from core_remote.llama_cpp.logprobs import KnownLogprob, LogprobReader
+from core_remote.llama_cpp.requests import completion, own_seed, seed_of
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.tokenizer import Tokenizer
 
 _LIKELY = 64  # tokens reported with the first draw: labels among them need no other request
@@ -34,7 +34,7 @@ class RowClassifier:
 
     def __init__(self, server: LlamaServer, tokenizer: Tokenizer, config: GenerateConfig) -> None:
         self._server, self._tokenizer, self._config = server, tokenizer, config
-        self._readings = Readings(server, tokenizer.vocabulary)
+        self._logprob_reader = LogprobReader(server, tokenizer.vocabulary)
         self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
 
     async def result(self, prompt: str) -> ClassifyResult:
@@ -70,7 +70,7 @@ class RowClassifier:
         self._tokenizer.fitting([*prompt, *continuation[:-1]])
         self._tokenizer.fitting(continuation[-1:])
         self.prompt_tokens += len(prompt) + len(continuation) - 1
-        logprobs = await self._readings.along(prompt, continuation)
+        logprobs = await self._logprob_reader.along(prompt, continuation)
         values = tuple(known.logprob for known in logprobs)
         return Score(sum(values), values, all(known.best for known in logprobs))
 
@@ -118,7 +118,7 @@ class RowClassifier:
             if readings:
                 logprob = readings[0].value()
             else:
-                logprob = (await self._readings.one(ids, token)).logprob
+                logprob = (await self._logprob_reader.one(ids, token)).logprob
         listed = readings[0].top_logprobs if readings else ()
         return Token(token, self._tokenizer.text(token), logprob), listed
 
@@ -131,7 +131,7 @@ class RowClassifier:
         for path in trie.paths:
             # One after the other: after the same prompt, in the slot that has just read it.
             if not _is_known(path, known):
-                known |= _by_path(path, await self._readings.along(prompt, path))
+                known |= _by_path(path, await self._logprob_reader.along(prompt, path))
         values = [
             [known[(*prefix, token)] for token in children]
             for prefix, children in zip(trie.prefixes, trie.children, strict=True)

@@ -25,11 +25,11 @@ from core_remote.connection import Connection
 from core_remote.failures import ServerBusyError, ServerError
 from core_remote.listing import listed_models, size_of
 from core_remote.llama_cpp import vocabulary
+from core_remote.llama_cpp.logprobs import LogprobReader
 from core_remote.llama_cpp.methods import METHODS
 from core_remote.llama_cpp.model import LlamaServerModel
-from core_remote.llama_cpp.readings import Readings
+from core_remote.llama_cpp.requests import HONOURED, completion
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speech import HONOURED, completion
 from core_remote.llama_cpp.tokenizer import Tokenizer
 from core_remote.llama_cpp.vocabulary import ServerVocabulary
 from core_remote.model import ModelFacts
@@ -124,7 +124,7 @@ def open_model(
 async def _try(server: LlamaServer, known: ServerVocabulary) -> None:
     """Check that the server generates exactly the tokens that it is forced to."""
     prompt = [*known.lead.bos, known.letter]
-    await Readings(server, known).along(prompt, [known.letter, known.letter])
+    await LogprobReader(server, known).along(prompt, [known.letter, known.letter])
 
 
 def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:

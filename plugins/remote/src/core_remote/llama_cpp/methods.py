@@ -160,7 +160,7 @@ class TokenPromptsMethods(LlamaServerModel):
         """Continue a prompt of token ids, token by token, like ``generate``."""
         request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
-        return self.speaking(partial(self._given, row), request, before=row)
+        return self.stream_of(partial(self._given, row), request, before=row)
 
     def score_tokens(
         self,

@@ -30,9 +30,9 @@ from core.types import (
 from core_remote.batches import read_all
 from core_remote.connection import Connection
 from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.generation import ServerGeneration
 from core_remote.llama_cpp.rows import Work, gathered
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speaking import Speaking
 from core_remote.llama_cpp.streams import Prepare, TokenWire
 from core_remote.llama_cpp.tokenizer import Tokenizer
 from core_remote.model import ModelFacts, RemoteModel
@@ -98,7 +98,7 @@ class LlamaServerModel(RemoteModel):
 
     def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
         """See `RemoteModel`."""
-        return self.speaking(partial(self.prepared, text), config)
+        return self.stream_of(partial(self.prepared, text), config)
 
     def answering(self, turns: Sequence[Message], config: GenerateConfig) -> RemoteStream:
         """See `RemoteModel`."""
@@ -106,28 +106,28 @@ class LlamaServerModel(RemoteModel):
         async def prepare() -> list[int]:
             return await self._tokenizer.prompt(await self.rendered(turns))
 
-        return self.speaking(prepare, config)
+        return self.stream_of(prepare, config)
 
     def batch(self, texts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
         """See `RemoteModel`; each prompt is a request, as many at once as the server has slots."""
         return self.together([(partial(self.prepared, text), config) for text in texts], config)
 
-    def speaking(
+    def stream_of(
         self,
         prepare: Prepare,
         config: GenerateConfig,
         record: Callable[[GenerateMetrics], None] | None = None,
         before: Sequence[int] = (),
     ) -> RemoteStream:
-        """Return the same for ids.
+        """Return a stream that continues the ids of ``prepare``, not begun yet.
 
         ``before`` are the ids whose last character the text may continue.
         """
         tokenizer = self._tokenizer
-        speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
+        generation = ServerGeneration(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
         names = tokenizer.vocabulary.names
-        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer, names)
+        wire = TokenWire(self._connection, generation, prepare, config, detokenizer, names)
         return RemoteStream(wire, config, record or self.record)
 
     def together(
@@ -135,7 +135,7 @@ class LlamaServerModel(RemoteModel):
     ) -> list[BatchResult]:
         """Return the results of several prompts, each with its options, and their total metrics."""
         clock, costs = RequestClock(config), list[GenerateMetrics]()
-        streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
+        streams = [self.stream_of(*row, costs.append).begin_now() for row in rows]
         results, cost = read_all(streams, costs, clock)
         self.record(cost)
         return results

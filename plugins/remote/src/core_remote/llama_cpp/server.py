@@ -14,7 +14,7 @@ import msgspec
 
 from core_remote.connection import Connection
 from core_remote.llama_cpp.events import Event, decoded, event_of, refusal_of
-from core_remote.llama_cpp.speech import COMPLETION
+from core_remote.llama_cpp.requests import COMPLETION
 
 T = TypeVar("T")
 

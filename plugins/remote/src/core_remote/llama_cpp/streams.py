@@ -16,7 +16,7 @@ from core_remote import failures
 from core_remote.connection import Connection, Put
 from core_remote.counting import seen
 from core_remote.exchange import Exchange
-from core_remote.llama_cpp.speaking import GenerationLine, Speaking
+from core_remote.llama_cpp.generation import GenerationLine, ServerGeneration
 
 Prepare = Callable[[], Awaitable[list[int]]]
 """The ids of the prompt. Raises its error."""
@@ -30,13 +30,13 @@ class TokenWire:
     def __init__(
         self,
         connection: Connection,
-        speaking: Speaking,
+        generation: ServerGeneration,
         prepare: Prepare,
         config: GenerateConfig,
         detokenizer: StreamDetokenizer,
         special: Mapping[int, str],
     ) -> None:
-        self._connection, self._speaking, self._prepare = connection, speaking, prepare
+        self._connection, self._generation, self._prepare = connection, generation, prepare
         self._assembler = TokenAssembler(detokenizer, config.stop, special)
         self._stops = frozenset(config.stop_tokens)
         self._clock: RequestClock | None = None
@@ -52,7 +52,7 @@ class TokenWire:
 
     def _work(self, put: Put) -> Coroutine[Any, Any, None]:
         async def work() -> None:
-            await self._speaking.run(await self._prepare(), put)
+            await self._generation.run(await self._prepare(), put)
 
         return work()
 

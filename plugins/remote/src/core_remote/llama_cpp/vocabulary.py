@@ -13,8 +13,8 @@ from functools import cached_property
 
 from core_remote import failures
 from core_remote.llama_cpp.events import Likely
+from core_remote.llama_cpp.requests import forced
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speech import forced
 
 ALL = 2**31 - 1
 """The number to request all tokens with."""

@@ -23,9 +23,9 @@ from core_remote.connection import Connection
 from core_remote.listing import listed_models, size_of
 from core_remote.model import ModelFacts
 from core_remote.openai.events import ID_BITS
-from core_remote.openai.model import SpeechModel
-from core_remote.openai.speech import HONOURED, Request, Speech
-from core_remote.openai.streams import SpeechWire
+from core_remote.openai.model import OpenAIModel
+from core_remote.openai.requests import HONOURED, Request, RequestVariant
+from core_remote.openai.streams import OpenAIWire
 from core_remote.stream import RemoteStream
 
 _PROMPT = "Once upon a time there was a"
@@ -49,20 +49,20 @@ class _Shown:
 
 def open_model(
     backend: str, connection: Connection, choices: tuple[Choice, ...], config: LoadConfig
-) -> SpeechModel:
+) -> OpenAIModel:
     """Return the model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
     listed = listed_models(connection)
     wanted = connection.address.model
     if wanted and listed and wanted not in [str(model.get("id")) for model in listed]:
         raise failures.missing_model(connection.address, [str(model.get("id")) for model in listed])
     info = _info(listed, wanted, config)
-    speech = replace(_speech(connection, listed, wanted), context_length=info.context_length)
+    variant = replace(_variant(connection, listed, wanted), context_length=info.context_length)
     routes = {
-        Capability.GENERATE: _seen(connection, speech, partial(speech.completion, _PROMPT)),
-        Capability.CHAT: _seen(connection, speech, partial(speech.chat, _TURNS)),
+        Capability.GENERATE: _seen(connection, variant, partial(variant.completion, _PROMPT)),
+        Capability.CHAT: _seen(connection, variant, partial(variant.chat, _TURNS)),
     }
     shown = {name: seen for name, seen in routes.items() if seen is not None}
-    speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
+    variant = replace(variant, counts_first=not all(seen.counts for seen in shown.values()))
     if not shown:
         raise failures.nonsense(connection.address, "neither texts nor chats can be streamed")
     offered = {*shown, Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING}
@@ -74,7 +74,7 @@ def open_model(
         offered.add(Capability.SEED)
     own = (*choices, Choice("wire", "openai", "the only supported API of the server"))
     facts = ModelFacts(info, frozenset(offered), HONOURED, own)
-    return SpeechModel(backend, connection, facts, speech)
+    return OpenAIModel(backend, connection, facts, variant)
 
 
 def usual_connections(connection: Connection) -> int:
@@ -91,7 +91,7 @@ def usual_connections(connection: Connection) -> int:
     return 1 if status == 200 else _AT_ONCE
 
 
-def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
+def _variant(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> RequestVariant:
     """Return the first variant of requests that the server accepts.
 
     Variants: with additional fields or without, with a model's name or without.
@@ -99,28 +99,33 @@ def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -
     Raises `ModelNotFoundError` or `core.BackendProcessError`, with its message, if it accepts none.
     """
     name = wanted or (str(listed[0].get("id")) if listed else "")
-    tried = [Speech(wanted), Speech(name), Speech(wanted, plain=True), Speech(name, plain=True)]
-    for speech in dict.fromkeys(tried):
+    tried = [
+        RequestVariant(wanted),
+        RequestVariant(name),
+        RequestVariant(wanted, plain=True),
+        RequestVariant(name, plain=True),
+    ]
+    for variant in dict.fromkeys(tried):
         for path, body in (
-            speech.completion(_PROMPT, GenerateConfig(max_tokens=1)),
-            speech.chat(_TURNS, GenerateConfig(max_tokens=1)),
+            variant.completion(_PROMPT, GenerateConfig(max_tokens=1)),
+            variant.chat(_TURNS, GenerateConfig(max_tokens=1)),
         ):
             short_body = {
                 key: it for key, it in body.items() if key not in ("stream", "stream_options")
             }
             status, answer = connection.get(path, never_stop, short_body)
             if status == 200:
-                return speech
+                return variant
     raise failures.unanswered(connection.address, status, answer)
 
 
 def _seen(
-    connection: Connection, speech: Speech, ask: Callable[[GenerateConfig], Request]
+    connection: Connection, variant: RequestVariant, ask: Callable[[GenerateConfig], Request]
 ) -> _Shown | None:
     """Return the result of probing one route; None if it returns no text."""
 
     def texts(config: GenerateConfig) -> RemoteStream:
-        wire = SpeechWire(connection, speech, config, lambda: ask(config))
+        wire = OpenAIWire(connection, variant, config, lambda: ask(config))
         return RemoteStream(wire, config, lambda metrics: None)
 
     stream = texts(GenerateConfig(max_tokens=_FEW))

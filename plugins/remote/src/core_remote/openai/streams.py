@@ -16,14 +16,14 @@ from core_remote.connection import Connection
 from core_remote.counting import seen
 from core_remote.exchange import Exchange
 from core_remote.openai.events import id_of, piece_of, prompt_tokens, tokens_of
-from core_remote.openai.speech import Request, Speech
+from core_remote.openai.requests import Request, RequestVariant
 
 _WITHOUT_TEXT = Token(id_of(""), "")
 _COUNT_SECONDS = 2.0
 _TURN = " " * 32  # about as much as a template adds to a message
 
 
-class SpeechWire:
+class OpenAIWire:
     """One request. Stop strings and stop tokens are found on this side, by core's rules.
 
     ``counted``: if it is stopped early, another request counts the prompt's tokens.
@@ -32,13 +32,13 @@ class SpeechWire:
     def __init__(
         self,
         connection: Connection,
-        speech: Speech,
+        variant: RequestVariant,
         config: GenerateConfig,
         prepare: Callable[[], Request],
         *,
         counted: bool = True,
     ) -> None:
-        self._connection, self._speech = connection, speech
+        self._connection, self._variant = connection, variant
         self._config, self._prepare, self._counted = config, prepare, counted
         self._buffer = TokenBuffer(config.stop)
         self._stops = frozenset(config.stop_tokens)
@@ -56,7 +56,7 @@ class SpeechWire:
         """Send the request. Raises the error of the prompt."""
         self._clock = clock
         path, body = self._request = self._prepare()
-        if self._speech.counts_first or self._may_be_too_long(body):
+        if self._variant.counts_first or self._may_be_too_long(body):
             self._count(path, body, clock)
         return self._connection.ask(path, body, self._config.max_tokens)
 
@@ -65,7 +65,7 @@ class SpeechWire:
         prompt = body.get("prompt")
         if not isinstance(prompt, str):
             prompt = "".join(f"{_TURN}{turn['content']}" for turn in body["messages"])
-        return len(prompt.encode()) + self._config.max_tokens > self._speech.context_length
+        return len(prompt.encode()) + self._config.max_tokens > self._variant.context_length
 
     def _count(
         self, path: str, body: dict[str, Any], clock: RequestClock, *, in_turn: bool = True
@@ -78,7 +78,7 @@ class SpeechWire:
         status, answer = get(path, clock.check, {**_plain(body), "max_tokens": 1})
         if status != 200:
             raise failures.of_words(self._connection.address, status, answer)
-        self._prompt_tokens, limit = prompt_tokens(answer), self._speech.context_length
+        self._prompt_tokens, limit = prompt_tokens(answer), self._variant.context_length
         if self._prompt_tokens > limit:
             raise PromptTooLongError(self._prompt_tokens, limit)
         body["max_tokens"] = min(body["max_tokens"], max(1, limit - self._prompt_tokens))

@@ -22,7 +22,7 @@ _SEEDS = 2**32 - 1  # llama.cpp takes the last one of 32 bits for none at all
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class RequestVariant:
     """A variant of requests. ``model`` is sent unless it is "". ``plain``: only OpenAI's fields.
 
     ``counts_first``: its streams do not report the prompt's tokens. ``context_length`` is in

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from core.errors import RequestError
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
+from core_remote.llama_cpp.requests import forced
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speech import forced
 from core_remote.llama_cpp.vocabulary import ALL, ServerVocabulary
 
 _AT_ONCE = 64  # tokens of one request: a grammar rule should not have thousands
@@ -27,7 +27,7 @@ class KnownLogprob:
     best: bool
 
 
-class Readings:
+class LogprobReader:
     """Reader of log-probabilities from one model."""
 
     def __init__(self, server: LlamaServer, vocabulary: ServerVocabulary) -> None:

@@ -17,12 +17,12 @@ from core.types import FinishReason
 from core_remote import failures
 from core_remote.connection import Put
 from core_remote.llama_cpp.events import Event, matched
-from core_remote.llama_cpp.readings import Readings
+from core_remote.llama_cpp.logprobs import LogprobReader
+from core_remote.llama_cpp.requests import completion, own_seed, seed_of
 from core_remote.llama_cpp.server import LlamaServer
-from core_remote.llama_cpp.speech import completion, own_seed, seed_of
 from core_remote.llama_cpp.vocabulary import ServerVocabulary
 
-_TOGETHER = 8  # tokens of one request, where a stream would not tell them
+_TOGETHER = 8  # tokens of one request, if a stream would not report them
 
 
 class GenerationLine(msgspec.Struct, frozen=True):
@@ -35,7 +35,7 @@ class GenerationLine(msgspec.Struct, frozen=True):
     reason: FinishReason | None = None
 
 
-class Speaking:
+class ServerGeneration:
     """One prompt's generation, for work that runs on the connection's thread.
 
     ``limit``: tokens that a prompt may have; the last drawn token needs no cell.
@@ -46,7 +46,7 @@ class Speaking:
     ) -> None:
         self._server, self._vocabulary = server, vocabulary
         self._limit, self._config = limit, config
-        self._readings = Readings(server, vocabulary)
+        self._logprob_reader = LogprobReader(server, vocabulary)
         self._seed = own_seed(config)
         self._ids: list[int] = []
         self._step = self._most = 0
@@ -139,7 +139,7 @@ class Speaking:
             elif reading is not None:
                 yield reading.value()
             else:
-                known = await self._readings.one([*before, *tokens[:place]], tokens[place])
+                known = await self._logprob_reader.one([*before, *tokens[:place]], tokens[place])
                 yield known.logprob
 
     def _body(self, tokens: int, *, stream: bool = False) -> dict[str, object]:
