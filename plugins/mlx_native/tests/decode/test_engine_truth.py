@@ -95,14 +95,14 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Traces:
     draw, take = SamplingRows.draw, Request.take
 
     def drawn(
-        rows: SamplingRows, logits: mx.array, broken: mx.array, behind: int = 0
+        rows: SamplingRows, logits: mx.array, broken: mx.array, pending: int = 0
     ) -> DrawnTokens:
         for request, row in zip(rows.requests, np.array(logits), strict=True):
             if not request.ended:
-                step = request.drawn + behind
+                step = request.drawn + pending
                 assert step not in found[request].logits, "a step was drawn twice"
                 found[request].logits[step] = row
-        return draw(rows, logits, broken, behind)
+        return draw(rows, logits, broken, pending)
 
     def taken(request: Request, token: int, logprob: float | None) -> None:
         assert logprob is not None
