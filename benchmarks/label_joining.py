@@ -8,7 +8,7 @@ the tests' two models::
 
 Prints Markdown: for each kind of end and each model, how many times the label mass without the
 space is that with it (geometric mean over the rows), and how many of the labels are right. The
-last column is what `core.joining` does by default. With ``--known FILE`` only those prompts are run
+last column is what `core.kit.labels` does by default. With ``--known FILE`` only those prompts are run
 whose figures that file does not have.
 """
 
@@ -30,7 +30,7 @@ os.environ.setdefault("MLX_DISABLE_COMPILE", "1")  # no g++ may be here
 
 import core
 from benchmarks.classify_parts import machine
-from core.joining import unspaced
+from core.kit.labels import unspaced
 
 _PROMPTS = Path(__file__).parent / "labelled" / "joining.toml"
 _MODELS = {"smollm2": "smollm2-135m-instruct", "gemma3": "gemma-3-270m"}

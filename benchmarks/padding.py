@@ -31,7 +31,7 @@ ensure_blas()  # before mlx: tests that import this load models on a CPU later
 
 from benchmarks.classify_parts.checkpoint import full_config  # noqa: E402
 from benchmarks.classify_parts.workloads import BULK, prompts  # noqa: E402
-from core.kit.clock import never_stop  # noqa: E402
+from core.kit.base import never_stop  # noqa: E402
 from core.kit.support import block_sizes  # noqa: E402
 from core.options import LoadConfig  # noqa: E402
 from core.system.user_cache import cache_root  # noqa: E402

@@ -17,10 +17,10 @@ from typing import Unpack
 
 import core
 from core.kit import support
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.text_stream import StreamDetokenizer, TokenAssembler
-from core.models.damage import unreadable
 from core.models.files import open_model_file, read_model_file, resolve_path
+from core.models.weight_files import unreadable
 from core.options import GenerateConfig, resolve_generate
 from core.types import FinishReason
 

@@ -5,7 +5,7 @@ from os import PathLike
 from typing import Unpack
 
 import core
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import checked_prompts, refuse_load_options, refuse_options
 from core.models.files import read_config_json
 from core.options import GenerateConfig, resolve_classify

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core.entry_points import read_group
+from core.plugins import read_group
 
 PLUGINS = Path(__file__).parent / "data" / "plugins"
 Use = Callable[..., None]

@@ -12,8 +12,7 @@ from hypothesis import strategies as st
 
 from benchmarks.label_joining import default, ratio, read
 from core.errors import LabelError
-from core.joining import unspaced
-from core.kit.labels import build_trie, label_texts
+from core.kit.labels import build_trie, label_texts, unspaced
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results" / "label_joining.json"

@@ -14,8 +14,8 @@ import pytest
 
 import core
 from core import registry
-from core.describing import described_by
-from core.models.names import locate
+from core.models.finding import described_by
+from core.models.locating import locate
 from core.models.stores import discover_stores, model_at
 from core.types import DiscoveredModel
 

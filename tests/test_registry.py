@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from core.entry_points import read_group
 from core.errors import (
     AmbiguousBackendError,
     BackendError,
@@ -17,6 +16,7 @@ from core.errors import (
     ProtocolMismatchError,
     UnknownBackendError,
 )
+from core.plugins import read_group
 from core.protocols import Capability
 from core.registry import BackendEntry, Registry
 

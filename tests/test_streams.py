@@ -10,7 +10,7 @@ import weakref
 import pytest
 
 import core
-from core.kit.streams import TokenStreamBase
+from core.kit.base import TokenStreamBase
 from core.testing import FakeModel
 from core.types import FinishReason, GenerateMetrics, Token
 

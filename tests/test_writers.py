@@ -35,7 +35,7 @@ WRITERS = {
     "conformance/src/core_conformance/running/child.py": "a temporary folder",
     "conformance/src/core_conformance/running/isolation.py": "a temporary folder",
     "core/system/outputs.py": "the guard",
-    "core/system/stdout.py": "standard output",
+    "core/system/terminal.py": "standard output",
     "core/testing/backend.py": "a model for tests, where a test asks for it",
     "plugins/llama_cpp/src/core_llama_cpp/checkpoint/probe.py": "a file in memory, or temporary",
     "plugins/mcp/src/core_mcp/stdio.py": "standard output",

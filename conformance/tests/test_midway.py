@@ -14,7 +14,7 @@ from typing import Any, cast
 import pytest
 
 from core.errors import GenerationCancelled, InvalidOptionError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Backend, Capability, TokenStream
 from core.types import ClassifyResult, Token

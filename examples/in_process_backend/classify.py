@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 
 from core.errors import OutOfMemoryError, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.labels import LabelScores, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token

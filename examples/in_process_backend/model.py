@@ -5,7 +5,7 @@ from __future__ import annotations
 import weakref
 
 from core.errors import ModelClosedError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 import core
 from core.errors import CoreError, InvalidModelError, OutOfMemoryError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token

@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core.errors import EmptyPromptError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_runtime.classifying import ClassifyingModel

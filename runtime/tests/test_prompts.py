@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from core.errors import EmptyPromptError, PromptTooLongError, RequestError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core_runtime.rows import checked_ids, length_error, prompt_error
 from core_runtime.text.special_texts import SpecialTexts
 

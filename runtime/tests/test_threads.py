@@ -12,7 +12,7 @@ from contextlib import suppress
 
 import pytest
 
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core_runtime.threads import begin, outlasting
 
 

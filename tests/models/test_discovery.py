@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 
 from core.errors import ModelAccessError, ModelNotFoundError
+from core.models.described import TENSOR_TYPES, of_gguf
 from core.models.discovery import discover
-from core.models.quantisation import TENSOR_TYPES, of_gguf
 from core.types import DiscoveredModel
 
 NO_TENSORS = (2).to_bytes(8, "little") + b"{}"  # of a safetensors file, all that there has to be

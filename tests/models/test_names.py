@@ -9,7 +9,7 @@ import pytest
 
 import core
 from core.errors import ModelNotFoundError
-from core.models.names import locate
+from core.models.locating import locate
 from core.models.stores import core_models_dir, discover_stores
 from tests.models.test_stores import COMMIT, gguf, home, model, ollama, snapshot
 

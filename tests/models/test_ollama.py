@@ -14,7 +14,7 @@ import pytest
 import core
 from core.errors import InvalidOptionError, UnsupportedModelError
 from core.models import ollama
-from core.models.names import locate, located
+from core.models.locating import locate, located
 from core.models.stores import discover_in, discover_stores
 from core.options import LoadConfig
 from core.registry import REGISTRY

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import ModelNotFoundError
-from core.models.names import locate
+from core.models.locating import locate
 from core.models.stores import core_models_dir, discover_in, discover_stores, model_at
 
 COMMIT = "0123456789abcdef0123456789abcdef01234567"

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from core.system.visible import visible, visible_json, visible_lines
+from core.system.terminal import visible, visible_json, visible_lines
 
 HIDDEN = {
     "escape": "\x1b[31m",

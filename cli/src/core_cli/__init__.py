@@ -11,7 +11,7 @@ def main() -> None:
     """Run ``infer-cli``. Exit with 1 if packages of the extra ``cli`` are missing."""
     missing = _missing()
     if missing:
-        from core.known_plugins import install_command
+        from core.plugins import install_command
 
         what = f"infer-cli requires {', '.join(missing)}, not installed here."
         sys.exit(f"Error: {what} Install it with: {install_command('cli')}")

@@ -10,7 +10,7 @@ from typing import Any
 import click
 
 import core
-from core.known_plugins import install_command
+from core.plugins import install_command
 from core_cli import exits, output, streams
 from core_cli.commands.backends import backends
 from core_cli.commands.bench import bench

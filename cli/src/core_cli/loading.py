@@ -19,8 +19,7 @@ from core.errors import (
 from core.extensions import Explaining
 from core.kit.support import offered, unsupported
 from core.models.fingerprint import remember
-from core.models.names import located
-from core.models.recognised import recognised
+from core.models.locating import located, recognised
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.types import Choice

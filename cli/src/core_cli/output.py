@@ -1,7 +1,7 @@
-"""All output of infer-cli: data on stdout (`core.system.stdout`), messages on stderr.
+"""All output of infer-cli: data on stdout (`core.system.terminal`), messages on stderr.
 
 JSON is UTF-8 bytes; listings are tables on a terminal, tab-separated lines elsewhere. Control
-characters are escaped on both streams, whatever a text's source (`core.system.visible`).
+characters are escaped on both streams, whatever a text's source (`core.system.terminal`).
 """
 
 from __future__ import annotations
@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.system.stdout import stream, terminal_size, write
-from core.system.visible import visible, visible_json, visible_lines
+from core.system.terminal import stream, terminal_size, visible, visible_json, visible_lines, write
 
 if TYPE_CHECKING:
     from rich.console import Console

@@ -14,7 +14,7 @@ import pluggy
 from core_cli import exits, hookspecs, output
 
 if TYPE_CHECKING:
-    from core.entry_points import EntryPointRecord
+    from core.plugins import EntryPointRecord
 
 GROUP = "core.hooks"
 DISABLE = "CORE_DISABLE_PLUGINS"
@@ -30,7 +30,7 @@ class Hooks:
 
     def load(self) -> None:
         """Import and register every plugin that CORE_DISABLE_PLUGINS does not name."""
-        from core.entry_points import read_group
+        from core.plugins import read_group
 
         disabled = {name.strip() for name in os.environ.get(DISABLE, "").split(",")}
         records, failures = read_group(GROUP)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Self
 
 import click
 
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_cli import output
 
 if TYPE_CHECKING:

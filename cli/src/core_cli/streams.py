@@ -16,7 +16,7 @@ from core_cli import exits, output
 
 
 def prepare() -> None:
-    """Prepare the streams; stdout is reserved for this program (`core.system.stdout`).
+    """Prepare the streams; stdout is reserved for this program (`core.system.terminal`).
 
     Exits with 1 when stdout is closed.
     """

@@ -14,8 +14,8 @@ from daft.functions import classify_text
 
 import core
 import core_tasks
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, write_model
 from core_daft import CoreProvider
 

@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, write_model
 
 ROOT = Path(__file__).resolve().parents[3]

@@ -17,8 +17,8 @@ from hypothesis import strategies as st
 
 import core
 import core_tasks
+from core.api import close_shared_models
 from core.kit.support import blank_error
-from core.shared_models import close_shared_models
 from core.testing import FakeModel
 from core_frames import classify
 from core_learn import FewShot

@@ -14,7 +14,7 @@ from langchain_core.decisions import Box, Choice, ClassifierResponse, Noul, Scor
 from langchain_core.messages import AIMessage, HumanMessage
 
 import core
-from core.shared_models import close_shared_models
+from core.api import close_shared_models
 from core.testing import FakeModel
 from core_langchain import CoreDecisions
 

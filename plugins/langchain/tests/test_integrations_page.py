@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, write_model
 
 PAGE = (Path(__file__).resolve().parents[3] / "docs" / "integrations.md").read_text("utf-8")

@@ -10,8 +10,8 @@ import pytest
 from langchain_tests.integration_tests import ChatModelIntegrationTests
 from langchain_tests.unit_tests import ChatModelUnitTests
 
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, FakeModel, write_model
 from core_langchain import ChatCore
 

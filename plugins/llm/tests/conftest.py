@@ -15,8 +15,8 @@ os.environ["LLM_LOAD_PLUGINS"] = "infercore-llm"
 import sqlite_utils
 from llm.migrations import migrate
 
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, write_model
 
 _STORES = ("HF_HOME", "HF_HUB_CACHE", "HUGGINGFACE_HUB_CACHE", "OLLAMA_MODELS", "LLAMA_CACHE")

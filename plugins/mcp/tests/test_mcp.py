@@ -18,8 +18,8 @@ from mcp.types import CallToolResult
 
 import core
 import core_tasks
+from core.api import close_shared_models
 from core.registry import REGISTRY
-from core.shared_models import close_shared_models
 from core.testing import FakeBackend, FakeModel, write_model
 from core.types import DiscoveredModel
 from core_mcp.models import Models

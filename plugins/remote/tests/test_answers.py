@@ -17,7 +17,7 @@ import pytest
 
 import core
 from core.errors import BackendProcessError, CoreError, ModelNotFoundError, RequestError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.secret import Secret
 from core.testing import FakeModel
 from core_remote import failures

@@ -12,7 +12,7 @@ from itertools import islice
 from typing import Unpack
 
 from core.errors import CoreError
-from core.kit.clock import STOPPED, RequestClock
+from core.kit.base import STOPPED, RequestClock
 from core.kit.support import block_sizes, checked_prompts, checked_stream
 from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import Capability

@@ -14,7 +14,7 @@ from queue import SimpleQueue
 from typing import Literal, NamedTuple, TypeVar
 
 from core.errors import ModelClosedError
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
 from core_runtime.waiting import PromptJob, WaitingLine

@@ -9,7 +9,7 @@ from typing import Unpack
 
 from core import validate
 from core.errors import GenerationCancelled, GenerationTimeout
-from core.kit.clock import Check, RequestClock
+from core.kit.base import Check, RequestClock
 from core.kit.support import checked_prompts
 from core.options import (
     ChatOptions,

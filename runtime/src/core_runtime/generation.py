@@ -10,7 +10,7 @@ from functools import partial
 from queue import SimpleQueue
 
 from core.errors import CoreError
-from core.kit.clock import STOPPED, Check, RequestClock
+from core.kit.base import STOPPED, Check, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, Token
 from core_runtime.engine import Engine

@@ -6,9 +6,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from core.kit.base import TextModelBase
+from core.kit.base import TextModelBase, never_stop
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import never_stop
 from core.kit.support import checked_text, refuse_options
 from core.options import (
     ClassifyOptions,

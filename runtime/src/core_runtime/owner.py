@@ -17,7 +17,7 @@ from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any, Self, TypeVar
 
 from core.errors import BackendUnavailableError, ModelBusyError, ModelClosedError
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_runtime.threads import LOOK_SECONDS, aside, awaited, here
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Unpack
 
 from core.errors import CoreError
-from core.kit.clock import RequestClock, stopping
+from core.kit.base import RequestClock, stopping
 from core.kit.support import checked_layers, checked_pairs, checked_prompts
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability

@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from core.errors import GenerationCancelled
-from core.kit.clock import STOPPED, RequestClock
+from core.kit.base import STOPPED, RequestClock
 from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token

@@ -12,7 +12,7 @@ from core.errors import (
     PromptTooLongError,
     RequestError,
 )
-from core.kit.clock import STOPPED, Check
+from core.kit.base import STOPPED, Check
 from core.kit.labels import LabelTrie, label_paths
 from core.kit.support import text_error
 from core.options import GenerateConfig

@@ -11,7 +11,7 @@ from queue import SimpleQueue
 from typing import Self
 
 from core.errors import ModelError
-from core.kit.streams import TokenStreamBase
+from core.kit.base import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.engine import Engine
 from core_runtime.request import Item, Request, RequestEnd, Sink, reason_of

@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, contextmanager, suppress
 from threading import Lock
 from typing import Generic, TypeVar
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 
 T = TypeVar("T")
 

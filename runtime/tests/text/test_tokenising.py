@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from core.errors import GenerationCancelled, GenerationTimeout
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core_runtime.text import tokenising
 from core_runtime.text.tokenising import Tokenising
 

@@ -7,9 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Self
 
-from core.frames import drop_frames
 from core.kit.labels import choice_confidence, score_confidence, softmax
-from core.records import error_record, html_table, number, numbers
+from core.records import drop_frames, error_record, html_table, number, numbers
 from core.types import Token
 from core_tasks.calibration.logspace import checked_row
 from core_tasks.calibration.value import Calibration, Level

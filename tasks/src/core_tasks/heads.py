@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.entry_points import read_group
 from core.errors import TaskError
-from core.known_plugins import install_command
+from core.plugins import install_command, read_group
 
 GROUP = "core.heads"
 """The entry-point group of modules that learn classifier heads, with the API of `core_learn`."""

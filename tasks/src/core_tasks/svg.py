@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from html import escape
 
 from core.system.outputs import Kind
-from core.system.visible import visible
+from core.system.terminal import visible
 
 _MARK = "<!-- drawn by core -->"
 KIND = Kind("a drawing", re.compile(rb"<svg [^>]*>" + _MARK.encode()), private=False)

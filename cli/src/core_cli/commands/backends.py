@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from core.known_plugins import install_command
-from core.system.visible import visible
+from core.plugins import install_command
+from core.system.terminal import visible
 from core_cli import output
 
 if TYPE_CHECKING:

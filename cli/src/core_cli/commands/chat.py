@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.system.stdout import stream
+from core.system.terminal import stream
 from core_cli import exits, output, settings
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ def _format(location: str, backend: str) -> str | None:
 
     None where it knows none, and a backend is named.
     """
-    from core.models.recognised import recognised
+    from core.models.locating import recognised
     from core.registry import REGISTRY
 
     formats = recognised(location)

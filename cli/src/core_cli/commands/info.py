@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_cli import completion, exits, output, settings
 
 if TYPE_CHECKING:
@@ -37,7 +37,7 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
 
     Exits with 4 and the reasons if no backend can load it.
     """
-    from core.models.names import located
+    from core.models.locating import located
     from core.models.stores import model_at
     from core.options import LoadConfig
     from core_cli.commands.facts import facts_of
@@ -65,7 +65,7 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
 def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, Any]:
     """Return the backend chosen, the reason, and why backends of higher priority were skipped."""
     from core.errors import ModelAccessError
-    from core.models.damage import NO_PERMISSION
+    from core.models.weight_files import NO_PERMISSION
     from core.registry import REGISTRY
     from core_cli.loading import choose
 

@@ -24,7 +24,7 @@ from core.errors import OutputError
 from core.system import outputs
 from core.system.fields import Fields, integer_in
 from core.system.limited_files import Refused, json_value
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_cli.rows.bulk import Cost
 
 fcntl: Any = None

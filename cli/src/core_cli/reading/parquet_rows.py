@@ -34,7 +34,7 @@ def pyarrow_parquet() -> Any:
     try:
         import pyarrow.parquet
     except ImportError:
-        from core.known_plugins import install_command
+        from core.plugins import install_command
 
         command = install_command("parquet")
         raise click.UsageError(f"Parquet requires pyarrow. Install it with: {command}") from None

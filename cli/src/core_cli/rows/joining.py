@@ -12,8 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from core.errors import CoreError
-from core.joining import unspaced
-from core.kit.labels import label_lead, label_texts
+from core.kit.labels import label_lead, label_texts, unspaced
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig

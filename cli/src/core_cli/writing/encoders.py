@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_cli.output import json_lines
 from core_cli.writing.answers import CELLS, Answer, Kind
 from core_cli.writing.records import Layout, answer_of, as_text

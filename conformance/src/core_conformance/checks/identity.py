@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from core.describing import described_by
 from core.errors import BackendError
 from core.extensions import (
     Adapting,
@@ -27,7 +26,8 @@ from core.extensions import (
     Trainable,
 )
 from core.models.files import resolve_path
-from core.models.recognised import recognised
+from core.models.finding import described_by
+from core.models.locating import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device

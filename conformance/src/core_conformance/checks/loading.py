@@ -11,7 +11,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from core.describing import described_by
 from core.errors import (
     InvalidOptionError,
     ModelError,
@@ -21,6 +20,7 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.models.files import resolve_path
+from core.models.finding import described_by
 from core.protocols import Capability, TextModel
 from core.types import ModelInfo
 from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised

@@ -15,8 +15,7 @@ from typing import Any
 
 import click
 
-from core.system.stdout import stream
-from core.system.visible import visible, visible_json, visible_lines
+from core.system.terminal import stream, visible, visible_json, visible_lines
 from core_conformance.checking.check import Check
 from core_conformance.checking.registry import all_checks
 from core_conformance.running import known, page, report, settings

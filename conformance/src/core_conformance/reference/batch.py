@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Iterator, Sequence
 
 from core.errors import CoreError, GenerationCancelled, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, FinishReason, Token
 from core_conformance.reference.engine import Engine, Generation

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from random import Random
 
 from core.errors import RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.labels import (
     LabelTrie,
     build_trie,

@@ -13,7 +13,7 @@ from random import Random
 from typing import Self
 
 from core.errors import EmptyPromptError, ModelBusyError, PromptTooLongError, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import text_error
 from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig

@@ -12,8 +12,8 @@ from core import validate
 from core.aio.threads import ThreadCalls
 from core.errors import TrainingError
 from core.extensions import AsyncStream
+from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock
 from core.kit.support import (
     checked_layers,
     checked_pairs,

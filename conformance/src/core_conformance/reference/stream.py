@@ -12,7 +12,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from core.errors import GenerationCancelled
-from core.kit.streams import TokenStreamBase
+from core.kit.base import TokenStreamBase
 from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
 from core_conformance.reference.engine import Engine, Generation

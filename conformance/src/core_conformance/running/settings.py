@@ -32,7 +32,7 @@ import msgspec
 import msgspec.structs
 
 from core.models.files import is_address
-from core.models.names import locate
+from core.models.locating import locate
 from core.system.limited_files import Refused, read_limited, toml_table
 from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material

@@ -8,7 +8,7 @@ from random import Random
 from typing import Any
 
 from core.errors import PromptTooLongError, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig
 from core.types import ClassifyResult, FinishReason, Score
 from core_conformance.proof.registry import saboteur

@@ -7,8 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from functools import partial
 from typing import Any, Unpack
 
-from core.kit.clock import RequestClock
-from core.kit.streams import TokenStreamBase
+from core.kit.base import RequestClock, TokenStreamBase
 from core.kit.support import OPTION_NEEDS
 from core.options import (
     GenerateConfig,

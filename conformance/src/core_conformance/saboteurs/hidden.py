@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any, Unpack
 
 from core.errors import UnsupportedOptionError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig, RequestOptions, resolve_request
 from core.protocols import Capability
 from core.types import HiddenResult

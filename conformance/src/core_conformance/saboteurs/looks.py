@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Unpack
 
 from core.errors import GenerationCancelled, GenerationTimeout, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
 from core.types import BatchResult, ClassifyResult, Score, Token

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from weakref import WeakKeyDictionary
 
 from core.errors import GenerationTimeout
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.types import Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.engine import Engine, Generation, Slots

@@ -19,9 +19,9 @@ from daft.ai.utils import get_gpu_udf_options
 import core
 import core_tasks
 from core import validate
+from core.api import shared_model
 from core.kit.support import without_blank
 from core.secret import refuse_secrets
-from core.shared_models import shared_model
 from core_tasks.deciding import Path, Question, decider, question_of
 
 _LOGGER = logging.getLogger("core_daft")

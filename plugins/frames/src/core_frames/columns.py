@@ -9,8 +9,8 @@ import narwhals as nw
 
 import core
 import core_tasks
+from core.api import shared_model
 from core.kit.support import blank_error
-from core.shared_models import shared_model
 from core_tasks.deciding import Path, Question, decisions, question_of
 
 

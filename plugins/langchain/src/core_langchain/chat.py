@@ -17,9 +17,9 @@ from pydantic import AfterValidator, ConfigDict, Field
 import core
 from core import aio
 from core.aio.threads import in_thread
+from core.api import shared_model
 from core.options import ChatOptions
 from core.secret import hidden
-from core.shared_models import shared_model
 from core_langchain.messages import chunk, end, turns
 
 _OPTIONS = ChatOptions.__annotations__

@@ -13,7 +13,7 @@ from pydantic import ConfigDict, Field
 
 import core
 from core.aio.threads import in_thread
-from core.shared_models import shared_model
+from core.api import shared_model
 from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain
 from core_wires import systemone

@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.known_plugins import install_command
+from core.plugins import install_command
 from core.types import Choice, Device
 from core_llama_cpp import ggml
 from core_llama_cpp.ggml import DeviceType, GgmlDevice

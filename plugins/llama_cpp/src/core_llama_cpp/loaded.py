@@ -11,7 +11,7 @@ from pathlib import Path
 
 from core.errors import CoreError, UnsupportedOptionError
 from core.kit.support import Chosen
-from core.models.quantisation import of_gguf
+from core.models.described import of_gguf
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
 from core_llama_cpp.availability import PLAIN, build_name

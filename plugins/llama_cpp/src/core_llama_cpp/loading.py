@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from functools import partial
 
 from core.options import LoadConfig
-from core.system.interrupts import hold
+from core.system.limited_files import hold
 from core.types import Choice
 from core_llama_cpp.ggml import GgmlDevice
 from core_llama_cpp.loaded import load

@@ -6,7 +6,7 @@ import weakref
 from functools import partial
 
 from core.errors import ModelClosedError, UnsupportedOptionError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import GenerateConfig
 from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES

@@ -54,7 +54,7 @@ def classify(
 def _model(model_id: str | None, backend: str) -> Any:
     import llm
 
-    from core.shared_models import shared_model
+    from core.api import shared_model
     from core_llm.models import CoreModel
 
     try:

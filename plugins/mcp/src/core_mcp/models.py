@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import core
-from core.models.names import located
+from core.api import shared_model
+from core.models.locating import located
 from core.models.stores import discover_stores, model_at
-from core.shared_models import shared_model
 from core.types import DiscoveredModel
 
 

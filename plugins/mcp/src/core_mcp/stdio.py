@@ -8,7 +8,7 @@ import anyio
 from mcp.server.mcpserver import MCPServer
 from mcp.server.stdio import stdio_server
 
-from core.system.stdout import stream
+from core.system.terminal import stream
 
 
 def serve(server: MCPServer) -> None:

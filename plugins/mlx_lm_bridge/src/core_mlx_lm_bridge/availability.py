@@ -11,7 +11,7 @@ import os
 import shutil
 import sys
 
-from core.known_plugins import install_command
+from core.plugins import install_command
 
 ENVIRONMENT = "CORE_MLX_LM_PYTHON"
 INSTALL = install_command("mlx-lm")

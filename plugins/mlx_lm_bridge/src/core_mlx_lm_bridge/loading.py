@@ -15,8 +15,8 @@ from core.errors import (
     InvalidOptionError,
     ModelNotFoundError,
 )
+from core.kit.base import never_stop
 from core.kit.chat import FORMATS
-from core.kit.clock import never_stop
 from core.kit.support import ASKED, Chosen, asked_integer, chosen_backend, unicode_error
 from core.models.files import resolve_path
 from core.options import LoadConfig

@@ -15,8 +15,7 @@ from functools import partial
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
-from core.kit.base import check_process
-from core.kit.clock import Check
+from core.kit.base import Check, check_process
 from core.system.child_process import started
 from core_mlx_lm_bridge import failures
 from core_mlx_lm_bridge.compiling import compiling_environment

@@ -9,8 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from core.errors import GenerationCancelled
-from core.kit.clock import RequestClock
-from core.kit.streams import TokenStreamBase
+from core.kit.base import RequestClock, TokenStreamBase
 from core.kit.text_stream import TokenBuffer
 from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token

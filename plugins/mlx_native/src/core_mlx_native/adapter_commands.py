@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from core.system.outputs import output_type
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_mlx_native.progress import progress_bar
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def _merge_command() -> click.Command:
         OUT_DIR becomes a model directory that needs no adapter. Quantised weights are quantised
         again after merging.
         """
-        from core.models.names import locate
+        from core.models.locating import locate
         from core_mlx_native.convert.merging import merge
 
         with progress_bar("merge") as show:
@@ -93,7 +93,7 @@ def _export_command() -> click.Command:
         model: str, adapter: str, out: str, form: str | None, dtype: str, overwrite: bool
     ) -> None:
         """Export an adapter to GGUF, PEFT or mlx-lm format."""
-        from core.models.names import locate
+        from core.models.locating import locate
         from core_mlx_native.convert.exporting import export_directory
         from core_mlx_native.convert.lora_gguf import export_gguf
 

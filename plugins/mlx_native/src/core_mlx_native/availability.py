@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.known_plugins import install_command
+from core.plugins import install_command
 from core.types import Device
 from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.machine import available_bytes, physical_bytes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pluggy
 
 from core.system.outputs import output_type
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_mlx_native.progress import progress_bar
 
 if TYPE_CHECKING:

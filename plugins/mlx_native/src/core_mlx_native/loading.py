@@ -17,7 +17,7 @@ from pathlib import Path
 import mlx.core as mx
 
 from core.options import LoadConfig
-from core.system.interrupts import hold
+from core.system.limited_files import hold
 from core.types import Choice
 from core_mlx_native import memory
 from core_mlx_native.failures import scarce

@@ -13,7 +13,7 @@ from typing import Unpack
 import mlx.core as mx
 
 from core.errors import ModelClosedError
-from core.kit.clock import Check, RequestClock, stopping
+from core.kit.base import Check, RequestClock, stopping
 from core.kit.support import checked_prompts
 from core.models.fingerprint import known_as, remember_adapter
 from core.options import GenerateConfig, RequestOptions

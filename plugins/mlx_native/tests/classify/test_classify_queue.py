@@ -17,7 +17,7 @@ import mlx.core as mx
 import pytest
 
 import core
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.options import GenerateConfig
 from core_mlx_native import to_python
 from core_mlx_native.backend import Cpu

@@ -13,7 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import core
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.kit.labels import LabelTrie, build_trie
 from core.kit.labels import Path as TokenPath
 from core_mlx_native.backend import Cpu

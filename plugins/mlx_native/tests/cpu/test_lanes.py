@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import core
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import scheduler
 from core_mlx_native.cpu import blas_threads, lanes, numpy_ops

@@ -10,7 +10,7 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core.options import LoadConfig
 from core_mlx_native.cpu import lanes
 from core_mlx_native.cpu import ops as cpu_ops

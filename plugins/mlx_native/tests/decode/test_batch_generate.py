@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import core
-import core.kit.clock
+import core.kit.base
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
@@ -325,7 +325,7 @@ def test_on_timeout_what_finished_stays(endless: MlxModel, monkeypatch: pytest.M
     stop = token_of_the_first_alone(endless, prompts[0], prompts[1:])
     ticks = count()
     with monkeypatch.context() as patch:
-        patch.setattr(core.kit.clock, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
+        patch.setattr(core.kit.base, "time", SimpleNamespace(monotonic=lambda: next(ticks)))
         results = endless.batch_generate(prompts, ENDLESS, stop_tokens=[stop], timeout=300)
     assert [result.finish_reason for result in results] == ["stop", "error", "error"]
     for result in results[1:]:

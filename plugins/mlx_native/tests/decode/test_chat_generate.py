@@ -199,7 +199,7 @@ def test_cancel_and_timeout_stop_a_template_that_computes(checkpoint: Checkpoint
 
 
 class Time:
-    """Stands in for the module that `core.kit.clock` reads."""
+    """Stands in for the module that `core.kit.base` reads."""
 
     now = 0.0
 
@@ -211,7 +211,7 @@ def test_rendering_and_generating_share_the_timeout(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     time = Time()
-    monkeypatch.setattr("core.kit.clock.time", time)
+    monkeypatch.setattr("core.kit.base.time", time)
     render = Tokenizer.render_chat
 
     def slow(self: Any, *given: Any) -> Any:

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import core
-import core.kit.clock
+import core.kit.base
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
@@ -365,7 +365,7 @@ def test_a_timeout_ends_the_stream_between_two_tokens(
     endless: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(core.kit.clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(core.kit.base, "time", SimpleNamespace(monotonic=lambda: now[0]))
     stream = endless.generate(PROMPT, max_tokens=10**9, timeout=5)
     next(stream)
     now[0] = 4.9
@@ -383,7 +383,7 @@ def test_the_time_of_a_timeout_runs_from_the_first_next(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     now = [0.0]
-    monkeypatch.setattr(core.kit.clock, "time", SimpleNamespace(monotonic=lambda: now[0]))
+    monkeypatch.setattr(core.kit.base, "time", SimpleNamespace(monotonic=lambda: now[0]))
     stream = model.generate(PROMPT, max_tokens=2, timeout=5)
     now[0] = 100.0
     assert len(list(stream)) == 2

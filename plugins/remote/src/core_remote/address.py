@@ -11,7 +11,7 @@ from core.errors import ModelNotFoundError, UnsupportedModelError
 from core.kit.support import unicode_error
 from core.models.files import is_server, model_formats, resolve_path
 from core.secret import Secret
-from core.system.visible import visible_lines
+from core.system.terminal import visible_lines
 
 _BEGINNING = 8  # characters: a key of a known kind begins with as many that are not secret
 _KEY_LENGTH = 4  # characters: a shorter text occurs in any message

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 
-from core.known_plugins import install_command
+from core.plugins import install_command
 
 
 def unavailable_reason() -> str | None:

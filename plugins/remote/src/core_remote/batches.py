@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.errors import GenerationCancelled, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.types import BatchResult, GenerateMetrics, Token
 from core_remote.stream import RemoteStream
 

@@ -21,8 +21,7 @@ import httpx
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
-from core.kit.base import check_process
-from core.kit.clock import Check
+from core.kit.base import Check, check_process
 from core_remote import failures
 from core_remote.address import Address
 from core_remote.exchange import END, Exchange, forget

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields, replace
 
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.types import GenerateMetrics
 
 _OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}

@@ -10,7 +10,7 @@ from contextlib import suppress
 from functools import partial
 from queue import Empty, SimpleQueue
 
-from core.kit.clock import Check
+from core.kit.base import Check
 
 _SHORTEST, _LONGEST = 0.0005, 0.02  # seconds between two looks at cancel and timeout
 _MOST_WAITING = 64 << 20  # bytes of lines that wait for their reader, before one more

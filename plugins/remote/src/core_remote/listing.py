@@ -6,7 +6,7 @@ from typing import Any
 
 import msgspec
 
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core_remote.connection import Connection
 
 LARGEST = 2**53

@@ -11,8 +11,7 @@ from dataclasses import replace
 from typing import Protocol
 
 from core.errors import CoreError, GenerationCancelled
-from core.kit.clock import STOPPED, RequestClock
-from core.kit.streams import TokenStreamBase
+from core.kit.base import STOPPED, RequestClock, TokenStreamBase
 from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
 from core_remote.exchange import Exchange

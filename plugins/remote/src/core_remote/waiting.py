@@ -6,7 +6,7 @@ import time
 from typing import Protocol
 
 from core.errors import CoreError
-from core.kit.clock import STOPPED, Check
+from core.kit.base import STOPPED, Check
 from core_remote.exchange import Exchange
 
 _PATIENCE = 2.0  # seconds

@@ -14,7 +14,7 @@ import core
 from core.errors import UnsupportedModelError
 from core.extensions import ModelProbe
 from core.kit.support import offered, refuse_options
-from core.models.names import located
+from core.models.locating import located
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.rendering import SWITCHES

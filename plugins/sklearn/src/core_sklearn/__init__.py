@@ -6,7 +6,7 @@
     cross_val_score(classifier, texts, labels)
 """
 
-from core.shared_models import close_shared_models as close_models
+from core.api import close_shared_models as close_models
 from core_sklearn.classifier import LabelClassifier
 from core_sklearn.features import LogProbFeatures
 

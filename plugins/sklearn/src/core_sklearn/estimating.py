@@ -8,7 +8,7 @@ from typing import Any
 from sklearn.base import BaseEstimator, clone
 
 import core
-from core.shared_models import is_named, shared_model
+from core.api import is_named, shared_model
 from core_sklearn.logprobs import checked
 
 

@@ -12,7 +12,7 @@ from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from core.errors import ChatTemplateError
-from core.kit.clock import Check
+from core.kit.base import Check
 from core.system.child_process import started
 from core_runtime.chat.frames import NO_MEMORY
 from core_runtime.chat.process import ProcessEnded, TemplateProcess

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from typing import TypeVar
 
 from core.errors import ChatTemplateError
-from core.kit.clock import Check
+from core.kit.base import Check
 from core.system.child_process import Child, above_standard
 from core_runtime.chat.frames import ASKED, FAILED, HEAD, NO_MEMORY, PROMPT, READY, decoded, framed
 

@@ -13,8 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 
 from core.errors import ChatTemplateError
+from core.kit.base import Check, never_stop
 from core.kit.chat import RenderedPrompt, render, unread_variable
-from core.kit.clock import Check, never_stop
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.types import Conversation, Message

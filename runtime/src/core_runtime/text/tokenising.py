@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_runtime.text.tokenizer import ContinuingTokenizer
 from core_runtime.threads import outlasting
 

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from core.system.visible import visible
+from core.system.terminal import visible
 from core_tasks.agreement.gaps import error_text
 from core_tasks.svg import bar, document, frame, text
 

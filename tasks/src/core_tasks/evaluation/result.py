@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from core.frames import drop_frames
-from core.records import error_record, html_table, number, numbers
+from core.records import drop_frames, error_record, html_table, number, numbers
 
 Record = Mapping[str, Any]
 

@@ -16,7 +16,7 @@ from itertools import takewhile
 from typing import NamedTuple, Protocol, Self
 
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool, SharedPrefix
 from core_llama_cpp.context.session import DecodeError, LlamaSession, Logits
 from core_llama_cpp.context.spans import Read, SpanReading, SpanRunner

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core_llama_cpp.classify.passes import LogitsQuestion, Passes, ask
 from core_runtime.batches import by_prefix
 

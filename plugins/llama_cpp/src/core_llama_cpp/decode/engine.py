@@ -13,7 +13,7 @@ from functools import partial
 from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_llama_cpp.context.prefixes import KeptPrefixes, Pool
 from core_llama_cpp.context.session import InterruptedPassError, LlamaSession
 from core_llama_cpp.context.spans import Span, SpanRunner

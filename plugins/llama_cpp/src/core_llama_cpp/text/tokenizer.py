@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 
 from core import validate
 from core.errors import ChatTemplateError, TokenizerError
+from core.kit.base import Check, never_stop
 from core.kit.chat import RenderedPrompt, continued, family_template
-from core.kit.clock import Check, never_stop
 from core.kit.text_stream import StreamDetokenizer
 from core.models.gguf import GgufValue
 from core.options import GenerateConfig

@@ -13,7 +13,7 @@ from itertools import islice
 import mlx.core as mx
 
 from core.errors import CoreError
-from core.kit.clock import Check
+from core.kit.base import Check
 from core.kit.labels import LabelScores, LabelTrie, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token

@@ -13,7 +13,7 @@ from functools import partial
 from typing import Generic, Protocol, TypeVar
 
 from core.errors import RequestError
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.failures import is_out_of_memory, too_large
 from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import NO_PREFIX, Prefill, Prefix, run_prefix

@@ -19,7 +19,7 @@ from typing import Generic, NamedTuple, Protocol, TypeVar
 import mlx.core as mx
 
 from core.errors import CoreError, RequestError
-from core.kit.clock import STOPPED, Check
+from core.kit.base import STOPPED, Check
 from core_mlx_native.classify.prefixes import Group, Prefixes, R, Readable
 from core_mlx_native.cpu import lanes
 from core_mlx_native.failures import is_out_of_memory, too_large

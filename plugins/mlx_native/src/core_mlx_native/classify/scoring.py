@@ -15,7 +15,7 @@ from itertools import islice
 import mlx.core as mx
 
 from core.errors import CoreError
-from core.kit.clock import Check
+from core.kit.base import Check
 from core.types import Score
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite

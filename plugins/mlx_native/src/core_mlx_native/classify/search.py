@@ -16,7 +16,7 @@ from itertools import chain, islice
 
 import mlx.core as mx
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core.kit.labels import LabelTrie
 from core_mlx_native.classify.labels import filled, full_head, label_head, rows_by_trie, run_nodes
 from core_mlx_native.network.decoder import Decoder

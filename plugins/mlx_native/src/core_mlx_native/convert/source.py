@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from core.errors import ConversionError, InvalidModelError, ModelNotFoundError
 from core.models.discovery import discover
 from core.models.gguf import GgufTensor, read_gguf
-from core.models.names import locate
+from core.models.locating import locate
 from core_mlx_native.convert.metadata import Metadata
 
 if TYPE_CHECKING:

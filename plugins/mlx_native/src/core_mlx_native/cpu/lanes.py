@@ -15,7 +15,7 @@ from typing import TypeVar
 
 import mlx.core as mx
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.cpu.blas_threads import one_thread_each, product_threads
 from core_runtime.machine import usable_cores
 from core_runtime.threads import LOOK_SECONDS, begin

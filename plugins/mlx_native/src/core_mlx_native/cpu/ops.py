@@ -8,7 +8,7 @@ import mlx.core as mx
 import numpy as np
 from mlx import nn
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.blas_threads import follow_load

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import mlx.core as mx
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.cpu import training_numpy
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.network.ops import ACTIVATIONS, Ops

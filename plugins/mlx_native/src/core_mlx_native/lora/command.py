@@ -14,11 +14,11 @@ import click
 
 import core
 from core.errors import OutputError, TrainingError, UnsupportedOperationError
-from core.models.names import locate
+from core.models.locating import locate
 from core.protocols import Capability
 from core.registry import REGISTRY
 from core.system import outputs
-from core.system.visible import visible, visible_lines
+from core.system.terminal import visible, visible_lines
 from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 from core_mlx_native.adapters.mlx_lm import WEIGHTS

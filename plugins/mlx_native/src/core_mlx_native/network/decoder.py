@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 import mlx.core as mx
 from mlx import nn
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights

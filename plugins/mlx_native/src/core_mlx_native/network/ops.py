@@ -15,7 +15,7 @@ from typing import Protocol
 import mlx.core as mx
 from mlx import nn
 
-from core.kit.clock import Check
+from core.kit.base import Check
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.chosen import CUDNN_HEAD
 from core_mlx_native.network.rotary import View

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from core.kit.clock import Check, never_stop
+from core.kit.base import Check, never_stop
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, prefill_allowed, seen_from

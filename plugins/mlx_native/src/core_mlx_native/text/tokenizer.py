@@ -16,8 +16,8 @@ from tokenizers import Tokenizer as Library
 
 from core import validate
 from core.errors import ChatTemplateError, TokenizerError
+from core.kit.base import Check, never_stop
 from core.kit.chat import RenderedPrompt, continued, family_template
-from core.kit.clock import Check, never_stop
 from core.kit.support import unicode_error
 from core.kit.text_stream import StreamDetokenizer
 from core.options import GenerateConfig

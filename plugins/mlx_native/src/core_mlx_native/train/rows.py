@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from core.errors import ChatTemplateError, CoreError, LabelError, TrainingError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.kit.labels import common_length
 from core.options import GenerateConfig
 from core.training import TrainConfig, TrainingExample

@@ -10,7 +10,7 @@ from uuid import uuid4
 import msgspec
 
 from core.errors import CoreError, GenerationCancelled, GenerationTimeout
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, ModelInfo, Token
 from core_remote import failures

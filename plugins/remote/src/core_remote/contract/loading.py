@@ -9,7 +9,7 @@ from typing import TypeVar
 import msgspec
 
 from core.errors import CoreError, ModelNotFoundError, ProtocolMismatchError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.kit.support import REFUSABLE
 from core.models.fingerprint import known_as
 from core.protocols import Capability

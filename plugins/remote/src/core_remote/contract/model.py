@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TypeVar, Unpack
 
 from core.errors import CoreError, GenerationCancelled
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import (
     checked_prompts,
     text_error,

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 
 from core.errors import CoreError, GenerationCancelled
-from core.kit.clock import STOPPED, RequestClock
+from core.kit.base import STOPPED, RequestClock
 from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
 from core_remote import failures

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import Any, Generic, Protocol, TypeVar, cast
 
 from core.errors import CoreError, GenerationCancelled
-from core.kit.clock import STOPPED, RequestClock
+from core.kit.base import STOPPED, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, TokenSequence
 from core_remote import failures

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator, Callable, Iterable, Iterator, Sequence
 from itertools import islice
 
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.support import block_sizes, checked_prompts
 from core.options import GenerateConfig
 from core.types import ClassifyResult, GenerateMetrics

@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from core.errors import CoreError, RequestError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo

@@ -8,8 +8,8 @@ from itertools import islice
 from typing import Unpack
 
 from core import validate
+from core.kit.base import RequestClock, never_stop
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock, never_stop
 from core.kit.support import (
     block_sizes,
     checked_pairs,

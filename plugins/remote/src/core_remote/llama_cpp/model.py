@@ -8,8 +8,8 @@ from functools import partial
 from typing import TypeVar, Unpack
 
 from core.errors import CoreError
+from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
-from core.kit.clock import RequestClock
 from core.kit.support import (
     checked_prompts,
     text_error,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Coroutine, Sequence
 from typing import Any, TypeVar
 
 from core.errors import CoreError, RequestError
-from core.kit.clock import STOPPED, Check
+from core.kit.base import STOPPED, Check
 from core_remote.connection import Connection
 
 T = TypeVar("T")

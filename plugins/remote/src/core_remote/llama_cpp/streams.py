@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from core.errors import GenerationCancelled
-from core.kit.clock import RequestClock
+from core.kit.base import RequestClock
 from core.kit.text_stream import StreamDetokenizer, TokenAssembler
 from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token

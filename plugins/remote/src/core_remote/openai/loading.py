@@ -14,7 +14,7 @@ from typing import Any
 
 from core import validate
 from core.errors import CoreError
-from core.kit.clock import never_stop
+from core.kit.base import never_stop
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.errors import CoreError, RequestError
+from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt, refuse_names
-from core.kit.clock import RequestClock
 from core.kit.support import (
     text_error,
     unicode_error,

@@ -7,7 +7,7 @@ from contextlib import suppress
 from typing import Any
 
 from core.errors import CoreError, PromptTooLongError
-from core.kit.clock import RequestClock, never_stop
+from core.kit.base import RequestClock, never_stop
 from core.kit.text_stream import TokenBuffer
 from core.options import CancelToken, GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
