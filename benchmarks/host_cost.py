@@ -42,7 +42,7 @@ from core_mlx_native.classify.microbatch import ClassifyTask, DeviceResult
 from core_mlx_native.network.prefill import Prefix
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime import classifying
-from core_runtime.rows import Row, labels_alone
+from core_runtime.rows import PromptRow, labels_alone
 from core_runtime.text import label_tokens
 
 GPU: dict[str, Any] = {"overlap": True, "lanes": 1, "token_budget": 16384, "length_step": 16}
@@ -55,7 +55,7 @@ CASES: dict[str, dict[str, Any]] = {
 Times = dict[str, float]
 
 
-def computed(task: ClassifyTask, rows: Sequence[Row], *_: object) -> DeviceResult:
+def computed(task: ClassifyTask, rows: Sequence[PromptRow], *_: object) -> DeviceResult:
     """In the place of a pass: the same values for every row."""
     import mlx.core as mx
 
@@ -106,9 +106,9 @@ class Watch:
             (prefixes.Prefixes, "groups", "grouping"),
             (scheduler.Scheduler, "_cut", "cutting into micro-batches"),
             (ClassifyTask, "results", "results"),
-            (classifying.Classification, "_tokenise", "tokenising thread"),
+            (classifying.ClassifyCall, "_tokenise", "tokenising thread"),
             (Tokenizer, "_batch", "library's calls"),
-            (label_tokens.LabelTokens, "behind", "label questions"),
+            (label_tokens.LabelTokens, "after", "label questions"),
         ]
         constant: list[tuple[Any, str, Any]] = [
             (ClassifyTask, "queue", computed),

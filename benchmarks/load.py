@@ -36,7 +36,7 @@ def core_loader() -> Callable[[Path], object]:
     from core_mlx_native.cpu.blas import ensure_blas
 
     ensure_blas()  # before mlx
-    importlib.import_module("core_mlx_native.opening")
+    importlib.import_module("core_mlx_native.loading")
     return lambda path: core.load_model(path, backend="mlx_cpu", options={"dtype": "float32"})
 
 

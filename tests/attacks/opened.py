@@ -53,9 +53,9 @@ class Opener:
             self.tiny = checkpoint(place, "gemma3")
             self.adapter = write_adapter(str(self.tiny), place / "adapter", seed=1)
         if self.backend == "mlx_lm":
-            from core_mlx_lm_bridge import opening
+            from core_mlx_lm_bridge import loading
 
-            opening.WORKER = FAKE_WORKER
+            loading.WORKER = FAKE_WORKER
         self.path = _real(REAL[variant]) if self.is_real else self.tiny
 
     def warm(self) -> None:

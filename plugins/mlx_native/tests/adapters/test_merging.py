@@ -12,9 +12,9 @@ import pytest
 
 import core
 from core_mlx_native.adapters.files import read_adapter
-from core_mlx_native.adapters.opening import adapted
+from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.convert.merging import merge
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
 from plugins.mlx_native.tests.adapters.test_adapted_layers import difference, pack, passes
 from plugins.mlx_native.tests.adapters.test_loaded_adapters import OPERATIONS, distance

@@ -15,29 +15,27 @@ from typing import Any
 from core import validate
 from core.errors import CoreError
 from core.kit.base import never_stop
-from core.kit.support import REFUSABLE
 from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability
 from core.types import Choice, Message, ModelInfo
 from core_remote import failures
 from core_remote.connection import Connection
 from core_remote.listing import listed_models, size_of
-from core_remote.model import Facts
+from core_remote.model import ModelFacts
 from core_remote.openai.events import ID_BITS
-from core_remote.openai.model import SpeechModel
-from core_remote.openai.speech import Request, Speech
-from core_remote.openai.streams import SpeechWire
+from core_remote.openai.model import OpenAIModel
+from core_remote.openai.requests import HONOURED, Request, RequestVariant
+from core_remote.openai.streams import OpenAIWire
 from core_remote.stream import RemoteStream
 
 _PROMPT = "Once upon a time there was a"
 _TURNS = (Message("user", "Hello"),)
 _FEW, _DRAWN = 2, 12  # tokens
-_HOT = 2.0  # the most that servers take: a model that is sure of itself has to draw otherwise
+_HOT = 2.0  # the maximum that servers accept: even a confident model must vary
 _AT_ONCE = 4  # requests
 _SEEDS = (1, 1, 2, 3)
-_CONTEXT = 4096  # tokens, where nobody tells
-_TOLERANCE = 0.5  # as core's other backends state it of bfloat16, for no wire tells a dtype
-_HONOURED = {"temperature"}
+_CONTEXT = 4096  # tokens, if it is not reported
+_TOLERANCE = 0.5  # as for bfloat16 elsewhere, because no API reports the dtype
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,20 +49,20 @@ class _Shown:
 
 def open_model(
     backend: str, connection: Connection, choices: tuple[Choice, ...], config: LoadConfig
-) -> SpeechModel:
+) -> OpenAIModel:
     """Return the model. Raises `ModelNotFoundError`, `core.BackendProcessError`."""
     listed = listed_models(connection)
     wanted = connection.address.model
-    if wanted and listed and wanted not in [str(each.get("id")) for each in listed]:
-        raise failures.missing_model(connection.address, [str(each.get("id")) for each in listed])
+    if wanted and listed and wanted not in [str(model.get("id")) for model in listed]:
+        raise failures.missing_model(connection.address, [str(model.get("id")) for model in listed])
     info = _info(listed, wanted, config)
-    speech = replace(_speech(connection, listed, wanted), context_length=info.context_length)
-    found = {
-        Capability.GENERATE: _seen(connection, speech, partial(speech.completion, _PROMPT)),
-        Capability.CHAT: _seen(connection, speech, partial(speech.chat, _TURNS)),
+    variant = replace(_variant(connection, listed, wanted), context_length=info.context_length)
+    routes = {
+        Capability.GENERATE: _seen(connection, variant, partial(variant.completion, _PROMPT)),
+        Capability.CHAT: _seen(connection, variant, partial(variant.chat, _TURNS)),
     }
-    shown = {name: seen for name, seen in found.items() if seen is not None}
-    speech = replace(speech, counts_first=not all(seen.counts for seen in shown.values()))
+    shown = {name: seen for name, seen in routes.items() if seen is not None}
+    variant = replace(variant, counts_first=not all(seen.counts for seen in shown.values()))
     if not shown:
         raise failures.nonsense(connection.address, "neither texts nor chats can be streamed")
     offered = {*shown, Capability.MODEL_PROBE, Capability.DECLARING, Capability.EXPLAINING}
@@ -75,8 +73,8 @@ def open_model(
     if all(seen.seed for seen in shown.values()):
         offered.add(Capability.SEED)
     own = (*choices, Choice("wire", "openai", "the only supported API of the server"))
-    facts = Facts(info, frozenset(offered), frozenset(REFUSABLE - _HONOURED), own)
-    return SpeechModel(backend, connection, facts, speech)
+    facts = ModelFacts(info, frozenset(offered), HONOURED, own)
+    return OpenAIModel(backend, connection, facts, variant)
 
 
 def usual_connections(connection: Connection) -> int:
@@ -93,7 +91,7 @@ def usual_connections(connection: Connection) -> int:
     return 1 if status == 200 else _AT_ONCE
 
 
-def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> Speech:
+def _variant(connection: Connection, listed: list[dict[str, Any]], wanted: str) -> RequestVariant:
     """Return the first variant of requests that the server accepts.
 
     Variants: with additional fields or without, with a model's name or without.
@@ -101,26 +99,33 @@ def _speech(connection: Connection, listed: list[dict[str, Any]], wanted: str) -
     Raises `ModelNotFoundError` or `core.BackendProcessError`, with its message, if it accepts none.
     """
     name = wanted or (str(listed[0].get("id")) if listed else "")
-    tried = [Speech(wanted), Speech(name), Speech(wanted, plain=True), Speech(name, plain=True)]
-    for speech in dict.fromkeys(tried):
+    tried = [
+        RequestVariant(wanted),
+        RequestVariant(name),
+        RequestVariant(wanted, plain=True),
+        RequestVariant(name, plain=True),
+    ]
+    for variant in dict.fromkeys(tried):
         for path, body in (
-            speech.completion(_PROMPT, GenerateConfig(max_tokens=1)),
-            speech.chat(_TURNS, GenerateConfig(max_tokens=1)),
+            variant.completion(_PROMPT, GenerateConfig(max_tokens=1)),
+            variant.chat(_TURNS, GenerateConfig(max_tokens=1)),
         ):
-            asked = {key: it for key, it in body.items() if key not in ("stream", "stream_options")}
-            status, answer = connection.get(path, never_stop, asked)
+            short_body = {
+                key: it for key, it in body.items() if key not in ("stream", "stream_options")
+            }
+            status, answer = connection.get(path, never_stop, short_body)
             if status == 200:
-                return speech
+                return variant
     raise failures.unanswered(connection.address, status, answer)
 
 
 def _seen(
-    connection: Connection, speech: Speech, ask: Callable[[GenerateConfig], Request]
+    connection: Connection, variant: RequestVariant, ask: Callable[[GenerateConfig], Request]
 ) -> _Shown | None:
     """Return the result of probing one route; None if it returns no text."""
 
     def texts(config: GenerateConfig) -> RemoteStream:
-        wire = SpeechWire(connection, speech, config, lambda: ask(config))
+        wire = OpenAIWire(connection, variant, config, lambda: ask(config))
         return RemoteStream(wire, config, lambda metrics: None)
 
     stream = texts(GenerateConfig(max_tokens=_FEW))
@@ -154,7 +159,7 @@ def _info(listed: list[dict[str, Any]], wanted: str, config: LoadConfig) -> Mode
 
     Ids are `events.id_of`'s.
     """
-    known = next((each for each in listed if not wanted or each.get("id") == wanted), {})
+    known = next((model for model in listed if not wanted or model.get("id") == wanted), {})
     meta = known.get("meta") if isinstance(known.get("meta"), dict) else {}
     assert isinstance(meta, dict)
     listed_sizes = (known.get("max_model_len"), meta.get("n_ctx"), meta.get("n_ctx_train"))

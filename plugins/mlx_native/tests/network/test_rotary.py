@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from core_mlx_native.checkpoint.rope import Rope
-from core_mlx_native.network.rotation import Rotation, View
+from core_mlx_native.network.rotary import RotaryEmbedding, View
 
 ROPE = Rope(tuple(10.0 ** (k / 4) for k in range(8)))  # head size 16
 SHAPE = (3, 2, 5, 16)
@@ -16,9 +16,9 @@ SHAPE = (3, 2, 5, 16)
 def both(positions: int | mx.array) -> tuple[mx.array, mx.array]:
     """By tables, and by the kernel's way."""
     x = mx.random.normal(SHAPE, key=mx.random.key(0))
-    tables, kernel = Rotation(ROPE), Rotation(ROPE)
+    tables, kernel = RotaryEmbedding(ROPE), RotaryEmbedding(ROPE)
     tables._has_kernel, kernel._has_kernel = False, True
-    return tables.turn(x, View(positions, {})), kernel.turn(x, View(positions, {}))
+    return tables.rotate(x, View(positions, {})), kernel.rotate(x, View(positions, {}))
 
 
 @pytest.mark.parametrize(
@@ -39,7 +39,7 @@ def test_tables_and_kernel_turn_alike(positions: int | mx.array) -> None:
 
 def test_the_definition() -> None:
     x = mx.random.normal(SHAPE, key=mx.random.key(1))
-    turned = np.array(Rotation(ROPE).turn(x, View(mx.array([3, 10, 0]), {})), np.float64)
+    turned = np.array(RotaryEmbedding(ROPE).rotate(x, View(mx.array([3, 10, 0]), {})), np.float64)
     whole = np.array(x, np.float64)
     pairs = whole[..., :8] + 1j * whole[..., 8:]
     position = np.array([3, 10, 0])[:, None, None, None] + np.arange(5)[None, None, :, None]
@@ -48,8 +48,8 @@ def test_the_definition() -> None:
 
 
 def test_the_dtype_is_kept_and_tables_are_made_once() -> None:
-    rotation, view = Rotation(ROPE), View(3, {})
-    rotation._has_kernel = False
+    rotary, view = RotaryEmbedding(ROPE), View(3, {})
+    rotary._has_kernel = False
     for _ in range(3):
-        assert rotation.turn(mx.ones(SHAPE, mx.bfloat16), view).dtype == mx.bfloat16
+        assert rotary.rotate(mx.ones(SHAPE, mx.bfloat16), view).dtype == mx.bfloat16
     assert len(view._tables) == 1

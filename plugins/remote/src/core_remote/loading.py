@@ -13,12 +13,12 @@ from core.protocols import Capability
 from core.secret import Secret, header_key
 from core.types import Choice
 from core_remote.address import Address
-from core_remote.connection import Connection, Settings
-from core_remote.contract import opening as contract
+from core_remote.connection import Connection, ConnectionSettings
+from core_remote.contract import loading as contract
 from core_remote.failures import ServerError
-from core_remote.llama_cpp import opening as llama_cpp
+from core_remote.llama_cpp import loading as llama_cpp
 from core_remote.model import RemoteModel
-from core_remote.openai import opening as openai
+from core_remote.openai import loading as openai
 
 KEY = "CORE_REMOTE_API_KEY"
 _SILENCE_SECONDS = 600.0
@@ -50,11 +50,11 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
         chosen_backend(backend, config),
         Choice("device", f"the server at {address.base}", "the model runs there"),
     )
-    told = contract.describe(connection)
-    if told is not None:
-        return contract.open_model(backend, connection, told, choices)
-    asked = config.options.get("connections", config.parallel_slots)
-    most = validate.integer("connections", asked, 0)
+    description = contract.describe(connection)
+    if description is not None:
+        return contract.open_model(backend, connection, description, choices)
+    requested = config.options.get("connections", config.parallel_slots)
+    most = validate.integer("connections", requested, 0)
     own = llama_cpp.describe(connection)
     if own is not None:
         connection.limit(most or max(1, own.total_slots))
@@ -65,9 +65,9 @@ def _opened(backend: str, connection: Connection, config: LoadConfig) -> RemoteM
     return openai.open_model(backend, connection, choices, config)
 
 
-def _settings(address: Address, config: LoadConfig) -> Settings:
+def _settings(address: Address, config: LoadConfig) -> ConnectionSettings:
     silence = config.options.get("silence_timeout", _SILENCE_SECONDS)
-    return Settings(
+    return ConnectionSettings(
         replace(address, key=_key(config)),
         validate.real("silence_timeout", silence, 0.0, above=True),
         config.parallel_slots,

@@ -10,7 +10,7 @@ from core.options import LoadConfig
 from core.system.limited_files import hold
 from core.types import Choice
 from core_llama_cpp.ggml import GgmlDevice
-from core_llama_cpp.loader import load
+from core_llama_cpp.loaded import load
 from core_llama_cpp.model import LlamaModel, free
 from core_runtime.owner import FirstProcess, OwnerThread
 

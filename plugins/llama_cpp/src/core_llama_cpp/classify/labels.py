@@ -7,20 +7,18 @@ sequence: at all of them, or in rounds at those that the best label needs.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Protocol
 
-from core.kit.base import RequestClock
 from core.kit.labels import LabelTrie, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
-from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.classify.passes import Branch
 from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
-from core_runtime.batches import by_prefix
 from core_runtime.label_search import LabelSearch, SearchTree, search_tree
 from core_runtime.request import own_error, seeded
-from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.rows import PromptRow, labels_alone, of_labels
 
 TokenText = Callable[[int], str]
 _FEW_NODES = 12  # up to this many are read at once: further rounds rerun shared parts of branches
@@ -100,14 +98,18 @@ def chains(tree: SearchTree, nodes: Sequence[int]) -> list[tuple[list[int], int]
     return paths
 
 
-class LabelQuestionReader:
-    """A `Question` about one prompt, with the values read so far."""
+class ClassifyQuestion:
+    """The `questions.RowQuestion` of one prompt, with the values read so far.
+
+    ``config`` are the options of the call, which may have no seed.
+    """
 
     reads = 1
 
-    def __init__(self, row: Row, config: GenerateConfig, token_text: TokenText) -> None:
-        self.row, self._config, self._token_text = row, config, token_text
+    def __init__(self, row: PromptRow, config: GenerateConfig, token_text: TokenText) -> None:
+        self.row, self._config, self._token_text = row, seeded(config), token_text
         self.ids = row.ids[: row.anchor]
+        self.shareable = len(self.ids) - 1
         alone = labels_alone(config)
         self._tail = () if alone else tuple(row.ids[row.anchor :])
         self._unanswered = not alone
@@ -117,7 +119,7 @@ class LabelQuestionReader:
 
     @property
     def longest(self) -> int:
-        """See `Question`."""
+        """See `LogitsQuestion`."""
         prefixes = self.row.question.trie.prefixes if self.row.question else ()
         return max(len(self._tail), *map(len, prefixes), 0)
 
@@ -168,26 +170,3 @@ class LabelQuestionReader:
             check_logits(logits)
             children = logits[list(self._labels.tree.trie.children[node])].astype(float)
             self._labels.read(node, (children - log_total(logits)).tolist())
-
-
-class Classifier:
-    """The `core_runtime.classifying.Classifier` of one call."""
-
-    def __init__(
-        self, passes: Passes, token_text: TokenText, config: GenerateConfig, clock: RequestClock
-    ) -> None:
-        self._passes, self._token_text = passes, token_text
-        self._config, self._clock = config, clock
-        self.reused = 0
-
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Yield each row with its result; rows with a shared prefix come together."""
-        for rows in blocks:
-            asked = [
-                LabelQuestionReader(row, seeded(self._config), self._token_text) for row in rows
-            ]
-            most = [len(question.ids) - 1 for question in asked]
-            with self._passes as passes:
-                for prefix, group in by_prefix(asked, [question.ids for question in asked], most):
-                    self.reused += ask(passes, prefix, group, self._clock).cached
-                    yield from ((question.row, question.result()) for question in group)

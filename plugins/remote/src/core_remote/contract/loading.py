@@ -10,6 +10,7 @@ import msgspec
 
 from core.errors import CoreError, ModelNotFoundError, ProtocolMismatchError
 from core.kit.base import never_stop
+from core.kit.support import REFUSABLE
 from core.models.fingerprint import known_as
 from core.protocols import Capability
 from core.types import Choice
@@ -20,7 +21,7 @@ from core_remote.contract import checking
 from core_remote.contract.asynchronous import AsyncMethods
 from core_remote.contract.methods import METHODS
 from core_remote.contract.model import ContractModel
-from core_remote.model import Facts
+from core_remote.model import ModelFacts
 from core_wires.contract import PREFIX, VERSION, Call, Description
 from core_wires.plain import plain, value_of
 
@@ -39,35 +40,37 @@ def describe(connection: Connection) -> Description | None:
     if status != 200:
         return None
     try:
-        found = msgspec.json.decode(body)
-        told = value_of(Description, found["value"] if isinstance(found, dict) else found)
+        answer = msgspec.json.decode(body)
+        description = value_of(Description, answer["value"] if isinstance(answer, dict) else answer)
     except (msgspec.DecodeError, CoreError, ValueError, KeyError, RecursionError) as error:
         raise failures.nonsense(connection.address, f"{error}, as a description") from None
-    wrong = checking.of_info(told.info)
+    wrong = checking.of_info(description.info)
     if wrong is not None:
         raise failures.nonsense(connection.address, f"{wrong}, as a description")
-    if told.wire > VERSION:
+    if description.wire > VERSION:
         raise ProtocolMismatchError(
-            f"The server at {connection.address.base} has version {told.wire} of core's API, and "
-            f"this backend supports up to {VERSION}. Upgrade infercore-remote."
+            f"The server at {connection.address.base} has version {description.wire} of core's "
+            f"API, and this backend supports up to {VERSION}. Upgrade infercore-remote."
         )
-    return told
+    return description
 
 
 def open_model(
-    backend: str, connection: Connection, told: Description, choices: tuple[Choice, ...]
+    backend: str, connection: Connection, description: Description, choices: tuple[Choice, ...]
 ) -> ContractModel:
     """Return the model, with the methods of the protocols that the server's model offers."""
-    offered = of_description(frozenset(told.capabilities))
+    offered = of_description(frozenset(description.capabilities))
     known = tuple(
-        Choice(f"server {each.name}" if each.name == "backend" else each.name, *rest(each))
-        for each in told.choices
+        Choice(f"server {choice.name}" if choice.name == "backend" else choice.name, *rest(choice))
+        for choice in description.choices
     )
     own = (*choices, Choice("wire", "core", "the server supports core's API"))
-    facts = Facts(told.info, offered, frozenset(told.refused), own + known)
+    facts = ModelFacts(
+        description.info, offered, REFUSABLE.difference(description.refused), own + known
+    )
     model = _class_for(frozenset(offered & METHODS.keys()))(backend, connection, facts)
-    if told.fingerprint:
-        known_as(model, told.fingerprint)
+    if description.fingerprint:
+        known_as(model, description.fingerprint)
     return model
 
 
@@ -78,7 +81,7 @@ def rest(choice: Choice) -> tuple[str, str]:
 
 @cache
 def _class_for(protocols: Collection[Capability]) -> type[ContractModel]:
-    bases = [METHODS[each] for each in sorted(protocols)]
+    bases = [METHODS[capability] for capability in sorted(protocols)]
     return type("RemoteModel", (*bases, AsyncMethods), {"__module__": __name__})
 
 
@@ -86,6 +89,6 @@ def _names(connection: Connection) -> list[str]:
     try:
         status, body = connection.get("/v1/models", never_stop)
         listed = msgspec.json.decode(body)["data"] if status == 200 else ()
-        return [str(each["id"]) for each in listed]
+        return [str(model["id"]) for model in listed]
     except (CoreError, ModelNotFoundError, KeyError, TypeError, ValueError, RecursionError):
         return []

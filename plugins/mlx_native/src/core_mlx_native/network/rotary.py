@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import mlx.core as mx
 
 from core_mlx_native.checkpoint.rope import Rope
-from core_mlx_native.network.ops import Mask
+from core_mlx_native.network.values import Mask
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,13 +25,13 @@ class View:
 
     positions: int | mx.array
     masks: Mapping[int, Mask]
-    _tables: dict[Rotation, Tables] = field(default_factory=dict, init=False, repr=False)
+    _tables: dict[RotaryEmbedding, Tables] = field(default_factory=dict, init=False, repr=False)
 
-    def tables(self, rotation: Rotation, size: int) -> Tables:
+    def tables(self, rotary: RotaryEmbedding, size: int) -> Tables:
         """Return the angles of this pass, computed once for all layers with the same RoPE."""
-        if rotation not in self._tables:
-            self._tables[rotation] = rotation.tables(self.token_positions(size))
-        return self._tables[rotation]
+        if rotary not in self._tables:
+            self._tables[rotary] = rotary.tables(self.token_positions(size))
+        return self._tables[rotary]
 
     def token_positions(self, size: int) -> mx.array:
         """Return the position of each of ``size`` tokens: [1 or B, T]."""
@@ -57,20 +57,20 @@ class Ends:
 Tables = tuple[mx.array, mx.array]  # cosine and signed sine, each [1 or B, 1, T, D]
 
 
-class Rotation:
+class RotaryEmbedding:
     """One RoPE, shared by its layers; without a kernel they share its angles too."""
 
     def __init__(self, rope: Rope, has_kernel: bool = False) -> None:
         self.periods = mx.array(rope.periods)  # [D / 2]
         self._has_kernel = has_kernel
 
-    def turn(self, x: mx.array, view: View) -> mx.array:
+    def rotate(self, x: mx.array, view: View) -> mx.array:
         """Rotate [B, heads, T, D] by the angles of the tokens' positions."""
         if not self._has_kernel:
-            return _turn_by(x, view.tables(self, x.shape[2]))
+            return _rotate_by(x, view.tables(self, x.shape[2]))
         positions = view.positions
         if isinstance(positions, mx.array) and positions.ndim == 2:
-            return self._turn_each(x, positions)
+            return self._rotate_each(x, positions)
         return self._fused(x, positions)
 
     def tables(self, positions: mx.array) -> Tables:
@@ -79,7 +79,7 @@ class Rotation:
         cosine, sine = mx.cos(angles), mx.sin(angles)
         return mx.concatenate([cosine, cosine], -1), mx.concatenate([-sine, sine], -1)
 
-    def _turn_each(self, x: mx.array, positions: mx.array) -> mx.array:
+    def _rotate_each(self, x: mx.array, positions: mx.array) -> mx.array:
         batch, heads, length, dim = x.shape
         alone = x.transpose(0, 2, 1, 3).reshape(batch * length, heads, 1, dim)
         turned = self._fused(alone, positions.reshape(-1))  # [B * T, heads, 1, D]
@@ -97,7 +97,7 @@ class Rotation:
         )
 
 
-def _turn_by(x: mx.array, tables: Tables) -> mx.array:
+def _rotate_by(x: mx.array, tables: Tables) -> mx.array:
     """Rotate the halves a and b of D: ``(a cos - b sin, b cos + a sin)``."""
     cosine, sine = tables
     turned = x * cosine + mx.roll(x, x.shape[-1] // 2, -1) * sine

@@ -12,6 +12,9 @@ from core.types import Message
 Request = tuple[str, dict[str, Any]]
 """A path and a body."""
 
+HONOURED = frozenset({"temperature"})
+"""The sampling options that every such server supports; models refuse all others by name."""
+
 # Servers have defaults of their own, which a greedy answer or a plain draw must not get.
 _OFF: Mapping[str, object] = {"top_k": 0, "min_p": 0.0, "repeat_penalty": 1.0}
 _COLDEST = 1e-6  # is greedy within the rounding of float32, in which servers divide by it
@@ -19,7 +22,7 @@ _SEEDS = 2**32 - 1  # llama.cpp takes the last one of 32 bits for none at all
 
 
 @dataclass(frozen=True, slots=True)
-class Speech:
+class RequestVariant:
     """A variant of requests. ``model`` is sent unless it is "". ``plain``: only OpenAI's fields.
 
     ``counts_first``: its streams do not report the prompt's tokens. ``context_length`` is in

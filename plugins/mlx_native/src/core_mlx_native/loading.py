@@ -21,7 +21,7 @@ from core.system.limited_files import hold
 from core.types import Choice
 from core_mlx_native import memory
 from core_mlx_native.failures import scarce
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_mlx_native.model import MlxModel
 from core_mlx_native.turns import default_device
 from core_runtime.owner import FirstProcess, OwnerThread
@@ -36,7 +36,8 @@ def own_stream() -> Iterator[None]:
     """Use an exclusive CPU stream until this thread ends.
 
     The stream is then reused, once all of its work is done. A fork has none of the workers and
-    never gets here: `opening` refuses to load there. Each job selects its device itself (`turns`).
+    never gets here, because `open_model` refuses to load there. Each job selects its device itself
+    (`turns`).
     """
     try:
         stream = _free.pop()

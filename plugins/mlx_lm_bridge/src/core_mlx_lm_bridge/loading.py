@@ -25,9 +25,9 @@ from core.types import Choice, ModelInfo
 from core_mlx_lm_bridge.availability import ENVIRONMENT, named_interpreter, resolve_interpreter
 from core_mlx_lm_bridge.model import BridgeModel
 from core_mlx_lm_bridge.probing import checked_config
-from core_mlx_lm_bridge.protocol import VERSION, ChatFormat, Load, Ok
-from core_mlx_lm_bridge.session import Session, WorkerSettings
-from core_mlx_lm_bridge.stream import Line
+from core_mlx_lm_bridge.protocol import VERSION, FamilyTemplate, Load, Ok
+from core_mlx_lm_bridge.session import WorkerSession, WorkerSettings
+from core_mlx_lm_bridge.stream import WorkerLine
 from core_mlx_lm_bridge.turns import Turns
 
 WORKER = Path(__file__).with_name("worker.py")
@@ -48,7 +48,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
     """
     python = _interpreter(backend, config)
     settings = _settings(backend, path, config, python)
-    session = Session(settings)
+    session = WorkerSession(settings)
     facts = session.start(never_stop)
 
     _report_window(path, facts)
@@ -61,7 +61,7 @@ def open_model(backend: str, path: str, config: LoadConfig) -> BridgeModel:
         Choice("mlx_lm", facts.mlx_lm, "the version installed for the interpreter"),
         _step(config).choice,
     )
-    return BridgeModel(backend, _info(facts), choices, Line(session, Turns()))
+    return BridgeModel(backend, _info(facts), choices, WorkerLine(session, Turns()))
 
 
 def _report_window(path: str, facts: Ok) -> None:
@@ -88,29 +88,31 @@ def _settings(backend: str, path: str, config: LoadConfig, python: Choice) -> Wo
         prefill_step_size=_step(config).value,
         cpu=config.gpu_layers == 0,
         chat_formats=[
-            ChatFormat(known.mark, known.template)
+            FamilyTemplate(known.mark, known.template)
             for known in FORMATS
             if model_type in known.model_types
         ],
     )
 
-    asked = config.options.get("silence_timeout", _SILENCE_SECONDS)
-    silence = validate.real("silence_timeout", asked, 0.0, above=True)
+    requested = config.options.get("silence_timeout", _SILENCE_SECONDS)
+    silence = validate.real("silence_timeout", requested, 0.0, above=True)
     return WorkerSettings(backend, (python.value, str(WORKER)), _environment(config), load, silence)
 
 
 def _interpreter(backend: str, config: LoadConfig) -> Choice:
-    asked = config.options.get("python")
-    if asked is not None and not (isinstance(asked, str | os.PathLike) and os.fspath(asked)):
-        raise InvalidOptionError("python", asked, "the path of a Python interpreter")
-    name = os.fsdecode(asked) if asked is not None else named_interpreter()
+    path = config.options.get("python")
+    if path is not None and not (isinstance(path, str | os.PathLike) and os.fspath(path)):
+        raise InvalidOptionError("python", path, "the path of a Python interpreter")
+    name, reason = named_interpreter(), f"{ENVIRONMENT} names it"
+    if path is not None:
+        name, reason = os.fsdecode(path), ASKED
     if not name:
         return Choice("python", _own_interpreter(backend), "the interpreter of this process")
-    path = resolve_interpreter(name)
-    if path is None:
+    interpreter = resolve_interpreter(name)
+    if interpreter is None:
         message = f"{name!r} is not an executable interpreter. Correct the path."
         raise BackendUnavailableError(backend, message)
-    return Choice("python", path, ASKED if asked is not None else f"{ENVIRONMENT} names it")
+    return Choice("python", interpreter, reason)
 
 
 def _own_interpreter(backend: str) -> str:
@@ -124,10 +126,10 @@ def _own_interpreter(backend: str) -> str:
 
 
 def _environment(config: LoadConfig) -> dict[str, str]:
-    asked = config.options.get("env", {})
-    if not isinstance(asked, Mapping):
-        raise InvalidOptionError("env", asked, "a mapping of strings to strings")
-    variables = {name: Secret(value).reveal() for name, value in asked.items()}
+    requested = config.options.get("env", {})
+    if not isinstance(requested, Mapping):
+        raise InvalidOptionError("env", requested, "a mapping of strings to strings")
+    variables = {name: Secret(value).reveal() for name, value in requested.items()}
     for name, value in variables.items():
         _check_variable(name, value)
     return variables
@@ -150,8 +152,8 @@ def _is_c_string(text: str) -> bool:
 
 def _step(config: LoadConfig) -> Chosen[int]:
     reason = "cancel is polled between two steps of a long prompt"
-    asked = asked_integer(config, "prefill_step_size", 1)
-    return asked or Chosen("prefill_step_size", _STEP, reason)
+    requested = asked_integer(config, "prefill_step_size", 1)
+    return requested or Chosen("prefill_step_size", _STEP, reason)
 
 
 def _adapter(config: LoadConfig) -> str | None:

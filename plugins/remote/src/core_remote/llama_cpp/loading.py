@@ -25,14 +25,14 @@ from core_remote.connection import Connection
 from core_remote.failures import ServerBusyError, ServerError
 from core_remote.listing import listed_models, size_of
 from core_remote.llama_cpp import vocabulary
+from core_remote.llama_cpp.logprobs import LogprobReader
 from core_remote.llama_cpp.methods import METHODS
-from core_remote.llama_cpp.model import LlamaModel
-from core_remote.llama_cpp.readings import Readings
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import completion
+from core_remote.llama_cpp.model import LlamaServerModel
+from core_remote.llama_cpp.requests import HONOURED, completion
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.tokenizer import Tokenizer
-from core_remote.llama_cpp.vocabulary import Vocabulary
-from core_remote.model import Facts
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
+from core_remote.model import ModelFacts
 
 _FLOATS, _ROUNDED = 0.5, 2.0  # as core's llama_cpp states it where it does not know the device
 _BITS = re.compile(r"^I?T?Q(\d)", re.IGNORECASE)
@@ -68,30 +68,30 @@ def describe(connection: Connection) -> Properties | None:
     if status != 200:
         return None
     try:
-        told = msgspec.json.decode(body, type=Properties)
+        properties = msgspec.json.decode(body, type=Properties)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return None
-    context = told.default_generation_settings.n_ctx
-    if not (2 <= context < 2**31 and 0 <= told.total_slots < 2**16):
-        sizes = f"n_ctx {context} and total_slots {told.total_slots} in /props"
+    context = properties.default_generation_settings.n_ctx
+    if not (2 <= context < 2**31 and 0 <= properties.total_slots < 2**16):
+        sizes = f"n_ctx {context} and total_slots {properties.total_slots} in /props"
         raise failures.nonsense(connection.address, sizes)
-    return told
+    return properties
 
 
 def open_model(
-    backend: str, connection: Connection, told: Properties, choices: tuple[Choice, ...]
-) -> LlamaModel | None:
+    backend: str, connection: Connection, properties: Properties, choices: tuple[Choice, ...]
+) -> LlamaServerModel | None:
     """Return the model; None if the server lacks a feature that this API needs.
 
     Raises `ModelNotFoundError`, `core.BackendProcessError`.
     """
     listed = listed_models(connection)
-    names = [told.model_alias, *(str(each.get("id")) for each in listed)]
+    names = [properties.model_alias, *(str(model.get("id")) for model in listed)]
     wanted = connection.address.model
     if wanted and wanted not in names:
         raise failures.missing_model(connection.address, [*filter(None, dict.fromkeys(names))])
 
-    server, slots = Server(connection), max(1, told.total_slots)
+    server, slots = LlamaServer(connection), max(1, properties.total_slots)
     try:
         known = connection.run(vocabulary.read(server), never_stop)
         connection.run(_try(server, known), never_stop)
@@ -99,8 +99,10 @@ def open_model(
         raise
     except (RequestError, ServerError):
         return None
-    limit = told.default_generation_settings.n_ctx - 1  # the server refuses a prompt that fills it
-    tokenizer = Tokenizer(server, known, limit, told.bos_token if known.lead.bos else "")
+    limit = (
+        properties.default_generation_settings.n_ctx - 1
+    )  # the server refuses a prompt that fills it
+    tokenizer = Tokenizer(server, known, limit, properties.bos_token if known.lead.bos else "")
 
     offered = set(LLAMA_CPP)
     if slots > 1:
@@ -111,18 +113,18 @@ def open_model(
         offered.add(Capability.SEED)
     own = (
         *choices,
-        Choice("wire", "llama.cpp", f"the server is llama.cpp {told.build_info}".strip()),
+        Choice("wire", "llama.cpp", f"the server is llama.cpp {properties.build_info}".strip()),
         Choice("parallel_slots", str(slots), "the server's number of slots"),
     )
-    facts = Facts(_info(told, listed, known, limit), frozenset(offered), frozenset(), own)
+    facts = ModelFacts(_info(properties, listed, known, limit), frozenset(offered), HONOURED, own)
     kind = _class_for(frozenset(offered & METHODS.keys()))
     return kind(backend, connection, facts, tokenizer, slots)
 
 
-async def _try(server: Server, known: Vocabulary) -> None:
+async def _try(server: LlamaServer, known: ServerVocabulary) -> None:
     """Check that the server generates exactly the tokens that it is forced to."""
     prompt = [*known.lead.bos, known.letter]
-    await Readings(server, known).along(prompt, [known.letter, known.letter])
+    await LogprobReader(server, known).along(prompt, [known.letter, known.letter])
 
 
 def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
@@ -143,18 +145,20 @@ def _renders(connection: Connection, tokenizer: Tokenizer) -> bool:
         return False
 
 
-def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit: int) -> bool:
+def _has_seeds(
+    connection: Connection, server: LlamaServer, known: ServerVocabulary, limit: int
+) -> bool:
     """Return whether a seed draws the same twice, and another seed something else."""
     prompt, config = [*known.lead.bos, known.letter], GenerateConfig(temperature=1.0)
 
     async def drawn() -> list[list[int]]:
-        found = []
+        drawn = []
         for seed in _SEEDS:
             body = completion(
                 prompt, config, tokens=_DRAWN, seed=seed, probabilities=0, context=limit + 1
             )
-            found.append((await server.complete(body)).tokens)
-        return found
+            drawn.append((await server.complete(body)).tokens)
+        return drawn
 
     try:
         one, again, *others = connection.run(drawn(), never_stop)
@@ -164,15 +168,15 @@ def _has_seeds(connection: Connection, server: Server, known: Vocabulary, limit:
 
 
 def _info(
-    told: Properties, listed: list[dict[str, Any]], known: Vocabulary, limit: int
+    properties: Properties, listed: list[dict[str, Any]], known: ServerVocabulary, limit: int
 ) -> ModelInfo:
     """Return the facts; unreported values are the smallest possible ones."""
     meta = listed[0].get("meta") if listed else None
     meta = meta if isinstance(meta, dict) else {}
-    bits = _BITS.match(told.model_ftype)
-    path = told.model_path.replace("\\", "/").rpartition("/")[2]
+    bits = _BITS.match(properties.model_ftype)
+    path = properties.model_path.replace("\\", "/").rpartition("/")[2]
     return ModelInfo(
-        architecture=path.removesuffix(".gguf") or told.model_alias or "unknown",
+        architecture=path.removesuffix(".gguf") or properties.model_alias or "unknown",
         vocab_size=known.size,
         num_layers=1,
         hidden_size=size_of(meta.get("n_embd")),
@@ -184,6 +188,6 @@ def _info(
 
 
 @cache
-def _class_for(protocols: Collection[Capability]) -> type[LlamaModel]:
-    bases = [METHODS[each] for each in sorted(protocols)]
+def _class_for(protocols: Collection[Capability]) -> type[LlamaServerModel]:
+    bases = [METHODS[capability] for capability in sorted(protocols)]
     return type("RemoteModel", (*bases,), {"__module__": __name__})

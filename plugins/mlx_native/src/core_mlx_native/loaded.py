@@ -14,7 +14,7 @@ from core.types import Choice, ModelInfo
 from core_mlx_native import memory
 from core_mlx_native.adapters.apply import twin
 from core_mlx_native.adapters.files import StoredAdapter, read_adapter
-from core_mlx_native.adapters.opening import adapted
+from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.availability import apple_chip, free_memory
 from core_mlx_native.checkpoint.config import ModelConfig, load_config
 from core_mlx_native.checkpoint.fields import JsonFiles
@@ -244,9 +244,9 @@ def _info(config: ModelConfig, context: int, dtype: str) -> ModelInfo:
     )
 
 
-def _context(config: ModelConfig, asked: int) -> int:
-    if asked > config.context_length:
+def _context(config: ModelConfig, requested: int) -> int:
+    if requested > config.context_length:
         raise InvalidOptionError(
-            "context_len", asked, f"at most {config.context_length}, the model's context length"
+            "context_len", requested, f"at most {config.context_length}, the model's context length"
         )
-    return asked or config.context_length
+    return requested or config.context_length

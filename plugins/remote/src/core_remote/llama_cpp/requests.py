@@ -14,14 +14,16 @@ from typing import Any
 from core.options import GenerateConfig
 
 COMPLETION = "/completion"
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that `completion` sends; models refuse all others by name."""
 SEEDS = 2**32 - 1
 """The number of seeds: the server treats the last 32-bit value as no seed."""
 
 _ORDER = ["penalties", "typ_p", "top_p", "min_p", "top_k", "temperature"]
 _COLDEST = 1e-6  # is greedy within the rounding of float32, in which the server divides by it
 _MOST = 2**31 - 1  # a field is an int32
-# Servers of 2026 read every answer as a chat's, all of it again with each token, and fail at bytes
-# that are no UTF-8. This parser (common/peg-parser.cpp) takes nothing, and so anything.
+# Servers of 2026 parse every answer as a chat's, from the start with each token, and fail at bytes
+# that are not UTF-8. This parser (common/peg-parser.cpp) is empty, so it accepts anything.
 _NO_PARSER = '{"parsers": [{"type": "epsilon"}], "rules": {}, "root": 0}'
 _FIELDS = ["tokens", "stop", "stop_type", "tokens_predicted", "completion_probabilities", "timings"]
 _NEUTRAL: dict[str, Any] = {

@@ -12,60 +12,60 @@ from dataclasses import dataclass
 from core.errors import RequestError
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import forced
-from core_remote.llama_cpp.vocabulary import ALL, Vocabulary
+from core_remote.llama_cpp.requests import forced
+from core_remote.llama_cpp.server import LlamaServer
+from core_remote.llama_cpp.vocabulary import ALL, ServerVocabulary
 
 _AT_ONCE = 64  # tokens of one request: a grammar rule should not have thousands
 
 
 @dataclass(frozen=True, slots=True)
-class Known:
+class KnownLogprob:
     """A token's log-probability; ``best``: no other token was likelier."""
 
     logprob: float
     best: bool
 
 
-class Readings:
+class LogprobReader:
     """Reader of log-probabilities from one model."""
 
-    def __init__(self, server: Server, vocabulary: Vocabulary) -> None:
+    def __init__(self, server: LlamaServer, vocabulary: ServerVocabulary) -> None:
         self._server, self._vocabulary = server, vocabulary
 
-    async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[Known]:
+    async def along(self, prompt: Sequence[int], path: Sequence[int]) -> list[KnownLogprob]:
         """Return the log-probability of each token of the path, after all before it.
 
         Raises `core.RequestError` if one is less likely than the server can report.
         """
-        found: list[Known] = []
+        known_tokens: list[KnownLogprob] = []
         for run in self._runs(path):
-            before = [*prompt, *path[: len(found)]]
-            found += await self._run(before, run)
-        return found
+            before = [*prompt, *path[: len(known_tokens)]]
+            known_tokens += await self._run(before, run)
+        return known_tokens
 
-    async def one(self, prompt: Sequence[int], token: int) -> Known:
-        """Return that of any one token: the server lists all tokens that could be drawn there."""
+    async def one(self, prompt: Sequence[int], token: int) -> KnownLogprob:
+        """Return the log-probability of one token, from the server's list of all possible ones."""
         body = forced(prompt, [self._vocabulary.letter], probabilities=ALL)
         answer = await self._server.complete(body)
         if not answer.completion_probabilities:
             raise failures.nonsense(self._server.address, "no log-probabilities")
         listed = answer.completion_probabilities[0].top_logprobs
-        found = next((each for each in listed if each.id == token), None)
-        if found is None:
+        match = next((candidate for candidate in listed if candidate.id == token), None)
+        if match is None:
             raise failures.nonsense(self._server.address, f"not all tokens: {token} is missing")
-        return known(found, listed)
+        return known(match, listed)
 
-    async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[Known]:
+    async def _run(self, prompt: Sequence[int], run: Sequence[int]) -> list[KnownLogprob]:
         if not self._is_plain(run[0]):
             return [await self.one(prompt, run[0])]
         answer = await self._server.complete(forced(prompt, run))
         readings = answer.completion_probabilities
-        if [each.id for each in readings] != [*run]:
-            drawn = [each.id for each in readings[:8]]
+        if [reading.id for reading in readings] != [*run]:
+            drawn = [reading.id for reading in readings[:8]]
             message = f"log-probabilities of the tokens {drawn}, forced to draw {[*run[:8]]}"
             raise failures.nonsense(self._server.address, message)
-        return [known(each, each.top_logprobs) for each in readings]
+        return [known(reading, reading.top_logprobs) for reading in readings]
 
     def _runs(self, path: Sequence[int]) -> Iterator[Sequence[int]]:
         """Yield the path in parts of one request each: plain tokens, or a single other one."""
@@ -88,7 +88,7 @@ class Readings:
         return True
 
 
-def known(token: Likely, listed: Sequence[Likely]) -> Known:
+def known(token: Likely, listed: Sequence[Likely]) -> KnownLogprob:
     """Return a token's log-probability; ``listed`` begins with the best token.
 
     Raises `core.RequestError` for one below `LEAST`, and for one that is not a number.
@@ -100,4 +100,4 @@ def known(token: Likely, listed: Sequence[Likely]) -> Known:
             "server reports exactly. Load the model itself (backend 'llama_cpp') to read it."
         )
     best = not listed or token.id == listed[0].id
-    return Known(logprob, best)
+    return KnownLogprob(logprob, best)

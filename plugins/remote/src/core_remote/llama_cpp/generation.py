@@ -17,15 +17,15 @@ from core.types import FinishReason
 from core_remote import failures
 from core_remote.connection import Put
 from core_remote.llama_cpp.events import Event, matched
-from core_remote.llama_cpp.readings import Readings
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import completion, own_seed, seed_of
-from core_remote.llama_cpp.vocabulary import Vocabulary
+from core_remote.llama_cpp.logprobs import LogprobReader
+from core_remote.llama_cpp.requests import completion, own_seed, seed_of
+from core_remote.llama_cpp.server import LlamaServer
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
 
-_TOGETHER = 8  # tokens of one request, where a stream would not tell them
+_TOGETHER = 8  # tokens of one request, if a stream would not report them
 
 
-class Line(msgspec.Struct, frozen=True):
+class GenerationLine(msgspec.Struct, frozen=True):
     """A line of a generation: a token, the prompt's length, or the reason of the end."""
 
     token: int | None = None
@@ -35,18 +35,18 @@ class Line(msgspec.Struct, frozen=True):
     reason: FinishReason | None = None
 
 
-class Speaking:
+class ServerGeneration:
     """One prompt's generation, for work that runs on the connection's thread.
 
     ``limit``: tokens that a prompt may have; the last drawn token needs no cell.
     """
 
     def __init__(
-        self, server: Server, vocabulary: Vocabulary, limit: int, config: GenerateConfig
+        self, server: LlamaServer, vocabulary: ServerVocabulary, limit: int, config: GenerateConfig
     ) -> None:
         self._server, self._vocabulary = server, vocabulary
         self._limit, self._config = limit, config
-        self._readings = Readings(server, vocabulary)
+        self._logprob_reader = LogprobReader(server, vocabulary)
         self._seed = own_seed(config)
         self._ids: list[int] = []
         self._step = self._most = 0
@@ -59,12 +59,12 @@ class Speaking:
             raise PromptTooLongError(len(ids), self._limit)
         self._ids = list(ids)
         self._most = min(self._config.max_tokens, self._limit - len(ids) + 1)
-        _say(put, Line(prompt_tokens=len(ids)))
+        _say(put, GenerationLine(prompt_tokens=len(ids)))
 
         reason: FinishReason | None = await self._stream(put)
         while reason is None:
             reason = await self._some(put)
-        _say(put, Line(reason=reason))
+        _say(put, GenerationLine(reason=reason))
 
     async def _stream(self, put: Put) -> FinishReason | None:
         """Stream as far as the server reports each token; None if it omitted one and continues."""
@@ -82,22 +82,25 @@ class Speaking:
                         self._server.address, f"more than the {self._most} tokens requested"
                     )
                 if last is not None:
-                    self._tell_event(last, put)
+                    self._put_event(last, put)
                     last = None
                 if event.tokens_predicted != self._step + 1:
                     return None
                 if self._vocabulary.pieces[event.tokens[0]]:
-                    self._tell_event(event, put)
+                    self._put_event(event, put)
                 else:  # perhaps the end
                     last = event
         raise failures.died(self._server.address)
 
     def _ended(self, event: Event, last: Event | None, put: Put) -> FinishReason | None:
         """Process the stream's last event; ``last``: a token that may itself be the end."""
-        _say(put, Line(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)))
+        _say(
+            put,
+            GenerationLine(prompt_tokens=len(self._ids) - self._step, cached_tokens=_cached(event)),
+        )
         over = event.stop_type == "eos" and event.tokens_predicted == self._step + 1
         if last is not None and not over:
-            self._tell_event(last, put)
+            self._put_event(last, put)
         if over:
             return "stop"
         return "length" if self._step >= self._most else None
@@ -119,7 +122,7 @@ class Speaking:
         logprobs = self._logprobs(before, tokens, answer)
         for token in tokens:
             logprob = await anext(logprobs)
-            self._tell(token, logprob, put)
+            self._put(token, logprob, put)
         if answer.stop_type == "eos":
             return "stop"
         return "length" if self._step >= self._most else None
@@ -129,15 +132,14 @@ class Speaking:
     ) -> AsyncIterator[float | None]:
         """Yield the log-probability of each token, None if not requested."""
         pieces = [self._vocabulary.pieces[token] for token in tokens]
-        told = answer.completion_probabilities[: len(tokens)]
-        readings = matched(tokens, told, pieces)
+        readings = matched(tokens, answer.completion_probabilities[: len(tokens)], pieces)
         for place, reading in enumerate(readings):
             if not self._config.return_logprobs:
                 yield None
             elif reading is not None:
                 yield reading.value()
             else:
-                known = await self._readings.one([*before, *tokens[:place]], tokens[place])
+                known = await self._logprob_reader.one([*before, *tokens[:place]], tokens[place])
                 yield known.logprob
 
     def _body(self, tokens: int, *, stream: bool = False) -> dict[str, object]:
@@ -151,20 +153,20 @@ class Speaking:
             stream=stream,
         )
 
-    def _tell_event(self, event: Event, put: Put) -> None:
+    def _put_event(self, event: Event, put: Put) -> None:
         readings = event.completion_probabilities
-        asked = self._config.return_logprobs and readings
-        self._tell(event.tokens[0], readings[0].value() if asked else None, put)
+        wanted = self._config.return_logprobs and readings
+        self._put(event.tokens[0], readings[0].value() if wanted else None, put)
 
-    def _tell(self, token: int, logprob: float | None, put: Put) -> None:
+    def _put(self, token: int, logprob: float | None, put: Put) -> None:
         self._ids.append(token)
         self._step += 1
-        _say(put, Line(token, logprob))
+        _say(put, GenerationLine(token, logprob))
 
 
 def _cached(event: Event) -> int:
     return event.timings.cache_n if event.timings is not None else 0
 
 
-def _say(put: Put, line: Line) -> None:
+def _say(put: Put, line: GenerationLine) -> None:
     put(msgspec.json.encode(line))

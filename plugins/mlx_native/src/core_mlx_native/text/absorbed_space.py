@@ -16,7 +16,7 @@ _SPACE = "\t\n\v\f\r \x85\xa0\u1680\u2028\u2029\u202f\u205f\u3000"
 _SPACE += "".join(map(chr, range(0x2000, 0x200B)))
 
 
-class SpaceBeside:
+class AbsorbedSpace:
     """The special tokens of a tokenizer that absorb white space; usually none."""
 
     def __init__(self, library: Library) -> None:

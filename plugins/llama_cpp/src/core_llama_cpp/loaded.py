@@ -24,9 +24,9 @@ from core_llama_cpp.checkpoint.probe import probe
 from core_llama_cpp.checkpoint.soundness import check_soundness, is_mappable
 from core_llama_cpp.chosen import Choices
 from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, Session, SessionSettings
+from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, LlamaSession, SessionSettings
 from core_llama_cpp.ggml import GgmlDevice, devices
-from core_llama_cpp.library import errors_said, load_failure, load_library, set_log_level
+from core_llama_cpp.library import load_failure, load_library, logged_errors, set_log_level
 from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
@@ -45,7 +45,7 @@ class LoadedModel:
     the model's context length.
     """
 
-    session: Session
+    session: LlamaSession
     tokenizer: Tokenizer
     info: ModelInfo
     stop_ids: frozenset[int]
@@ -54,15 +54,15 @@ class LoadedModel:
     choices: Sequence[Choice]
     held_bytes: int
     own_context: int
-    kept: KeptPrefixes
+    prefixes: KeptPrefixes
 
     def memory(self) -> Memory:
         """Report weights and cache, both allocated at load, and the prefixes cached now."""
-        return Memory(self.held_bytes + self.kept.peak, self.held_bytes + self.kept.held)
+        return Memory(self.held_bytes + self.prefixes.peak, self.held_bytes + self.prefixes.used)
 
 
 @dataclass(frozen=True, slots=True)
-class Plan:
+class LoadPlan:
     """The decisions of a load, made without llama.cpp."""
 
     files: ModelFiles
@@ -79,7 +79,7 @@ def plan(
     config: LoadConfig,
     gpus: Sequence[GgmlDevice],
     blas: bool = False,
-) -> Plan:
+) -> LoadPlan:
     """Plan a load.
 
     Raises the errors of `probe`, `find_adapter` and `context_size`, and `InvalidOptionError`.
@@ -115,7 +115,7 @@ def plan(
     free = available_bytes()
     if free is not None and not gpus:
         free = max(0, free - needs.total(context.cells.value))
-    return Plan(files, header, settings, choices, context, prefix_cache(config, free), blas)
+    return LoadPlan(files, header, settings, choices, context, prefix_cache(config, free), blas)
 
 
 def load(
@@ -145,13 +145,13 @@ def load(
 
 
 def _loaded(
-    planned: Plan, session: Session, rotates: bool, chosen: Sequence[Choice]
+    planned: LoadPlan, session: LlamaSession, rotates: bool, chosen: Sequence[Choice]
 ) -> LoadedModel:
     tokenizer = Tokenizer.of(session, planned.header.metadata)
 
     # Every choice is shown, an unmapped file only if there is one.
     context = (planned.context.length.choice, planned.context.cells.choice)
-    kept = planned.kept_bytes
+    prefixes = planned.kept_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
     suits = () if planned.settings.offload else (SUITS_CHAT,)
     unused = notices(planned.header, planned.settings.adapter)
@@ -167,18 +167,18 @@ def _loaded(
             *chosen,
             *context,
             *planned.choices.shown(),
-            kept.choice,
+            prefixes.choice,
             *unmapped,
             *suits,
             *unused,
         ),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,
         own_context=planned.header.context_length,
-        kept=KeptPrefixes(session, kept.value),
+        prefixes=KeptPrefixes(session, prefixes.value),
     )
 
 
-def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None:
+def _refuse_rotation(backend: str, config: LoadConfig, session: LlamaSession) -> None:
     if config.context_overflow == "rotate" and not session.rotates:
         raise UnsupportedOptionError(
             "context_overflow",
@@ -187,22 +187,22 @@ def _refuse_rotation(backend: str, config: LoadConfig, session: Session) -> None
         )
 
 
-def _session(path: Path, settings: SessionSettings) -> Session:
-    return interruptible(partial(_opened, path, settings), Session.close)
+def _session(path: Path, settings: SessionSettings) -> LlamaSession:
+    return interruptible(partial(_opened, path, settings), LlamaSession.close)
 
 
-def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
-    with errors_said() as said:
+def _opened(path: Path, settings: SessionSettings, stop: threading.Event) -> LlamaSession:
+    with logged_errors() as log_lines:
         try:
-            return Session.open(path, settings, stop)
+            return LlamaSession.open(path, settings, stop)
         except CoreError:
             raise
         except (RuntimeError, ValueError, MemoryError) as error:
             blamed = settings.adapter if "adapter" in str(error) else None
-            raise load_failure(blamed or path, said or [str(error)]) from error
+            raise load_failure(blamed or path, log_lines or [str(error)]) from error
 
 
-def _info(planned: Plan, session: Session) -> ModelInfo:
+def _info(planned: LoadPlan, session: LlamaSession) -> ModelInfo:
     header, slots = planned.header, planned.choices.parallel_slots.value
     quantisation = of_gguf(header.metadata)
     return ModelInfo(
