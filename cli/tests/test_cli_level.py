@@ -11,7 +11,7 @@ import pytest
 
 import core
 import core_tasks
-from core_server.tasks import Tasks
+from core_server.queues.fits import Tasks
 from core_sklearn import LabelClassifier
 from core_tasks import load_task
 from core_tasks.calibration import CONTENT_FREE, content_free_prior

@@ -253,7 +253,9 @@ def test_stop_strings_count_for_each_answer(client: TestClient) -> None:
 def test_the_tokenizers_operations_are_bounded_too(
     monkeypatch: pytest.MonkeyPatch, model: Asked, operation: str, arguments: Any, words: Any
 ) -> None:
-    monkeypatch.setattr("core_server.work.MAX_VALUES", 10**8)  # refused by this count otherwise
+    monkeypatch.setattr(
+        "core_server.request_body.MAX_VALUES", 10**8
+    )  # refused by this count otherwise
     served = Served("m", model, backend="fake", capabilities=frozenset(Capability))
     with TestClient(create_app([served], Settings(max_body=2**26))) as client:
         reply = called(client, operation, arguments)

@@ -124,7 +124,7 @@ def test_a_blank_text_is_an_error_unless_it_is_allowed(client: TestClient, mode:
 
 
 def test_a_stream_is_fitted_once_however_large_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core_server.tasks._MOST", 0)  # nothing is cached
+    monkeypatch.setattr("core_server.queues.fits._MOST", 0)  # nothing is cached
     fitted: list[core_tasks.Task] = []
     fit = core_tasks.Task.fit_prior
 

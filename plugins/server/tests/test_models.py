@@ -20,8 +20,8 @@ from core.testing import FakeModel
 from core.types import GenerateMetrics
 from core_server import Loadable, Served, Settings, create_app
 from core_server import models as models_
+from core_server.hooks import size
 from core_server.models import Models
-from core_server.sizes import size
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 

@@ -15,8 +15,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.testing import FakeModel
-from core_server import Loadable, Served, Settings, classifications, create_app
-from core_server.allowance import Allowance, Share
+from core_server import Loadable, Served, Settings, create_app
+from core_server.places import Budget, Share
+from core_server.routes import classify
 from core_server.threads import Threads
 from core_wires.errors import WireError
 
@@ -138,8 +139,8 @@ def test_bodies_of_lines_together_have_the_disk_that_there_is() -> None:
 
 
 def test_a_share_is_given_back_once() -> None:
-    allowance = Allowance(100)
-    one, two = Share(allowance), Share(allowance)
+    budget = Budget(100)
+    one, two = Share(budget), Share(budget)
     one.take(60)
     with pytest.raises(WireError, match="60 of 100") as caught:
         two.take(50)
@@ -150,14 +151,14 @@ def test_a_share_is_given_back_once() -> None:
     two.take(40)
     one.close()
     one.close()
-    assert allowance.taken == 40
+    assert budget.taken == 40
     two.close()
-    assert allowance.taken == 0
+    assert budget.taken == 0
 
 
 def test_who_waits_for_bytes_has_them_once_they_are_there() -> None:
-    allowance = Allowance(100)
-    one, two = Share(allowance), Share(allowance)
+    budget = Budget(100)
+    one, two = Share(budget), Share(budget)
 
     async def scenario() -> None:
         one.take(60)
@@ -170,7 +171,7 @@ def test_who_waits_for_bytes_has_them_once_they_are_there() -> None:
             await two.wait_for(60)
 
     asyncio.run(scenario())
-    assert allowance.taken == 50
+    assert budget.taken == 50
 
 
 # --------------------------------------------------------------------------- threads
@@ -259,27 +260,27 @@ def test_blank_lines_are_passed_over_a_part_at_a_time(client: TestClient) -> Non
     body = json.dumps(HEAD).encode() + b"\n" + blank + b'"a"\n' + blank + b'"b"\n' + blank
     assert [each["label"] for each in asked(client, body)] == ["x", "x"]
     lines = io.BytesIO(blank + b'"a"\n')
-    assert classifications._block(lines, 1024, 10_000, 1) == []
+    assert classify._block(lines, 1024, 10_000, 1) == []
     assert lines.tell() == 10_000
 
 
 def test_a_block_has_as_many_bytes_as_a_body_may() -> None:
     lines = io.BytesIO(b'"' + b"a" * 3_000 + b'"\n' * 1 + b'"bcdef"\n' * 3_000)
     sizes = []
-    while (block := classifications._block(lines, 1024, 4_000, 1)) is not None:
+    while (block := classify._block(lines, 1024, 4_000, 1)) is not None:
         sizes.append(len(block))
     assert sum(sizes) == 3_001
     assert max(sizes) <= 500
     lines.seek(0)
-    first = classifications._block(lines, 1024, 4_000, weight=10)
+    first = classify._block(lines, 1024, 4_000, weight=10)
     assert first is not None
     assert len(first) == 1  # which stands ten times in its prompts
 
 
 def test_what_is_taken_after_the_request_has_ended_is_given_back() -> None:
     """A thread may still parse the body of a client that has left."""
-    allowance = Allowance(100)
-    share = Share(allowance)
+    budget = Budget(100)
+    share = Share(budget)
     share.take(60)
     share.close()
     with pytest.raises(RuntimeError, match="has ended"):
@@ -287,7 +288,7 @@ def test_what_is_taken_after_the_request_has_ended_is_given_back() -> None:
     with pytest.raises(RuntimeError, match="has ended"):
         asyncio.run(share.wait_for(60))
     share.close()
-    assert allowance.taken == 0
+    assert budget.taken == 0
 
 
 LINES = json.dumps(HEAD | {"model": "a"}).encode() + b"\n" + b'"text"\n' * 3_000

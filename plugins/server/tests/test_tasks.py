@@ -16,7 +16,7 @@ from core.errors import GenerationCancelled
 from core.testing import FakeModel
 from core.types import ClassifyResult
 from core_server import Served, Settings, create_app
-from core_server.tasks import Tasks
+from core_server.queues.fits import Tasks
 
 TASK = core_tasks.Task("{text} This is a", ("lion", "tiger"))
 

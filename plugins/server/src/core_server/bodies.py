@@ -14,7 +14,7 @@ from typing import IO, Protocol, cast
 
 from starlette.requests import Request
 
-from core_server.allowance import Share
+from core_server.places import Share
 from core_server.settings import Settings
 from core_wires.errors import Dialect, WireError
 

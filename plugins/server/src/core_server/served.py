@@ -12,9 +12,9 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.rendering import Rendering
 from core.types import ClassifyResult
-from core_server.questions import QuestionQueue
-from core_server.tasks import Tasks
-from core_server.texts import TextQueue
+from core_server.queues.fits import Tasks
+from core_server.queues.questions import QuestionQueue
+from core_server.queues.texts import TextQueue
 
 COUNTERS = {
     "questions": ("questions", "calls", "prompt_tokens", "cached_tokens"),

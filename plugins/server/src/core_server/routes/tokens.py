@@ -7,30 +7,26 @@ BOS included.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from starlette.responses import Response
 
 from core_server.bounds import bytes_of_text, refuse_beyond
 from core_server.replies import reply
+from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
 from core_wires import generation
 from core_wires.errors import OPENAI
 from core_wires.values import MAX_VALUES, Value, bounded
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _ON = "add_special_tokens"  # what is done here is what it says
 _CHAT = ("messages", *generation.TEMPLATE)
 
 
-async def tokenize(server: Server, work: Work) -> Response:
+async def tokenize(server: Server, body: RequestBody) -> Response:
     """Return the ids of a prompt, or of a chat through the model's template."""
-    request = await work.read(_to_tokenize)
+    request = await body.read(_to_tokenize)
     served = await server.model_or_first(_text(request, "model"))
-    return await work.run(lambda: reply(_tokenized(served, request, work)))
+    return await body.run(lambda: reply(_tokenized(served, request, body)))
 
 
 def _to_tokenize(body: object) -> Value:
@@ -42,13 +38,13 @@ def _to_tokenize(body: object) -> Value:
     return request
 
 
-def _tokenized(served: Served, request: Value, work: Work) -> dict[str, object]:
+def _tokenized(served: Served, request: Value, body: RequestBody) -> dict[str, object]:
     model, shown = served.tokenizing(), request.get("return_token_strs")
     if request.get("messages") is None:
         text = request.need("prompt").text()
     else:
         text = _rendered(served, request)
-    with work.part() as share:
+    with body.part() as share:
         share.take(bytes_of_text(text))
         ids = model.encode(text)
     refuse_beyond(MAX_VALUES, "tokens", {"tokens": len(ids)})
@@ -63,11 +59,11 @@ def _tokenized(served: Served, request: Value, work: Work) -> dict[str, object]:
     }
 
 
-async def detokenize(server: Server, work: Work) -> Response:
+async def detokenize(server: Server, body: RequestBody) -> Response:
     """Return the text of ids, without special tokens."""
-    request = await work.read(_to_detokenize)
+    request = await body.read(_to_detokenize)
     served = await server.model_or_first(_text(request, "model"))
-    return await work.run(lambda: reply({"prompt": _detokenized(served, request)}))
+    return await body.run(lambda: reply({"prompt": _detokenized(served, request)}))
 
 
 def _to_detokenize(body: object) -> Value:
@@ -86,15 +82,15 @@ def _detokenized(served: Served, request: Value) -> str:
     return model.decode(ids)
 
 
-async def apply_template(server: Server, work: Work) -> Response:
+async def apply_template(server: Server, body: RequestBody) -> Response:
     """Return the rendered prompt of a chat, as text.
 
     Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
     """
-    request = await work.read(_to_apply)
+    request = await body.read(_to_apply)
     served = await server.model_or_first(_text(request, "model"))
     # msgspec takes no other kind of str.
-    return await work.run(lambda: reply({"prompt": str(_rendered(served, request))}))
+    return await body.run(lambda: reply({"prompt": str(_rendered(served, request))}))
 
 
 def _to_apply(body: object) -> Value:

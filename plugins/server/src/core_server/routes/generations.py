@@ -7,28 +7,26 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from starlette.responses import Response, StreamingResponse
 
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, GenerateMetrics, Token
-from core_server.beside import what_is_beside
 from core_server.bounds import bytes_of_stops, check_variables
+from core_server.queues.texts import Ended, changed
 from core_server.replies import event, reply
+from core_server.request_body import RequestBody
+from core_server.routes.extras import what_is_beside
 from core_server.served import Served
-from core_server.texts import Ended, changed
-from core_server.work import Work
+from core_server.server import Server
 from core_wires import completions, generation
 from core_wires.chunks import Chunks
 from core_wires.completions import Beside
 from core_wires.errors import OPENAI, refusal
 from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _Tokens = AsyncGenerator[tuple[int, Token | Ended], None]
 _STRIDE = 0xD1342543DE82EF95  # an odd constant: seeds far apart
@@ -41,16 +39,18 @@ class _Facts:
     model: str
 
 
-async def complete(kind: Literal["chat", "completion"], server: Server, work: Work) -> Response:
+async def complete(
+    kind: Literal["chat", "completion"], server: Server, body: RequestBody
+) -> Response:
     """Return the answer to one request; errors are raised before anything is sent."""
     reader = generation.read_chat if kind == "chat" else generation.read_completion
-    request = await work.read(reader)
-    work.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
+    request = await body.read(reader)
+    body.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    beside, told = await what_is_beside(served, request, work)
+    beside, told = await what_is_beside(served, request, body)
     timeout = server.settings.timeout
-    configs = await work.brief(lambda: _configs(served, request, timeout))
+    configs = await body.brief(lambda: _configs(served, request, timeout))
     tokens = _tokens(served, request, configs, told)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)

@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
@@ -28,18 +27,16 @@ from core_server.bounds import (
     bytes_of_text,
     refuse_beyond,
 )
-from core_server.calls import Pair, Scored
-from core_server.questions import Asked
+from core_server.queues.batch_calls import Pair, Scored
+from core_server.queues.questions import Asked
 from core_server.replies import reply
+from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
 from core_wires.completions import usage_body
 from core_wires.errors import OPENAI
 from core_wires.usage import Usage
 from core_wires.values import Value, bounded
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _FIELDS = {
     *("model", "query", "items", "label_token_ids", "apply_softmax", "item_first"),
@@ -59,9 +56,9 @@ class _Request:
     special: bool
 
 
-async def score_items(server: Server, work: Work) -> Response:
+async def score_items(server: Server, body: RequestBody) -> Response:
     """Return a score for each item: the probability of the first label."""
-    request = await work.read(_request)
+    request = await body.read(_request)
     model = request.get("model")
     served = await server.model_or_first(model.text() if model else "")
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
@@ -69,13 +66,13 @@ async def score_items(server: Server, work: Work) -> Response:
     def asked() -> tuple[_Request, list[list[int]], list[Pair]]:
         asked = _read(request, served.model.info.vocab_size)
         factors = {"items": len(asked.items), "label_token_ids": len(asked.labels)}
-        work.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
-        prompts = _prompts(served.tokenizing(), asked, work)
+        body.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
+        prompts = _prompts(served.tokenizing(), asked, body)
         return asked, prompts, [(prompt, [label]) for prompt in prompts for label in asked.labels]
 
-    read, prompts, pairs = await work.run(asked)
+    read, prompts, pairs = await body.run(asked)
     found = await served.questions.run(pairs, Scored())
-    return await work.run(lambda: reply(_response(served, read, prompts, found)))
+    return await body.run(lambda: reply(_response(served, read, prompts, found)))
 
 
 def _request(body: object) -> Value:
@@ -139,21 +136,21 @@ def _ids(value: Value, vocab_size: int) -> list[int]:
     return ids
 
 
-def _prompts(model: Tokenizing, asked: _Request, work: Work) -> list[list[int]]:
+def _prompts(model: Tokenizing, asked: _Request, body: RequestBody) -> list[list[int]]:
     """Return the ids of each item with the query; their size is checked first."""
     leading = _leading(model)
 
     def ids(value: Value) -> list[int]:
         if not isinstance(value.data, str):
             return [each.integer() for each in value.items()]
-        with work.part() as share:
+        with body.part() as share:
             share.take(bytes_of_text(value.data))
             return model.encode(value.data)[len(leading) :] if value.data else []
 
     query, items = ids(asked.query), [ids(item) for item in asked.items]
     bos = leading if asked.special and isinstance(asked.query.data, str) else []
     tokens = len(items) * (len(bos) + len(query)) + sum(map(len, items))
-    work.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
+    body.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
     return [bos + (item + query if asked.item_first else query + item) for item in items]
 
 

@@ -10,25 +10,22 @@ import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
-from core_server.contract.calls import Event, events, with_stop
-from core_server.contract.describing import describe
-from core_server.contract.sizes import bytes_of_call
 from core_server.replies import NDJSON, reply
+from core_server.request_body import RequestBody
+from core_server.routes.contract.calls import Event, events, with_stop
+from core_server.routes.contract.describing import describe
+from core_server.routes.contract.sizes import bytes_of_call
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
 from core_wires.contract import ROWS, Call, config_of
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, value_of
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _END = b""
 _WAITING = 256  # lines of rows that may wait for their reader
@@ -41,9 +38,9 @@ class Contract:
     def __init__(self) -> None:
         self._running: dict[str, threading.Event] = {}
 
-    async def answer(self, operation: str, server: Server, work: Work) -> Response:
+    async def answer(self, operation: str, server: Server, body: RequestBody) -> Response:
         """Return the answer to one request; errors are raised."""
-        call = await work.read(_call)
+        call = await body.read(_call)
         if operation == "cancel":
             return self._cancelled(call.id)
         served = await server.model_or_first(call.model)
@@ -56,8 +53,8 @@ class Contract:
             config = with_stop(_config(call.options), cancel, server.settings.timeout)
             return config, bytes_of_call(operation, call, config, served.model.info)
 
-        config, size = await work.brief(sized)
-        work.share.take(size)
+        config, size = await body.brief(sized)
+        body.share.take(size)
         # What is computed waits for its reader without the model: others may need its room.
         release = server.models.releasing()
         lines = self._lines(served, operation, call, config, cancel, release)

@@ -8,18 +8,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import Response
 
 from core_server.models import Shelf
-
-if TYPE_CHECKING:
-    from core_server.app import Server
+from core_server.server import Server
 
 _COUNTED = {
     ("questions", "questions"): ("decision_questions", "Questions answered."),
@@ -42,7 +40,7 @@ _COUNTED = {
 }
 
 
-class _Measures(Collector):
+class _Metrics(Collector):
     def __init__(self, server: Server) -> None:
         self._server = server
 
@@ -78,8 +76,8 @@ class _Measures(Collector):
         yield from (loaded, taken, loads, *families.values())
 
 
-def measures(server: Server) -> Response:
+async def metrics(server: Server, request: Request) -> Response:
     """Return the answer to ``GET /metrics``."""
     registry = CollectorRegistry()
-    registry.register(_Measures(server))
+    registry.register(_Metrics(server))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

@@ -4,38 +4,38 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from starlette.responses import Response
 
 from core.protocols import Capability
 from core.types import ClassifyResult
 from core_server.bounds import MAX_CHARACTERS, refuse_beyond
-from core_server.questions import Asked
+from core_server.queues.questions import Asked
 from core_server.replies import reply
+from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
 from core_wires import decisions, systemone
 from core_wires.errors import OPENAI, SYSTEM_ONE, Dialect
 from core_wires.questions import DecisionRequest
 from core_wires.reading import Reading, readings
 from core_wires.usage import Usage
 
-if TYPE_CHECKING:
-    from core_server.app import Server
-
 _WIRES = {"systemone": (systemone, SYSTEM_ONE), "decisions": (decisions, OPENAI)}
 
 
-async def decide(wire: Literal["systemone", "decisions"], server: Server, work: Work) -> Response:
+async def decide(
+    wire: Literal["systemone", "decisions"], server: Server, body: RequestBody
+) -> Response:
     """Return the answer to one request; errors are raised."""
     module, dialect = _WIRES[wire]
-    request = await work.read(module.read)
-    work.share.take(_characters(request, dialect, work.size))
+    request = await body.read(module.read)
+    body.share.take(_characters(request, dialect, body.size))
     served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
     # Templates take milliseconds, during which the loop serves others.
-    asked, prompts = await work.run(lambda: _asked(served, request, server.settings.chat))
+    asked, prompts = await body.run(lambda: _asked(served, request, server.settings.chat))
     results, cached = await _results(served, asked, prompts)
 
     def told() -> Response:
@@ -44,7 +44,7 @@ async def decide(wire: Literal["systemone", "decisions"], server: Server, work: 
         usage = Usage(tokens, min(cached, tokens), len(answers))
         return reply(module.response(request, answers, model=served.name, usage=usage))
 
-    return await work.run(told, sum(map(len, prompts)))
+    return await body.run(told, sum(map(len, prompts)))
 
 
 def _characters(request: DecisionRequest, dialect: Dialect, size: int) -> int:

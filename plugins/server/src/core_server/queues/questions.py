@@ -18,7 +18,7 @@ from typing import Any, Generic, TypeVar
 
 from core.protocols import TextModel
 from core.types import ClassifyResult, GenerateMetrics
-from core_server.calls import Call, Labelled
+from core_server.queues.batch_calls import Call, Labelled
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
