@@ -15,6 +15,7 @@ from core.types import ClassifyResult
 from core_server.queues.fits import Tasks
 from core_server.queues.questions import QuestionQueue
 from core_server.queues.texts import TextQueue
+from core_wires.decision_calls import token_count
 
 COUNTERS = {
     "questions": ("questions", "calls", "prompt_tokens", "cached_tokens"),
@@ -70,10 +71,8 @@ class Served:
         They are counted afterwards: by then the model has refused prompts that are much too long,
         which would take seconds.
         """
-        if not isinstance(self.model, Tokenizing):
-            return 0
         pairs = zip(prompts, results, strict=True)
-        return sum(len(self.model.encode(prompt)) for prompt, row in pairs if row.error is None)
+        return token_count(self.model, (prompt for prompt, row in pairs if row.error is None))
 
     def counted(self) -> Counter[tuple[str, str]]:
         """Return the queues' counters, by queue and name."""
