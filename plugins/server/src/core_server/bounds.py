@@ -14,6 +14,7 @@ from core_tasks.calibration import CONTENT_FREE
 from core_tasks.fitting import MOST_NAMED
 from core_tasks.task import Task
 from core_wires.errors import OPENAI, Dialect
+from core_wires.values import Value
 
 MAX_ROWS = 100_000
 """Prompts that a model reads, or texts that it generates."""
@@ -59,6 +60,15 @@ def refuse_beyond(
 
 def _shown(number: int) -> str:
     return f"{number:,}" if number < 10**18 else "over 10**18"
+
+
+def token_ids(value: Value, vocab_size: int) -> list[int]:
+    """Return an array of token ids. Raises `WireError` for ids outside the vocabulary."""
+    ids = [item.integer() for item in value.items()]
+    for item, id in zip(value.items(), ids, strict=True):
+        if not 0 <= id < vocab_size:
+            raise item.wrong(f"Token id out of range: expected 0 to {vocab_size - 1}.")
+    return ids
 
 
 def bytes_of_text(text: str) -> int:

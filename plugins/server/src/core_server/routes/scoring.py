@@ -26,6 +26,7 @@ from core_server.bounds import (
     ROW_BYTES,
     bytes_of_text,
     refuse_beyond,
+    token_ids,
 )
 from core_server.queues.batch_calls import Pair, Scored
 from core_server.queues.questions import Asked
@@ -59,8 +60,7 @@ class _Request:
 async def score_items(server: Server, body: RequestBody) -> Response:
     """Return a score for each item: the probability of the first label."""
     request = await body.read(_request)
-    model = request.get("model")
-    served = await server.model_or_first(model.text() if model else "")
+    served = await server.model_or_first(request.optional("model", Value.text, ""))
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
 
     def asked() -> tuple[_Request, list[list[int]], list[Pair]]:
@@ -101,39 +101,27 @@ def _response(
 
 def _read(request: Value, vocab_size: int) -> _Request:
     items, labels = request.need("items"), request.need("label_token_ids")
-    for each in (items, labels):
-        each.counted(len(each.items()), "values", 1, 1_000_000)
+    for values in (items, labels):
+        values.counted(len(values.items()), "values", 1, 1_000_000)
     priority = request.get("priority")
     if priority is not None and priority.integer() != 0:
         raise priority.wrong("Priorities are not supported. Omit the field, or set 0.")
 
-    def flag(name: str, default: bool) -> bool:
-        value = request.get(name)
-        return default if value is None else value.flag()
-
     return _Request(
         query=_checked(request.need("query"), vocab_size),
         items=[_checked(item, vocab_size) for item in items.items()],
-        labels=_ids(labels, vocab_size),
-        of_labels_alone=flag("apply_softmax", True),
-        item_first=flag("item_first", False),
-        special=flag("add_special_tokens", True),
+        labels=token_ids(labels, vocab_size),
+        of_labels_alone=request.optional("apply_softmax", Value.flag, True),
+        item_first=request.optional("item_first", Value.flag, False),
+        special=request.optional("add_special_tokens", Value.flag, True),
     )
 
 
 def _checked(value: Value, vocab_size: int) -> Value:
     """Return the value, a text or an array of valid ids. Raises `WireError`."""
     if not isinstance(value.data, str):
-        _ids(value, vocab_size)
+        token_ids(value, vocab_size)
     return value
-
-
-def _ids(value: Value, vocab_size: int) -> list[int]:
-    ids = [each.integer() for each in value.items()]
-    for place, id in zip(value.items(), ids, strict=True):
-        if not 0 <= id < vocab_size:
-            raise place.wrong(f"Token id out of range: expected 0 to {vocab_size - 1}.")
-    return ids
 
 
 def _prompts(model: Tokenizing, asked: _Request, body: RequestBody) -> list[list[int]]:

@@ -7,9 +7,12 @@ BOS included.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+from functools import partial
+
 from starlette.responses import Response
 
-from core_server.bounds import bytes_of_text, refuse_beyond
+from core_server.bounds import bytes_of_text, refuse_beyond, token_ids
 from core_server.replies import reply
 from core_server.request_body import RequestBody
 from core_server.served import Served
@@ -18,28 +21,29 @@ from core_wires import generation
 from core_wires.errors import OPENAI
 from core_wires.values import MAX_VALUES, Value, bounded
 
-_ON = "add_special_tokens"  # what is done here is what it says
+_SPECIAL = "add_special_tokens"  # always done here
 _CHAT = ("messages", *generation.TEMPLATE)
 
 
 async def tokenize(server: Server, body: RequestBody) -> Response:
     """Return the ids of a prompt, or of a chat through the model's template."""
-    request = await body.read(_to_tokenize)
-    served = await server.model_or_first(_text(request, "model"))
+    request = await body.read(partial(_request, {"prompt", "return_token_strs", _SPECIAL, *_CHAT}))
+    served = await server.model_or_first(request.optional("model", Value.text, ""))
     return await body.run(lambda: reply(_tokenized(served, request, body)))
 
 
-def _to_tokenize(body: object) -> Value:
+def _request(fields: Collection[str], body: object) -> Value:
+    """Return a request with no fields but these and ``model``. Raises `WireError`."""
     request = bounded(body, OPENAI)
-    request.only({"model", "prompt", "return_token_strs", _ON, *_CHAT})
-    flag = request.get(_ON)
-    if flag is not None and not flag.flag():
-        raise flag.wrong("Must be true: ids include special tokens.", "unsupported_value")
+    request.only({"model", *fields})
+    special = request.get(_SPECIAL)
+    if special is not None and not special.flag():
+        raise special.wrong("Must be true: ids include special tokens.", "unsupported_value")
     return request
 
 
 def _tokenized(served: Served, request: Value, body: RequestBody) -> dict[str, object]:
-    model, shown = served.tokenizing(), request.get("return_token_strs")
+    model, shown = served.tokenizing(), request.optional("return_token_strs", Value.flag, False)
     if request.get("messages") is None:
         text = request.need("prompt").text()
     else:
@@ -49,37 +53,26 @@ def _tokenized(served: Served, request: Value, body: RequestBody) -> dict[str, o
         ids = model.encode(text)
     refuse_beyond(MAX_VALUES, "tokens", {"tokens": len(ids)})
     texts: dict[int, str] = {}
-    if shown and shown.flag():
+    if shown:
         texts = {id: model.decode([id]) for id in {*ids}}
     return {
         "count": len(ids),
         "max_model_len": served.model.info.context_length,
         "tokens": ids,
-        "token_strs": [texts[id] for id in ids] if shown and shown.flag() else None,
+        "token_strs": [texts[id] for id in ids] if shown else None,
     }
 
 
 async def detokenize(server: Server, body: RequestBody) -> Response:
     """Return the text of ids, without special tokens."""
-    request = await body.read(_to_detokenize)
-    served = await server.model_or_first(_text(request, "model"))
+    request = await body.read(partial(_request, {"tokens"}))
+    served = await server.model_or_first(request.optional("model", Value.text, ""))
     return await body.run(lambda: reply({"prompt": _detokenized(served, request)}))
 
 
-def _to_detokenize(body: object) -> Value:
-    request = bounded(body, OPENAI)
-    request.only({"model", "tokens"})
-    return request
-
-
 def _detokenized(served: Served, request: Value) -> str:
-    model, size = served.tokenizing(), served.model.info.vocab_size
-    tokens = request.need("tokens").items()
-    ids = [each.integer() for each in tokens]
-    for place, id in zip(tokens, ids, strict=True):
-        if not 0 <= id < size:
-            raise place.wrong(f"Token id out of range: expected 0 to {size - 1}.")
-    return model.decode(ids)
+    model = served.tokenizing()
+    return model.decode(token_ids(request.need("tokens"), served.model.info.vocab_size))
 
 
 async def apply_template(server: Server, body: RequestBody) -> Response:
@@ -87,16 +80,10 @@ async def apply_template(server: Server, body: RequestBody) -> Response:
 
     Source: llama.cpp's ``tools/server/README.md``, "POST /apply-template".
     """
-    request = await body.read(_to_apply)
-    served = await server.model_or_first(_text(request, "model"))
-    # msgspec takes no other kind of str.
+    request = await body.read(partial(_request, _CHAT))
+    served = await server.model_or_first(request.optional("model", Value.text, ""))
+    # A plain str: msgspec does not encode subclasses.
     return await body.run(lambda: reply({"prompt": str(_rendered(served, request))}))
-
-
-def _to_apply(body: object) -> Value:
-    request = bounded(body, OPENAI)
-    request.only({"model", *_CHAT})
-    return request
 
 
 def _rendered(served: Served, request: Value) -> str:
@@ -104,8 +91,3 @@ def _rendered(served: Served, request: Value) -> str:
     body = {name: request.fields().get(name) for name in _CHAT}
     chat = generation.read_chat({"model": "", **body})
     return served.tokenizing().render_chat(chat.messages, chat.config(served.defaults))
-
-
-def _text(request: Value, name: str) -> str:
-    value = request.get(name)
-    return value.text() if value else ""
