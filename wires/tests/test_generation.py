@@ -21,7 +21,7 @@ from core.options import GenerateConfig
 from core.testing import FakeModel
 from core.types import BatchResult, GenerateMetrics, Message, Token
 from core_wires.chunks import Chunks
-from core_wires.completions import NOTHING, Beside, finish_reason, response
+from core_wires.completions import NO_EXTRAS, Extras, finish_reason, response
 from core_wires.errors import OPENAI, SYSTEM_ONE, WireError, refusal
 from core_wires.generation import GenerationRequest, read_chat, read_completion
 from core_wires.usage import Usage
@@ -277,9 +277,9 @@ def test_a_chat_out() -> None:
 def test_several_answers_and_what_stands_beside_them() -> None:
     request = read_completion({**TEXT, "n": 2, "best_of": 2, "echo": True, "logprobs": 0})
     assert (request.n, request.echo, request.generates) == (2, True, True)
-    beside = Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    extras = Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     results = [BatchResult((Token(3, word, -1.0),)) for word in (" more", " again")]
-    body = response(request, *results, id="c", created=0, model="m", beside=beside)
+    body = response(request, *results, id="c", created=0, model="m", extras=extras)
     choices: Any = body["choices"]
     assert [choice["index"] for choice in choices] == [0, 1]
     assert [choice["text"] for choice in choices] == ["Once more", "Once again"]
@@ -300,17 +300,17 @@ def test_a_prompt_alone_may_be_echoed() -> None:
 
 
 def test_the_likeliest_tokens_stand_beside_the_first() -> None:
-    beside = Beside(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
+    extras = Extras(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
     result = BatchResult((Token(4, "c", -5.0),), "length")
     chat = read_chat({**CHAT, "logprobs": True, "top_logprobs": 3, "max_tokens": 1})
-    choices: Any = response(chat, result, id="c", created=0, model="m", beside=beside)["choices"]
+    choices: Any = response(chat, result, id="c", created=0, model="m", extras=extras)["choices"]
     [told] = choices[0]["logprobs"]["content"]
     assert (told["token"], told["logprob"]) == ("c", -5.0)
     assert [(top["token"], top["logprob"]) for top in told["top_logprobs"]] == [
         *(("a", -0.5), ("b", -1.0), ("b", -3.0)),
     ]
     text = read_completion({**TEXT, "logprobs": 3, "max_tokens": 1})
-    choices = response(text, result, id="c", created=0, model="m", beside=beside)["choices"]
+    choices = response(text, result, id="c", created=0, model="m", extras=extras)["choices"]
     # By text, and of those that read alike the likeliest; the chosen one is there as well.
     assert choices[0]["logprobs"]["top_logprobs"] == [{"a": -0.5, "b": -1.0, "c": -5.0}]
 
@@ -324,9 +324,9 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
         if kind == "chat"
         else read_completion({**TEXT, **options, "echo": True})
     )
-    beside = NOTHING if kind == "chat" else Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    extras = NO_EXTRAS if kind == "chat" else Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     answers = [[Token(3, "a", -1.0), Token(4, "b", -2.0)], [Token(5, "cc", -3.0)]]
-    chunks = Chunks(request, "c", 0, "m", beside)
+    chunks = Chunks(request, "c", 0, "m", extras)
     bodies = [*chunks.begin()]
     bodies += [chunks.token(answers[1][0], 1), chunks.token(answers[0][0], 0)]
     bodies += [chunks.end("stop", 1), chunks.token(answers[0][1], 0), chunks.end("length", 0)]
@@ -335,7 +335,7 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
         BatchResult(tuple(answers[0]), "length"),
         BatchResult(tuple(answers[1]), "stop"),
     ]
-    whole: Any = response(request, *results, id="c", created=0, model="m", beside=beside)
+    whole: Any = response(request, *results, id="c", created=0, model="m", extras=extras)
     for index in range(2):
         parts: Any = [b["choices"][0] for b in bodies if b["choices"][0]["index"] == index]  # type: ignore[index]
         choice = whole["choices"][index]

@@ -40,7 +40,7 @@ STOP_BYTES = 300
 """Bytes that a character of a stop string takes in the tree that finds it."""
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
 """Bytes of results in memory: a row, a probability with its logarithm, a number."""
-_SIDE_BY_SIDE = 256
+_CONCURRENT = 256
 _FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that level L0 is fitted on
 
 
@@ -80,7 +80,7 @@ def bytes_of_stops(stops: Sequence[str], texts: int) -> int:
     """Return the bytes that finding stop strings takes. Raises `WireError` for too many."""
     factors = {
         "characters of stop strings": sum(map(len, stops)),
-        "texts": min(texts, _SIDE_BY_SIDE),
+        "texts": min(texts, _CONCURRENT),
     }
     return STOP_BYTES * refuse_beyond(MAX_WORDS, "characters of stop strings", factors)
 

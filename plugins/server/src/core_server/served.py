@@ -12,7 +12,7 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.rendering import Rendering
 from core.types import ClassifyResult
-from core_server.queues.fits import Tasks
+from core_server.queues.fits import FittedTasks
 from core_server.queues.questions import QuestionQueue
 from core_server.queues.texts import TextQueue
 from core_wires.decision_calls import token_count
@@ -44,7 +44,7 @@ class Served:
         self.defaults = defaults or GenerateConfig()
         self.questions = QuestionQueue(model)
         self.texts = TextQueue(self.capabilities)
-        self.tasks = Tasks(model)
+        self.tasks = FittedTasks(model)
 
     def needs(self, capability: Capability, operation: str) -> None:
         """Raise `core.UnsupportedOperationError` if the backend does not offer a capability."""

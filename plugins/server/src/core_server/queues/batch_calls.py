@@ -23,7 +23,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """The ids of a prompt, and the ids of a continuation."""
 
 
-class Call(Protocol[Row, Result]):
+class BatchCall(Protocol[Row, Result]):
     """A call with one result for each row, in order; ``most`` rows at once.
 
     Hashable, and equal by value.
@@ -42,7 +42,7 @@ class Call(Protocol[Row, Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
+class LabelCall:
     """The call for the label that continues each prompt."""
 
     labels: tuple[str, ...]
@@ -56,7 +56,7 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
+class ScoreCall:
     """The call for the log-probability of ids after other ids."""
 
     most: int = 256
@@ -70,7 +70,7 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeliest:
+class LikeliestCall:
     """The call for the ``count`` likeliest next tokens, the best first."""
 
     count: int

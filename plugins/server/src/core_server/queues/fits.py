@@ -11,10 +11,10 @@ from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_server.threads import Once
 from core_tasks.task import Task
-from core_wires.kept import Kept
+from core_wires.byte_cache import ByteCache
 
 _MOST = 16 << 20  # bytes of cached tasks
-_SIDE_BY_SIDE = 4  # fits; others wait
+_CONCURRENT = 4  # fits; others wait
 
 
 @dataclass(slots=True)
@@ -27,14 +27,14 @@ class _Fit:
     waiting: int = 0
 
 
-class Tasks:
+class FittedTasks:
     """A cache of fitted tasks. A fit that no request waits for any more is cancelled."""
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._kept: Kept[Task, Task] = Kept(_MOST)
+        self._kept: ByteCache[Task, Task] = ByteCache(_MOST)
         self._fits: dict[Task, _Fit] = {}
-        self._threads = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="core-server-fit")
+        self._threads = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="core-server-fit")
 
     async def at_level(self, task: Task, level: str) -> Task:
         """Return the task; for L0, the result of `core_tasks.Task.fit_prior`."""

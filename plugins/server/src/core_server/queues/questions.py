@@ -18,14 +18,14 @@ from typing import Any, Generic, TypeVar
 
 from core.protocols import TextModel
 from core.types import ClassifyResult, GenerateMetrics
-from core_server.queues.batch_calls import Call, Labelled
+from core_server.queues.batch_calls import BatchCall, LabelCall
 
 Row = TypeVar("Row")
 Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, slots=True)
-class Asked(Generic[Result]):
+class QueueResults(Generic[Result]):
     """The results of one request, in its order, and the number of its cached tokens.
 
     If several requests shared a call, each is reported its share of the cached tokens.
@@ -36,12 +36,12 @@ class Asked(Generic[Result]):
 
 
 @dataclass(eq=False, slots=True)
-class _Request:
+class _Entry:
     """One client's questions, of one call. ``waiting`` are the indices not run yet."""
 
     rows: Sequence[Any]
-    call: Call[Any, Any]
-    done: asyncio.Future[Asked[Any]]
+    call: BatchCall[Any, Any]
+    done: asyncio.Future[QueueResults[Any]]
     loop: asyncio.AbstractEventLoop
     waiting: deque[int] = field(default_factory=deque)
     results: dict[int, Any] = field(default_factory=dict)
@@ -51,14 +51,14 @@ class _Request:
     def finish(self, error: BaseException | None = None) -> None:
         """Hand the results to the event loop that waits for them."""
         results = [self.results[place] for place in sorted(self.results)]
-        found = Asked(results, round(self.cached))
+        found = QueueResults(results, round(self.cached))
         with suppress(RuntimeError):  # the loop has ended, and with it the waiting request
             self.loop.call_soon_threadsafe(_settle, self.done, found, error)
 
 
 def _settle(
-    done: asyncio.Future[Asked[Any]],
-    found: Asked[Any],
+    done: asyncio.Future[QueueResults[Any]],
+    found: QueueResults[Any],
     error: BaseException | None,
 ) -> None:
     if done.done():
@@ -78,23 +78,25 @@ class QuestionQueue:
     def __init__(self, model: TextModel) -> None:
         self._model = model
         self._changed = threading.Condition()
-        self._requests: deque[_Request] = deque()
-        self._running: list[_Request] = []
+        self._requests: deque[_Entry] = deque()
+        self._running: list[_Entry] = []
         self._cancel = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
         self.calls = self.questions = self.prompt_tokens = self.cached_tokens = 0
 
-    async def ask(self, prompts: Sequence[str], labels: Sequence[str]) -> Asked[ClassifyResult]:
+    async def ask(
+        self, prompts: Sequence[str], labels: Sequence[str]
+    ) -> QueueResults[ClassifyResult]:
         """Return a result for each prompt; a cancelled task withdraws its questions."""
-        return await self.run(prompts, Labelled(tuple(labels)))
+        return await self.run(prompts, LabelCall(tuple(labels)))
 
-    async def run(self, rows: Sequence[Row], call: Call[Row, Result]) -> Asked[Result]:
+    async def run(self, rows: Sequence[Row], call: BatchCall[Row, Result]) -> QueueResults[Result]:
         """Return the same for any other call: one result for each row."""
         if not rows:
-            return Asked([], 0)
+            return QueueResults([], 0)
         loop = asyncio.get_running_loop()
-        request = _Request(rows, call, loop.create_future(), loop)
+        request = _Entry(rows, call, loop.create_future(), loop)
         request.waiting.extend(range(len(rows)))
         self._put(request)
         try:
@@ -113,7 +115,7 @@ class QuestionQueue:
 
     # ------------------------------------------------------------------ on the event loop
 
-    def _put(self, request: _Request) -> None:
+    def _put(self, request: _Entry) -> None:
         with self._changed:
             if self._closed:
                 raise RuntimeError("The queue is closed.")
@@ -123,7 +125,7 @@ class QuestionQueue:
                 self._thread.start()
             self._changed.notify()
 
-    def _take_back(self, request: _Request) -> None:
+    def _take_back(self, request: _Entry) -> None:
         with self._changed:
             request.gone = True
             if request in self._requests:
@@ -138,7 +140,7 @@ class QuestionQueue:
             self._answer(round_)
             del round_  # its prompts and results, while the next one is waited for
 
-    def _next_round(self) -> list[tuple[_Request, int]] | None:
+    def _next_round(self) -> list[tuple[_Entry, int]] | None:
         """Return the questions of the next call, in turn from each request.
 
         None once the queue is closed.
@@ -150,7 +152,7 @@ class QuestionQueue:
                 return None
             call = self._requests[0].call
             turns = deque(each for each in self._requests if each.call == call)
-            taken: list[tuple[_Request, int]] = []
+            taken: list[tuple[_Entry, int]] = []
             while turns and len(taken) < call.most:
                 request = turns.popleft()
                 taken.append((request, request.waiting.popleft()))
@@ -165,7 +167,7 @@ class QuestionQueue:
             self._requests.extend(each for each in self._running if each.waiting)
             return taken
 
-    def _answer(self, round_: Sequence[tuple[_Request, int]]) -> None:
+    def _answer(self, round_: Sequence[tuple[_Entry, int]]) -> None:
         rows = [request.rows[place] for request, place in round_]
         error: BaseException | None = None
         try:

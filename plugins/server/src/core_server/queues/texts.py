@@ -58,11 +58,11 @@ class TextQueue:
 
         ``begin`` is called on a thread: a chat template takes its time.
         """
-        async with aclosing(self.side_by_side(begin, [config])) as items:
+        async with aclosing(self.generate_all(begin, [config])) as items:
             async for _, item in items:
                 yield item
 
-    async def side_by_side(
+    async def generate_all(
         self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
     ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
         """Yield the items of several generations as they come, each with its config's index."""

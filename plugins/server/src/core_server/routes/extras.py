@@ -9,33 +9,33 @@ from core.extensions import Tokenizing
 from core.protocols import Capability
 from core.types import Token
 from core_server.bounds import bytes_of_text
-from core_server.queues.batch_calls import Likeliest, Scored
+from core_server.queues.batch_calls import LikeliestCall, ScoreCall
 from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_wires.completions import NOTHING, Beside
+from core_wires.completions import NO_EXTRAS, Extras
 from core_wires.generation import GenerationRequest
 
 
-async def what_is_beside(
+async def extras_of(
     served: Served, request: GenerationRequest, body: RequestBody
-) -> tuple[Beside, int]:
+) -> tuple[Extras, int]:
     """Return the extras, and the prompt's token count if nothing else provides it.
 
     Raises `core.UnsupportedOperationError` if the backend does not report them, and
     `core.EmptyPromptError` if an empty prompt is to be echoed.
     """
     if request.likeliest:
-        return Beside(likeliest=await _likeliest(served, request, body)), 0
+        return Extras(likeliest=await _likeliest(served, request, body)), 0
     if not request.echo:
-        return NOTHING, 0
+        return NO_EXTRAS, 0
     if not request.prompt:
         raise EmptyPromptError
     if request.options.get("return_logprobs"):
         prompt = await _echoed(served, request.prompt, body)
-        return Beside(prompt=prompt), len(prompt)
+        return Extras(prompt=prompt), len(prompt)
     if request.generates or not isinstance(served.model, Tokenizing):
-        return NOTHING, 0
-    return NOTHING, len(await _ids(served.model, request.prompt, body))
+        return NO_EXTRAS, 0
+    return NO_EXTRAS, len(await _ids(served.model, request.prompt, body))
 
 
 async def _ids(model: Tokenizing, prompt: str, body: RequestBody) -> list[int]:
@@ -52,7 +52,7 @@ async def _likeliest(
     if request.kind == "chat":  # the same prompt as that of the answer
         render, config = served.tokenizing().render_chat, request.config(served.defaults)
         prompt = await body.run(lambda: render(request.messages, config))
-    asked = await served.questions.run([prompt], Likeliest(request.likeliest))
+    asked = await served.questions.run([prompt], LikeliestCall(request.likeliest))
     return asked.results[0]
 
 
@@ -63,7 +63,7 @@ async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]
     ids = await _ids(model, prompt, body)
     logprobs: list[float | None] = [None]
     if len(ids) > 1:
-        asked = await served.questions.run([(ids[:1], ids[1:])], Scored())
+        asked = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
         logprobs += asked.results[0].raise_for_error().token_logprobs
     texts = await body.run(lambda: [*_texts(model, ids)])
     return [Token(*each) for each in zip(ids, texts, logprobs, strict=True)]

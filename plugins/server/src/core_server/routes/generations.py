@@ -18,12 +18,12 @@ from core_server.bounds import bytes_of_stops, check_variables
 from core_server.queues.texts import Ended, changed
 from core_server.replies import event, reply
 from core_server.request_body import RequestBody
-from core_server.routes.extras import what_is_beside
+from core_server.routes.extras import extras_of
 from core_server.served import Served
 from core_server.server import Server
 from core_wires import completions, generation
 from core_wires.chunks import Chunks
-from core_wires.completions import Beside
+from core_wires.completions import Extras
 from core_wires.errors import OPENAI, refusal
 from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
@@ -48,18 +48,18 @@ async def complete(
     body.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    beside, told = await what_is_beside(served, request, body)
+    extras, told = await extras_of(served, request, body)
     timeout = server.settings.timeout
     configs = await body.brief(lambda: _configs(served, request, timeout))
     tokens = _tokens(served, request, configs, told)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
-        return reply(await _whole(request, tokens, facts, beside))
+        return reply(await _whole(request, tokens, facts, extras))
 
     # Wait for the first token before the status, so that an invalid request has an error status.
     first = await _first(tokens)
-    events = _events(request, first, tokens, facts, beside)
+    events = _events(request, first, tokens, facts, extras)
     return StreamingResponse(events, media_type="text/event-stream")
 
 
@@ -72,7 +72,7 @@ def _tokens(
     """Return the tokens of all answers, each with the index of its answer."""
     if not request.generates:
         return _nothing(request.n, prompt_tokens)
-    return served.texts.side_by_side(_beginning(served, request), configs)
+    return served.texts.generate_all(_beginning(served, request), configs)
 
 
 async def _nothing(answers: int, prompt_tokens: int) -> _Tokens:
@@ -101,7 +101,7 @@ def _beginning(
 
 
 async def _whole(
-    request: GenerationRequest, tokens: _Tokens, facts: _Facts, beside: Beside
+    request: GenerationRequest, tokens: _Tokens, facts: _Facts, extras: Extras
 ) -> dict[str, object]:
     made: list[list[Token]] = [[] for _ in range(request.n)]
     ended: dict[int, Ended] = {}
@@ -114,7 +114,7 @@ async def _whole(
     results = [BatchResult(tuple(each), ended[index].reason) for index, each in enumerate(made)]
     told = {"id": facts.id, "created": facts.created, "model": facts.model}
     usage = _usage(ended.values())
-    return completions.response(request, *results, **told, usage=usage, beside=beside)  # type: ignore[arg-type]
+    return completions.response(request, *results, **told, usage=usage, extras=extras)  # type: ignore[arg-type]
 
 
 def _usage(ended: Collection[Ended]) -> Usage:
@@ -140,10 +140,10 @@ async def _events(
     first: tuple[int, Token | Ended],
     tokens: _Tokens,
     facts: _Facts,
-    beside: Beside,
+    extras: Extras,
 ) -> AsyncIterator[bytes]:
     """Yield the events of one request; an error after the first token is an event too."""
-    chunks = Chunks(request, facts.id, facts.created, facts.model, beside)
+    chunks = Chunks(request, facts.id, facts.created, facts.model, extras)
     ended: list[Ended] = []
     async with aclosing(tokens):
         try:

@@ -28,8 +28,8 @@ from core_server.bounds import (
     refuse_beyond,
     token_ids,
 )
-from core_server.queues.batch_calls import Pair, Scored
-from core_server.queues.questions import Asked
+from core_server.queues.batch_calls import Pair, ScoreCall
+from core_server.queues.questions import QueueResults
 from core_server.replies import reply
 from core_server.request_body import RequestBody
 from core_server.served import Served
@@ -71,7 +71,7 @@ async def score_items(server: Server, body: RequestBody) -> Response:
         return asked, prompts, [(prompt, [label]) for prompt in prompts for label in asked.labels]
 
     read, prompts, pairs = await body.run(asked)
-    found = await served.questions.run(pairs, Scored())
+    found = await served.questions.run(pairs, ScoreCall())
     return await body.run(lambda: reply(_response(served, read, prompts, found)))
 
 
@@ -82,7 +82,7 @@ def _request(body: object) -> Value:
 
 
 def _response(
-    served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: Asked[Score]
+    served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: QueueResults[Score]
 ) -> dict[str, object]:
     tokens = sum(map(len, prompts))
     # A prompt is in the call once for each label, and computed once: those are not cached tokens.

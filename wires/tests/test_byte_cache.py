@@ -6,13 +6,13 @@ import sys
 import threading
 
 from core_wires import reading
-from core_wires.kept import Kept, bytes_of
+from core_wires.byte_cache import ByteCache, bytes_of
 from core_wires.questions import Choice, Option, Predicate
 
 
 def test_the_values_used_longest_ago_go_first() -> None:
     size = bytes_of("a") + bytes_of(b"x" * 100)
-    kept: Kept[str, bytes] = Kept(20 * size)
+    kept: ByteCache[str, bytes] = ByteCache(20 * size)
     for letter in "abcdefghijklmnopqrst":
         kept.put(letter, b"x" * 100)
     assert kept.get("a") == b"x" * 100
@@ -23,7 +23,7 @@ def test_the_values_used_longest_ago_go_first() -> None:
 
 
 def test_what_is_put_twice_counts_once() -> None:
-    kept: Kept[str, str] = Kept(1 << 16)
+    kept: ByteCache[str, str] = ByteCache(1 << 16)
     for text in ("one", "two"):
         kept.put("key", text)
     assert kept.get("key") == "two"
@@ -31,7 +31,7 @@ def test_what_is_put_twice_counts_once() -> None:
 
 
 def test_what_is_large_among_all_is_not_kept() -> None:
-    kept: Kept[str, str] = Kept(16_000)
+    kept: ByteCache[str, str] = ByteCache(16_000)
     kept.put("small", "x")
     kept.put("large", "x" * 2_000)
     assert kept.get("large") is None
@@ -46,7 +46,7 @@ def test_bytes_are_those_of_all_that_a_value_holds() -> None:
 
 
 def test_threads_lose_no_count() -> None:
-    kept: Kept[int, str] = Kept(1 << 16)
+    kept: ByteCache[int, str] = ByteCache(1 << 16)
 
     def work(first: int) -> None:
         for number in range(first, first + 2_000):
@@ -62,11 +62,11 @@ def test_threads_lose_no_count() -> None:
 
 
 def test_long_questions_are_put_and_not_kept() -> None:
-    before = reading._PUT.bytes
+    before = reading._WORDINGS.bytes
     for number in range(20):
         question = Predicate(f"{number} " + "word " * 400_000)
-        assert reading.reading(question, "state").asked.startswith(f"{number} word")
-    assert reading._PUT.bytes == before
+        assert reading.reading(question, "state").question_text.startswith(f"{number} word")
+    assert reading._WORDINGS.bytes == before
 
 
 def test_questions_that_differ_in_how_they_are_read_are_kept_apart() -> None:
