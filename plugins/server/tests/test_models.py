@@ -327,7 +327,7 @@ def test_no_order_of_visits_closes_a_model_under_one_or_keeps_one_waiting(
         models = Models([*map(store.loadable, "abcd")], limit)
         taken = await asyncio.wait_for(_all(models, visits, limit), 60)
         assert taken >= sum(1 for _, _, leaves in visits if not leaves)
-        assert all(shelf.held == 0 for shelf in models.shelves.values())
+        assert all(shelf.holders == 0 for shelf in models.shelves.values())
         await models.close()
 
     asyncio.run(scenario())

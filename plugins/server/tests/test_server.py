@@ -146,7 +146,7 @@ def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
         first = pool.submit(ask, "lion")
         assert model.begun.wait(30)
         others = [pool.submit(ask, animal) for animal in ["tiger", "lion"] * 4]
-        while len(served.questions._requests) < 8:
+        while len(served.questions._entries) < 8:
             threading.Event().wait(0.001)
         model.let_go.set()
         assert [first.result(), *(other.result() for other in others)] == [
@@ -170,7 +170,7 @@ def test_turns_of_a_long_request_and_of_those_behind_it() -> None:
             await asyncio.sleep(0.001)
         others = [asyncio.create_task(queue.ask(prompts, labels))]
         others += [asyncio.create_task(queue.ask([prompt], labels)) for prompt in prompts]
-        while len(queue._requests) < 301:
+        while len(queue._entries) < 301:
             await asyncio.sleep(0.001)
         model.let_go.set()
         return [each.results for each in await asyncio.gather(first, *others)]
@@ -389,14 +389,14 @@ def test_a_client_that_leaves_takes_its_question_back(listening: Listening) -> N
         connection = sent(address, "/v1/systemone", asked("a lion", "lion", "tiger"))
         assert model.begun.wait(30)
         other = sent(address, "/v1/systemone", asked("a bear", "bear", "tiger"))
-        while not served.questions._requests:
+        while not served.questions._entries:
             threading.Event().wait(0.001)
         other.close()  # before it was asked
         connection.close()  # while it is asked
         [cancel] = model.cancels
         assert isinstance(cancel, threading.Event)
         assert cancel.wait(30)
-        while served.questions._requests:
+        while served.questions._entries:
             threading.Event().wait(0.001)
         model.let_go.set()
     assert model.sizes == [1]

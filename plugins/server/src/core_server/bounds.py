@@ -48,14 +48,14 @@ def refuse_beyond(
     most: int, unit: str, factors: Mapping[str, int], dialect: Dialect = OPENAI
 ) -> int:
     """Return the product of the factors. Raises `WireError` if it exceeds ``most``."""
-    whole = math.prod(factors.values())
-    if whole > most:
+    total = math.prod(factors.values())
+    if total > most:
         product = " x ".join(f"{_shown(number)} {name}" for name, number in factors.items())
-        total = "" if len(factors) == 1 and unit in factors else f" = {_shown(whole)} {unit}"
+        equals = "" if len(factors) == 1 and unit in factors else f" = {_shown(total)} {unit}"
         limit = f"a request may have at most {most:,} {unit}"
-        message = f"{product}{total}: {limit}. Split the request."
+        message = f"{product}{equals}: {limit}. Split the request."
         raise dialect.invalid((), message, "too_long")
-    return whole
+    return total
 
 
 def _shown(number: int) -> str:
@@ -116,8 +116,8 @@ def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
     fitted = _FIT_TEXTS if level != "raw" else 0
     rows, labels = len(texts) + fitted, len(task.labels)
     name = f"texts ({fitted} of them for level {level})" if fitted else "texts"
-    asked = {name: rows} | ({"labels": labels} if task.mode == "many" else {})
-    prompts = refuse_beyond(MAX_ROWS, "rows", asked)
+    factors = {name: rows} | ({"labels": labels} if task.mode == "many" else {})
+    prompts = refuse_beyond(MAX_ROWS, "rows", factors)
     factors = {name: rows, "labels": labels}
     probabilities = refuse_beyond(MAX_PROBABILITIES, "probabilities", factors)
     characters = rows * fixed_characters(task)
@@ -128,8 +128,7 @@ def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
 
 def rows_at_once(task: Task, most: int) -> int:
     """Return the number of texts that may be classified together, at least one."""
-    each = len(task.questions)
-    by_labels = min(MAX_ROWS // each, MAX_PROBABILITIES // len(task.labels))
+    by_labels = min(MAX_ROWS // len(task.questions), MAX_PROBABILITIES // len(task.labels))
     return max(1, min(most, by_labels, MAX_CHARACTERS // max(1, fixed_characters(task))))
 
 

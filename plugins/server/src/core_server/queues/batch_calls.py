@@ -43,7 +43,7 @@ class BatchCall(Protocol[Row, Result]):
 
 @dataclass(frozen=True, slots=True)
 class LabelCall:
-    """The call for the label that continues each prompt."""
+    """A call for the label that continues each prompt."""
 
     labels: tuple[str, ...]
     most: int = 256
@@ -57,7 +57,7 @@ class LabelCall:
 
 @dataclass(frozen=True, slots=True)
 class ScoreCall:
-    """The call for the log-probability of ids after other ids."""
+    """A call for the log-probability of ids after other ids."""
 
     most: int = 256
 
@@ -71,7 +71,7 @@ class ScoreCall:
 
 @dataclass(frozen=True, slots=True)
 class LikeliestCall:
-    """The call for the ``count`` likeliest next tokens, the best first."""
+    """A call for the ``count`` likeliest next tokens, the best first."""
 
     count: int
     most: int = 16  # each row has the logits of a whole vocabulary
@@ -83,12 +83,12 @@ class LikeliestCall:
         if not isinstance(model, Tokenizing):
             raise UnsupportedOperationError("the text of a token", model.model_type, ())
         config = GenerateConfig(return_logits=True, cancel=cancel)
-        found = model.classify(rows, config)
-        return [self._best(model, result.raise_for_error()) for result in found]
+        results = model.classify(rows, config)
+        return [self._best(model, result.raise_for_error()) for result in results]
 
     def _best(self, model: Tokenizing, result: ClassifyResult) -> tuple[Token, ...]:
         logits = result.logits or ()
         best = heapq.nlargest(self.count, range(len(logits)), key=logits.__getitem__)
         highest = logits[best[0]]
-        total = highest + math.log(math.fsum(math.exp(each - highest) for each in logits))
+        total = highest + math.log(math.fsum(math.exp(logit - highest) for logit in logits))
         return tuple(Token(id, model.decode([id]), logits[id] - total) for id in best)

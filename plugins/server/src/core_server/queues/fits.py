@@ -1,4 +1,4 @@
-"""Calibrated tasks of one model: equal tasks are fitted once and cached."""
+"""The fits of tasks on one model: equal tasks are fitted once and cached."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class FittedTasks:
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._kept: ByteCache[Task, Task] = ByteCache(_MOST)
+        self._fitted: ByteCache[Task, Task] = ByteCache(_MOST)
         self._fits: dict[Task, _Fit] = {}
         self._threads = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="core-server-fit")
 
@@ -40,9 +40,9 @@ class FittedTasks:
         """Return the task; for L0, the result of `core_tasks.Task.fit_prior`."""
         if level == "raw":
             return task
-        kept = self._kept.get(task)
-        if kept is not None:
-            return kept
+        fitted = self._fitted.get(task)
+        if fitted is not None:
+            return fitted
         fit = self._fits.get(task) or self._begin(task)
         fit.waiting += 1
         try:
@@ -58,7 +58,7 @@ class FittedTasks:
         def fitting() -> Task:
             config = GenerateConfig(cancel=cancel)
             fitted = task.fit_prior(self._model, config=config)
-            self._kept.put(task, fitted)
+            self._fitted.put(task, fitted)
             return fitted
 
         work = Once(fitting)

@@ -6,7 +6,6 @@ import asyncio
 import threading
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -14,7 +13,7 @@ from functools import partial
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Token
-from core_server.threads import Once
+from core_server.threads import Once, call_in_loop
 
 _READERS = 256  # threads that read streams: more than any backend runs side by side
 
@@ -50,29 +49,18 @@ class TextQueue:
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
-        self, begin: Callable[[GenerateConfig], TokenStream], config: GenerateConfig
-    ) -> AsyncGenerator[Token | Ended, None]:
-        """Yield the tokens of ``begin(config)``, then `Ended`.
-
-        Closing it early cancels the generation.
-
-        ``begin`` is called on a thread: a chat template takes its time.
-        """
-        async with aclosing(self.generate_all(begin, [config])) as items:
-            async for _, item in items:
-                yield item
-
-    async def generate_all(
         self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
     ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
-        """Yield the items of several generations as they come, each with its config's index."""
+        """Yield the tokens of ``begin(config)``, then `Ended`, each with its config's index.
+
+        Closing it early cancels the generations. ``begin`` is called on a thread, because a chat
+        template takes time.
+        """
         loop, cancel = asyncio.get_running_loop(), threading.Event()
         queue: asyncio.Queue[tuple[int, Token | Ended | BaseException]] = asyncio.Queue()
 
         def put(index: int, item: Token | Ended | BaseException) -> None:
-            try:
-                loop.call_soon_threadsafe(queue.put_nowait, (index, item))
-            except RuntimeError:  # the loop has ended
+            if not call_in_loop(loop, queue.put_nowait, (index, item)):
                 cancel.set()
 
         def read(index: int, config: GenerateConfig) -> None:
@@ -82,8 +70,8 @@ class TextQueue:
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(index, error)
 
-        works = [Once(partial(read, *each)) for each in enumerate(configs)]
-        reading = [self._pool.submit(work) for work in works]
+        works = [Once(partial(read, index, config)) for index, config in enumerate(configs)]
+        futures = [self._pool.submit(work) for work in works]
         open_ = len(configs)
         try:
             while open_:
@@ -96,7 +84,7 @@ class TextQueue:
                 yield index, item
         finally:
             cancel.set()
-            for future, work in zip(reading, works, strict=True):
+            for future, work in zip(futures, works, strict=True):
                 future.cancel()
                 work.drop()
 

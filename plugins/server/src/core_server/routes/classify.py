@@ -23,6 +23,7 @@ from core_server.served import Served
 from core_server.server import Server
 from core_tasks.decision import Decision
 from core_tasks.task import Task
+from core_wires.completions import usage_body
 from core_wires.errors import OPENAI, WireError, refusal
 from core_wires.usage import Usage
 
@@ -35,15 +36,13 @@ _Block = list[str | WireError]
 async def classify(server: Server, body: RequestBody) -> Response:
     """Return the decisions of one body, as one answer."""
     request = await body.read(classify_wire.read)
-    body.share.take(bytes_of_task(request.task, request.texts, request.level))
-    served, task = await _task(server, request)
-    found = await _found(served, task, request.texts, body, allow_blank=request.allow_blank)
+    served, _, classified = await _classified_body(server, request, body)
 
-    def told() -> Response:
-        answers = [*found.answers(request.show_prompts)]
-        return reply(classify_wire.response(answers, model=served.name, usage=found.usage))
+    def response() -> Response:
+        answers = [*classified.answers(request.show_prompts)]
+        return reply(classify_wire.response(answers, model=served.name, usage=classified.usage))
 
-    return await body.run(told)
+    return await body.run(response)
 
 
 async def classify_lines(server: Server, body: RequestBody) -> Response:
@@ -68,8 +67,17 @@ async def _task(server: Server, request: ClassificationRequest) -> tuple[Served,
     return served, await served.tasks.at_level(request.task, request.level)
 
 
+async def _classified_body(
+    server: Server, request: ClassificationRequest, body: RequestBody
+) -> tuple[Served, Task, _Classified]:
+    body.share.take(bytes_of_task(request.task, request.texts, request.level))
+    served, task = await _task(server, request)
+    classified = await _classified(served, task, request.texts, body, request.allow_blank)
+    return served, task, classified
+
+
 @dataclass(frozen=True, slots=True)
-class _Found:
+class _Classified:
     """A decision for each text, the prompts (as many for each text), and the usage."""
 
     decisions: list[Decision]
@@ -77,31 +85,32 @@ class _Found:
     usage: Usage
 
     def answers(self, show_prompts: bool) -> Iterator[dict[str, object]]:
-        each = len(self.prompts) // max(1, len(self.decisions))
-        for place, decision in enumerate(self.decisions):
-            prompts = self.prompts[place * each : (place + 1) * each] if show_prompts else ()
-            yield classify_wire.answer(decision, prompts)
+        per_text = len(self.prompts) // max(1, len(self.decisions))
+        for index, decision in enumerate(self.decisions):
+            prompts = self.prompts[index * per_text : (index + 1) * per_text]
+            yield classify_wire.answer(decision, prompts if show_prompts else ())
 
 
-async def _found(
-    served: Served, task: Task, texts: Sequence[str], body: RequestBody, *, allow_blank: bool
-) -> _Found:
+async def _classified(
+    served: Served, task: Task, texts: Sequence[str], body: RequestBody, allow_blank: bool
+) -> _Classified:
     """Return the decisions; a blank text has an error unless it is allowed, and is not run."""
     labels, prompts = await body.run(
         lambda: (task.request(served.model).labels, task.prompts(texts))
     )
     errors = [None if allow_blank else blank_error(text, _ALLOWING) for text in texts]
-    each = len(task.questions)
-    run = [prompt for n, prompt in enumerate(prompts) if errors[n // each] is None]
-    asked = await served.questions.ask(run, labels)
+    per_text = len(task.questions)
+    valid = [prompt for n, prompt in enumerate(prompts) if errors[n // per_text] is None]
+    answered = await served.questions.ask(valid, labels)
 
-    def found() -> _Found:
-        made = iter(task.decisions(served.model, run, asked.results))
-        decisions = [Decision(error=error) if error else next(made) for error in errors]
-        tokens = served.tokens(run, asked.results)
-        return _Found(decisions, prompts, Usage(tokens, min(asked.cached_tokens, tokens), 0))
+    def classified() -> _Classified:
+        new = iter(task.decisions(served.model, valid, answered.results))
+        decisions = [Decision(error=error) if error else next(new) for error in errors]
+        tokens = served.tokens(valid, answered.results)
+        usage = Usage(tokens, min(answered.cached_tokens, tokens), 0)
+        return _Classified(decisions, prompts, usage)
 
-    return await body.run(found, sum(map(len, prompts)))
+    return await body.run(classified, sum(map(len, prompts)))
 
 
 # --------------------------------------------------------------------------- lines
@@ -132,24 +141,24 @@ async def _answers(
 ) -> bytes:
     """Return the answers to the lines of a block; ``task`` is at its level already."""
     size = 0
-    for place, text in enumerate(block):
+    for index, text in enumerate(block):
         try:
             if isinstance(text, str):
                 size += bytes_of_task(request.task, [text])
         except WireError as error:
-            block[place] = error
+            block[index] = error
     with body.part() as share:
         await share.wait_for(size)
         texts = [text for text in block if isinstance(text, str)]
         served = await server.model_or_first(request.model)
-        found = await _found(served, task, texts, body, allow_blank=request.allow_blank)
+        classified = await _classified(served, task, texts, body, request.allow_blank)
 
-        def told() -> bytes:
-            each = found.answers(request.show_prompts)
-            answers = [next(each) if isinstance(text, str) else _refused(text) for text in block]
+        def lines() -> bytes:
+            valid = classified.answers(request.show_prompts)
+            answers = [next(valid) if isinstance(text, str) else _refused(text) for text in block]
             return b"".join(msgspec.json.encode(answer) + b"\n" for answer in answers)
 
-        return await body.run(told, sum(map(len, texts)))
+        return await body.run(lines, sum(map(len, texts)))
 
 
 def _block(lines: IO[bytes], rows: int, most: int, weight: int) -> _Block | None:
@@ -201,26 +210,18 @@ async def classify_as_vllm(server: Server, body: RequestBody) -> Response:
     they are in the request, as for ``/v1/classify``, with ``input`` for ``texts``.
     """
     request = await body.read(lambda data: classify_wire.read(_renamed(data)))
-    body.share.take(bytes_of_task(request.task, request.texts, request.level))
-    served, task = await _task(server, request)
-    found = await _found(served, task, request.texts, body, allow_blank=request.allow_blank)
-    return await body.run(lambda: reply(_as_vllm(served, task, found)))
+    served, task, classified = await _classified_body(server, request, body)
+    return await body.run(lambda: reply(_as_vllm(served, task, classified)))
 
 
-def _as_vllm(served: Served, task: Task, found: _Found) -> dict[str, object]:
-    usage = found.usage
+def _as_vllm(served: Served, task: Task, classified: _Classified) -> dict[str, object]:
     return {
         "id": f"classify-{uuid.uuid4().hex}",
         "object": "list",
         "created": int(time.time()),
         "model": served.name,
-        "data": [*_rows(task, found.decisions)],
-        "usage": {
-            "prompt_tokens": usage.input_tokens,
-            "completion_tokens": 0,
-            "total_tokens": usage.input_tokens,
-            "prompt_tokens_details": {"cached_tokens": usage.cached_tokens},
-        },
+        "data": [*_rows(task, classified.decisions)],
+        "usage": usage_body(classified.usage),
     }
 
 
@@ -234,10 +235,10 @@ def _renamed(data: object) -> object:
 
 def _rows(task: Task, decisions: Sequence[Decision]) -> Iterator[dict[str, object]]:
     for index, decision in enumerate(decisions):
-        found = decision.raise_for_error().probabilities or {}
+        probabilities = decision.raise_for_error().probabilities or {}
         yield {
             "index": index,
             "label": decision.label,
-            "probs": [found[label] for label in task.labels],
+            "probs": [probabilities[label] for label in task.labels],
             "num_classes": len(task.labels),
         }

@@ -49,11 +49,11 @@ async def _likeliest(
 ) -> Sequence[Token]:
     served.needs(Capability.LOGITS, "the likeliest tokens")
     prompt = request.prompt
-    if request.kind == "chat":  # the same prompt as that of the answer
+    if request.kind == "chat":  # the prompt of the answer
         render, config = served.tokenizing().render_chat, request.config(served.defaults)
         prompt = await body.run(lambda: render(request.messages, config))
-    asked = await served.questions.run([prompt], LikeliestCall(request.likeliest))
-    return asked.results[0]
+    answered = await served.questions.run([prompt], LikeliestCall(request.likeliest))
+    return answered.results[0]
 
 
 async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]:
@@ -63,10 +63,10 @@ async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]
     ids = await _ids(model, prompt, body)
     logprobs: list[float | None] = [None]
     if len(ids) > 1:
-        asked = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
-        logprobs += asked.results[0].raise_for_error().token_logprobs
+        answered = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
+        logprobs += answered.results[0].raise_for_error().token_logprobs
     texts = await body.run(lambda: [*_texts(model, ids)])
-    return [Token(*each) for each in zip(ids, texts, logprobs, strict=True)]
+    return [*map(Token, ids, texts, logprobs)]
 
 
 def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
@@ -75,8 +75,8 @@ def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
     Some begin with a space only there.
     """
     before = ""
-    for place, id in enumerate(ids):
+    for index, id in enumerate(ids):
         alone = model.decode([id])
-        pair = model.decode(ids[max(0, place - 1) : place + 1])
+        pair = model.decode(ids[max(0, index - 1) : index + 1])
         yield pair.removeprefix(before) if pair.startswith(before) else alone
         before = alone

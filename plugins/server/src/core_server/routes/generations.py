@@ -48,10 +48,10 @@ async def complete(
     body.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    extras, told = await extras_of(served, request, body)
+    extras, prompt_tokens = await extras_of(served, request, body)
     timeout = server.settings.timeout
     configs = await body.brief(lambda: _configs(served, request, timeout))
-    tokens = _tokens(served, request, configs, told)
+    tokens = _tokens(served, request, configs, prompt_tokens)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
@@ -72,7 +72,7 @@ def _tokens(
     """Return the tokens of all answers, each with the index of its answer."""
     if not request.generates:
         return _nothing(request.n, prompt_tokens)
-    return served.texts.generate_all(_beginning(served, request), configs)
+    return served.texts.generate(_beginning(served, request), configs)
 
 
 async def _nothing(answers: int, prompt_tokens: int) -> _Tokens:
@@ -103,27 +103,33 @@ def _beginning(
 async def _whole(
     request: GenerationRequest, tokens: _Tokens, facts: _Facts, extras: Extras
 ) -> dict[str, object]:
-    made: list[list[Token]] = [[] for _ in range(request.n)]
+    texts: list[list[Token]] = [[] for _ in range(request.n)]
     ended: dict[int, Ended] = {}
     async with aclosing(tokens):
         async for index, item in tokens:
             if isinstance(item, Token):
-                made[index].append(item)
+                texts[index].append(item)
             else:
                 ended[index] = item
-    results = [BatchResult(tuple(each), ended[index].reason) for index, each in enumerate(made)]
-    told = {"id": facts.id, "created": facts.created, "model": facts.model}
-    usage = _usage(ended.values())
-    return completions.response(request, *results, **told, usage=usage, extras=extras)  # type: ignore[arg-type]
+    results = [BatchResult(tuple(text), ended[index].reason) for index, text in enumerate(texts)]
+    return completions.response(
+        request,
+        *results,
+        id=facts.id,
+        created=facts.created,
+        model=facts.model,
+        usage=_usage(ended.values()),
+        extras=extras,
+    )
 
 
 def _usage(ended: Collection[Ended]) -> Usage:
     """Return the usage of all answers together: their one prompt was computed once."""
-    each = [one.metrics for one in ended]
+    metrics = [one.metrics for one in ended]
     return Usage(
-        each[0].prompt_tokens,
-        min(metrics.cached_prompt_tokens for metrics in each),
-        sum(metrics.generated_tokens for metrics in each),
+        metrics[0].prompt_tokens,
+        min(one.cached_prompt_tokens for one in metrics),
+        sum(one.generated_tokens for one in metrics),
     )
 
 

@@ -46,7 +46,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _ScoringRequest:
     """A parsed request: texts or ids as they came; the labels are ids."""
 
     query: Value
@@ -63,16 +63,16 @@ async def score_items(server: Server, body: RequestBody) -> Response:
     served = await server.model_or_first(request.optional("model", Value.text, ""))
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
 
-    def asked() -> tuple[_Request, list[list[int]], list[Pair]]:
-        asked = _read(request, served.model.info.vocab_size)
-        factors = {"items": len(asked.items), "label_token_ids": len(asked.labels)}
+    def prepare() -> tuple[_ScoringRequest, list[list[int]], list[Pair]]:
+        parsed = _read(request, served.model.info.vocab_size)
+        factors = {"items": len(parsed.items), "label_token_ids": len(parsed.labels)}
         body.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
-        prompts = _prompts(served.tokenizing(), asked, body)
-        return asked, prompts, [(prompt, [label]) for prompt in prompts for label in asked.labels]
+        prompts = _prompts(served.tokenizing(), parsed, body)
+        return parsed, prompts, [(prompt, [label]) for prompt in prompts for label in parsed.labels]
 
-    read, prompts, pairs = await body.run(asked)
-    found = await served.questions.run(pairs, ScoreCall())
-    return await body.run(lambda: reply(_response(served, read, prompts, found)))
+    parsed, prompts, pairs = await body.run(prepare)
+    answered = await served.questions.run(pairs, ScoreCall())
+    return await body.run(lambda: reply(_response(served, parsed, prompts, answered)))
 
 
 def _request(body: object) -> Value:
@@ -82,13 +82,16 @@ def _request(body: object) -> Value:
 
 
 def _response(
-    served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: QueueResults[Score]
+    served: Served,
+    request: _ScoringRequest,
+    prompts: Sequence[Sequence[int]],
+    answered: QueueResults[Score],
 ) -> dict[str, object]:
     tokens = sum(map(len, prompts))
     # A prompt is in the call once for each label, and computed once: those are not cached tokens.
-    computed = tokens * len(asked.labels) - found.cached_tokens
+    computed = tokens * len(request.labels) - answered.cached_tokens
     usage = Usage(tokens, min(max(0, tokens - computed), tokens), 0)
-    scores = enumerate(_scores(found.results, asked))
+    scores = enumerate(_scores(answered.results, request))
     return {
         "id": f"generative-scoring-{uuid.uuid4().hex}",
         "object": "list",
@@ -99,7 +102,7 @@ def _response(
     }
 
 
-def _read(request: Value, vocab_size: int) -> _Request:
+def _read(request: Value, vocab_size: int) -> _ScoringRequest:
     items, labels = request.need("items"), request.need("label_token_ids")
     for values in (items, labels):
         values.counted(len(values.items()), "values", 1, 1_000_000)
@@ -107,7 +110,7 @@ def _read(request: Value, vocab_size: int) -> _Request:
     if priority is not None and priority.integer() != 0:
         raise priority.wrong("Priorities are not supported. Omit the field, or set 0.")
 
-    return _Request(
+    return _ScoringRequest(
         query=_checked(request.need("query"), vocab_size),
         items=[_checked(item, vocab_size) for item in items.items()],
         labels=token_ids(labels, vocab_size),
@@ -124,22 +127,22 @@ def _checked(value: Value, vocab_size: int) -> Value:
     return value
 
 
-def _prompts(model: Tokenizing, asked: _Request, body: RequestBody) -> list[list[int]]:
+def _prompts(model: Tokenizing, request: _ScoringRequest, body: RequestBody) -> list[list[int]]:
     """Return the ids of each item with the query; their size is checked first."""
     leading = _leading(model)
 
     def ids(value: Value) -> list[int]:
         if not isinstance(value.data, str):
-            return [each.integer() for each in value.items()]
+            return [item.integer() for item in value.items()]
         with body.part() as share:
             share.take(bytes_of_text(value.data))
             return model.encode(value.data)[len(leading) :] if value.data else []
 
-    query, items = ids(asked.query), [ids(item) for item in asked.items]
-    bos = leading if asked.special and isinstance(asked.query.data, str) else []
+    query, items = ids(request.query), [ids(item) for item in request.items]
+    bos = leading if request.special and isinstance(request.query.data, str) else []
     tokens = len(items) * (len(bos) + len(query)) + sum(map(len, items))
     body.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
-    return [bos + (item + query if asked.item_first else query + item) for item in items]
+    return [bos + (item + query if request.item_first else query + item) for item in items]
 
 
 def _leading(model: Tokenizing) -> list[int]:
@@ -149,8 +152,8 @@ def _leading(model: Tokenizing) -> list[int]:
     return ids if not first and not model.decode(ids) else []
 
 
-def _scores(found: Sequence[Score], asked: _Request) -> Iterator[float]:
-    each = len(asked.labels)
-    for begin in range(0, len(found), each):
-        logprobs = [score.raise_for_error().logprob for score in found[begin : begin + each]]
-        yield softmax(logprobs)[0] if asked.of_labels_alone else math.exp(logprobs[0])
+def _scores(results: Sequence[Score], request: _ScoringRequest) -> Iterator[float]:
+    per_item = len(request.labels)
+    for begin in range(0, len(results), per_item):
+        logprobs = [score.raise_for_error().logprob for score in results[begin : begin + per_item]]
+        yield softmax(logprobs)[0] if request.of_labels_alone else math.exp(logprobs[0])

@@ -9,7 +9,6 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
@@ -23,6 +22,7 @@ from core_server.routes.contract.describing import describe
 from core_server.routes.contract.sizes import bytes_of_call
 from core_server.served import Served
 from core_server.server import Server
+from core_server.threads import call_in_loop
 from core_wires.contract import ROWS, Call, config_of
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, value_of
@@ -45,8 +45,8 @@ class Contract:
             return self._cancelled(call.id)
         served = await server.model_or_first(call.model)
         if operation == "describe":
-            found = await asyncio.to_thread(describe, served)
-            return reply({"value": plain(found)})
+            description = await asyncio.to_thread(describe, served)
+            return reply({"value": plain(description)})
         cancel = threading.Event()
 
         def sized() -> tuple[GenerateConfig, int]:
@@ -76,7 +76,7 @@ class Contract:
         release: Callable[[], None],
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        made: asyncio.Queue[bytes] = asyncio.Queue()
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
         waiting, gone = threading.Semaphore(_WAITING), threading.Event()
 
         def put(line: bytes) -> None:
@@ -84,14 +84,11 @@ class Contract:
             # come, because other requests decode concurrently.
             while operation in ROWS and not gone.is_set() and not waiting.acquire(timeout=1.0):
                 pass
-            try:
-                loop.call_soon_threadsafe(made.put_nowait, line)
-            except RuntimeError:  # the loop has ended
+            if not call_in_loop(loop, lines.put_nowait, line):
                 cancel.set()
 
         def done() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(release)
+            call_in_loop(loop, release)
 
         def work() -> None:
             try:
@@ -108,9 +105,9 @@ class Contract:
             self._running[call.id] = cancel
         try:
             threading.Thread(target=work, name="core-server-call", daemon=True).start()
-            async for lines in _gathered(made):
-                waiting.release(len(lines))
-                yield b"".join(lines)
+            async for available in _gathered(lines):
+                waiting.release(len(available))
+                yield b"".join(available)
         finally:
             gone.set()
             cancel.set()
@@ -118,16 +115,14 @@ class Contract:
                 del self._running[call.id]
 
 
-async def _gathered(made: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
+async def _gathered(lines: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
     """Yield the available lines, as soon as there are any: a slow reader gets larger pieces."""
-    while True:
-        lines = [await made.get()]
-        with suppress(asyncio.QueueEmpty):
-            while lines[-1] != _END and len(lines) < _AT_ONCE:
-                lines.append(made.get_nowait())
-        yield lines
-        if lines[-1] == _END:
-            return
+    available: list[bytes] = []
+    while _END not in available[-1:]:
+        available = [await lines.get()]
+        while available[-1] != _END and len(available) < _AT_ONCE and not lines.empty():
+            available.append(lines.get_nowait())
+        yield available
 
 
 def _line(item: Event | BaseException) -> bytes:

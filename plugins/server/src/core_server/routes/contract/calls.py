@@ -123,7 +123,7 @@ def _read(name: str, read: Callable[[object], Any], data: object) -> Any:
 
 
 def _prompts(data: object) -> list[str]:
-    return [prompt_of(each) for each in value_of(list[object], data)]
+    return [prompt_of(prompt) for prompt in value_of(list[object], data)]
 
 
 def _messages(data: object) -> list[Message]:
@@ -167,6 +167,6 @@ _TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = 
 
 def with_stop(config: GenerateConfig, cancel: Any, most: float | None) -> GenerateConfig:
     """Return the config with the server's cancel, its timeout limited to the server's."""
-    asked = config.timeout
-    limit = asked if most is None else most if asked is None else min(asked, most)
+    timeouts = [timeout for timeout in (config.timeout, most) if timeout is not None]
+    limit = min(timeouts, default=None)
     return replace(config, cancel=cancel, timeout=limit)

@@ -23,39 +23,39 @@ from core_wires.errors import OPENAI
 
 def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: ModelInfo) -> int:
     """Return the bytes that a call's results take. Raises `WireError` beyond the limits."""
-    given = call.arguments
-    prompts = _length(given, "prompts")
-    continuations = given.get("continuations")
+    arguments = call.arguments
+    prompts = _length(arguments, "prompts")
+    continuations = arguments.get("continuations")
     if isinstance(continuations, list) and len(continuations) != prompts:
         message = f"{len(continuations)} continuations for {prompts} prompts: give as many."
         raise OPENAI.invalid(("arguments", "continuations"), message, "invalid_value")
     check_labels(config.labels)
     check_variables(config.chat_template_kwargs)
     if operation not in (*ROWS, "batch_stream"):
-        return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, given)
-    asked = given.get("num_samples")
-    samples = asked if type(asked) is int and asked > 0 else 1
+        return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, arguments)
+    count = arguments.get("num_samples")
+    samples = count if type(count) is int and count > 0 else 1
     rows = refuse_beyond(MAX_ROWS, "rows", {"prompts": prompts, "num_samples": samples})
     stops = bytes_of_stops(config.stop, rows)
     logits = info.vocab_size if operation == "classify" and config.return_logits else 0
-    states = info.hidden_size * _length(given, "layers")
+    states = info.hidden_size * _length(arguments, "layers")
     probabilities = len(config.labels) if operation == "classify" else 0
     return stops + bytes_of_rows(rows, prompts * probabilities, prompts * (logits + states))
 
 
-def _bytes_of_tokens(operation: str, given: Mapping[str, object]) -> int:
+def _bytes_of_tokens(operation: str, arguments: Mapping[str, object]) -> int:
     """Return the bytes that the tokenizer takes for a call without a generation."""
     if operation == "decode":
-        tokens = {"tokens": _length(given, "ids")}
+        tokens = {"tokens": _length(arguments, "ids")}
         return ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", tokens)
     texts: list[object] = []
     if operation == "encode":
-        texts = [given.get("text")]
-    elif operation == "render_chat" and isinstance(messages := given.get("messages"), list):
-        texts = [each.get("content") for each in messages if isinstance(each, dict)]
+        texts = [arguments.get("text")]
+    elif operation == "render_chat" and isinstance(messages := arguments.get("messages"), list):
+        texts = [message.get("content") for message in messages if isinstance(message, dict)]
     return sum(bytes_of_text(text) for text in texts if isinstance(text, str))
 
 
-def _length(given: Mapping[str, object], name: str) -> int:
-    value = given.get(name)
+def _length(arguments: Mapping[str, object], name: str) -> int:
+    value = arguments.get(name)
     return len(value) if isinstance(value, list) else 0
