@@ -154,7 +154,10 @@ def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
             *["tiger", "lion"] * 4,
         ]
     assert model.sizes == [1, 8]
-    assert (served.questions.calls, served.questions.questions) == (2, 9)
+    assert [served.questions.counted[f"decision_{name}"] for name in ("calls", "questions")] == [
+        2,
+        9,
+    ]
 
 
 def test_turns_of_a_long_request_and_of_those_behind_it() -> None:

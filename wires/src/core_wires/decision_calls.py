@@ -6,7 +6,7 @@ from the results, which are in the order of the prompts again. `decide` does so 
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import islice
 from typing import TypeVar, cast
@@ -19,17 +19,17 @@ from core.rendering import Rendering
 from core.types import ClassifyResult
 from core_wires.questions import Answer, DecisionRequest
 from core_wires.reading import Reading, readings
-from core_wires.usage import Usage
+from core_wires.usage import Usage, token_count
 
 Key = TypeVar("Key", bound=Hashable)
 Result = TypeVar("Result")
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Prepared:
-    """A decision request with a reading and a prompt for each of its questions."""
+    """The readings of a request's questions, each with its prompt."""
 
-    request: DecisionRequest
     readings: tuple[Reading, ...]
     prompts: tuple[str, ...]
 
@@ -43,9 +43,9 @@ def prepare(request: DecisionRequest, render: Rendering | None = None) -> Prepar
     """Return a request with its prompts, which ``render`` formats with a chat template."""
     parts = readings(request)
     if render is None:
-        return Prepared(request, parts, tuple(part.as_text() for part in parts))
+        return Prepared(parts, tuple(part.as_text() for part in parts))
     prompts = tuple(render(part.as_messages(), part.opening) for part in parts)
-    return Prepared(request, parts, prompts)
+    return Prepared(parts, prompts)
 
 
 def grouped(keys: Iterable[Key]) -> dict[Key, list[int]]:
@@ -66,13 +66,6 @@ def in_order(
     return [by_index[index] for index in range(len(by_index))]
 
 
-def token_count(model: TextModel, prompts: Iterable[str]) -> int:
-    """Return the tokens of all prompts; 0 if the model does not expose its tokenizer."""
-    if not isinstance(model, Tokenizing):
-        return 0
-    return sum(len(model.encode(prompt)) for prompt in prompts)
-
-
 def decide(
     model: TextModel,
     requests: Sequence[DecisionRequest],
@@ -90,7 +83,7 @@ def decide(
         error = UnsupportedOperationError("chat templates", type(model).__name__, ())
         return [error for _ in requests]
     render = Rendering(cast("Tokenizing", model), config, labels=True) if chat else None
-    prepared = [_prepared(request, render) for request in requests]
+    prepared = [_attempt(prepare, request, render) for request in requests]
 
     # Every question is a row, and rows with equal labels share a call.
     valid = [one for one in prepared if isinstance(one, Prepared)]
@@ -101,24 +94,23 @@ def decide(
         for labels, indices in groups.items()
     )
     results = iter(in_order(groups, calls))
-    return [_answered(model, one, results) for one in prepared]
-
-
-def _prepared(request: DecisionRequest, render: Rendering | None) -> Prepared | Exception:
-    try:
-        return prepare(request, render)
-    except CoreError as error:  # a chat template that refuses it
-        return error
+    return [
+        _attempt(_answered, model, one, results) if isinstance(one, Prepared) else one
+        for one in prepared
+    ]
 
 
 def _answered(
-    model: TextModel, prepared: Prepared | Exception, results: Iterator[ClassifyResult]
-) -> tuple[list[Answer], Usage] | Exception:
-    if isinstance(prepared, Exception):
-        return prepared
+    model: TextModel, prepared: Prepared, results: Iterator[ClassifyResult]
+) -> tuple[list[Answer], Usage]:
     own_results = [*islice(results, len(prepared.prompts))]  # all: the next request's follow
+    answers = prepared.answers(own_results)
+    return answers, Usage(token_count(model, prepared.prompts), 0, len(answers))
+
+
+def _attempt(function: Callable[..., T], *arguments: object) -> T | Exception:
+    """Return the result of a function, or its error, which is that of one request."""
     try:
-        answers = prepared.answers(own_results)
+        return function(*arguments)
     except CoreError as error:
         return error
-    return answers, Usage(token_count(model, prepared.prompts), 0, len(answers))

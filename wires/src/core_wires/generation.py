@@ -173,10 +173,6 @@ def _include_usage(stream_options: Value) -> bool:
 # --------------------------------------------------------------------------- options
 
 
-def _chat_logprobs(value: Value) -> bool:
-    return value.flag()
-
-
 def _completion_logprobs(value: Value) -> bool:
     value.counted(value.integer(), "alternatives for a token", 0, MAX_LIKELIEST)
     return True
@@ -207,7 +203,7 @@ _SHARED: dict[str, tuple[str, Reader]] = {
 }
 _CHAT_OPTIONS = _SHARED | {
     "max_completion_tokens": ("max_tokens", Value.integer),
-    "logprobs": ("return_logprobs", _chat_logprobs),
+    "logprobs": ("return_logprobs", Value.flag),
 }
 _COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
 

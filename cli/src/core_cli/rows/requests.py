@@ -19,11 +19,11 @@ from core_cli.reading.row import Row
 from core_cli.rows.bulk import Answered, Cost
 from core_cli.writing.answers import Answer, Kind, Result
 from core_wires import batch, completions
-from core_wires.decision_calls import grouped, in_order, prepare, token_count
+from core_wires.decision_calls import grouped, in_order, prepare
 from core_wires.errors import refusal
 from core_wires.generation import GenerationRequest
 from core_wires.questions import DecisionRequest
-from core_wires.usage import Usage
+from core_wires.usage import Usage, token_count
 
 if TYPE_CHECKING:
     from core_cli.loading import Loaded

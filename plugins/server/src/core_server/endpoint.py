@@ -54,9 +54,11 @@ class Endpoint:
             with server.models.holding() as place.release:
                 if self.handle_lines is not None and _has_lines(request):
                     handle = self.handle_lines
-                    body = await self._spooled_body(request, place)
-                else:
-                    body = await self._whole_body(request, place)
+                    place.spool = await spooled(self.dialect, request, server.settings, place.disk)
+                content = place.spool or await whole(
+                    self.dialect, request, server.settings, place.memory
+                )
+                body = RequestBody(content, self.dialect, server.threads, place.memory)
                 answer = handle(server, body)
                 response = await _while_connected(request, answer, server.settings.timeout)
                 if not isinstance(response, StreamingResponse):
@@ -67,14 +69,6 @@ class Endpoint:
             raise
         rearmed = handle is self.handle_lines
         return _PlacedResponse(response, place, server.settings.timeout, rearmed=rearmed)
-
-    async def _spooled_body(self, request: Request, place: Place) -> RequestBody:
-        place.spool = await spooled(self.dialect, request, self.server.settings, place.disk)
-        return RequestBody(place.spool, self.dialect, self.server.threads, place.memory)
-
-    async def _whole_body(self, request: Request, place: Place) -> RequestBody:
-        body = await whole(self.dialect, request, self.server.settings, place.memory)
-        return RequestBody(body, self.dialect, self.server.threads, place.memory)
 
 
 def _has_lines(request: Request) -> bool:

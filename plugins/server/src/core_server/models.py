@@ -61,7 +61,7 @@ class Shelf:
     loads: int = 0
     loading: asyncio.Task[None] | None = None
     waiting: deque[asyncio.Future[Served]] = field(default_factory=deque)
-    counted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
     since: int = field(default_factory=lambda: int(time.time()))
 
     @property

@@ -15,13 +15,7 @@ from core.types import ClassifyResult
 from core_server.queues.fits import FittedTasks
 from core_server.queues.questions import QuestionQueue
 from core_server.queues.texts import TextQueue
-from core_wires.decision_calls import token_count
-
-COUNTERS = {
-    "questions": ("questions", "calls", "prompt_tokens", "cached_tokens"),
-    "texts": ("texts", "prompt_tokens", "cached_tokens", "generated_tokens"),
-}
-"""The counters of each queue of a model."""
+from core_wires.usage import token_count
 
 
 class Served:
@@ -74,16 +68,9 @@ class Served:
         pairs = zip(prompts, results, strict=True)
         return token_count(self.model, (prompt for prompt, row in pairs if row.error is None))
 
-    def counted(self) -> Counter[tuple[str, str]]:
-        """Return the queues' counters, by queue and name."""
-        queues = {"questions": self.questions, "texts": self.texts}
-        return Counter(
-            {
-                (queue, name): getattr(queues[queue], name)
-                for queue, names in COUNTERS.items()
-                for name in names
-            }
-        )
+    def counted(self) -> Counter[str]:
+        """Return the counters of both queues."""
+        return Counter(self.questions.counted) + Counter(self.texts.counted)
 
     def close(self) -> None:
         """End the queues and fits, then the model."""

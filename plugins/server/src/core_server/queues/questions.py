@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
@@ -72,7 +72,7 @@ def _settle(
 class QuestionQueue:
     """A queue with one thread that runs the clients' questions on a model.
 
-    ``calls``, ``questions``, ``prompt_tokens`` and ``cached_tokens`` count all of them.
+    ``counted`` are their counters, by the names of `core_server.routes.metrics`.
     """
 
     def __init__(self, model: TextModel) -> None:
@@ -83,7 +83,7 @@ class QuestionQueue:
         self._cancel = threading.Event()
         self._closed = False
         self._thread: threading.Thread | None = None
-        self.calls = self.questions = self.prompt_tokens = self.cached_tokens = 0
+        self.counted: Counter[str] = Counter()
 
     async def ask(
         self, prompts: Sequence[str], labels: Sequence[str]
@@ -191,7 +191,10 @@ class QuestionQueue:
 
     def _counted(self, metrics: GenerateMetrics, questions: int) -> float:
         """Add a call to the counters. Returns the cached tokens per question."""
-        self.calls, self.questions = self.calls + 1, self.questions + questions
-        self.prompt_tokens += metrics.prompt_tokens
-        self.cached_tokens += metrics.cached_prompt_tokens
+        self.counted.update(
+            decision_calls=1,
+            decision_questions=questions,
+            decision_prompt_tokens=metrics.prompt_tokens,
+            decision_cached_tokens=metrics.cached_prompt_tokens,
+        )
         return metrics.cached_prompt_tokens / questions

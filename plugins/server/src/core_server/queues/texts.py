@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from copy import copy
@@ -40,12 +41,13 @@ def changed(config: GenerateConfig, **values: object) -> GenerateConfig:
 class TextQueue:
     """The generations of all clients on one model, which the backend runs concurrently.
 
-    A backend that cannot gets one at a time. The counters include complete texts only.
+    A backend that cannot gets one at a time. ``counted`` are the counters of complete
+    texts, by the names of `core_server.routes.metrics`.
     """
 
     def __init__(self, capabilities: Collection[Capability]) -> None:
         readers = _READERS if Capability.PARALLEL in capabilities else 1
-        self.texts = self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        self.counted: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
@@ -80,19 +82,18 @@ class TextQueue:
                     raise item
                 if isinstance(item, Ended):
                     open_ -= 1
-                    self._count(item.metrics)
+                    self.counted.update(
+                        text_texts=1,
+                        text_prompt_tokens=item.metrics.prompt_tokens,
+                        text_cached_tokens=item.metrics.cached_prompt_tokens,
+                        text_generated_tokens=item.metrics.generated_tokens,
+                    )
                 yield index, item
         finally:
             cancel.set()
             for future, work in zip(futures, works, strict=True):
                 future.cancel()
                 work.drop()
-
-    def _count(self, metrics: GenerateMetrics) -> None:
-        self.texts += 1
-        self.prompt_tokens += metrics.prompt_tokens
-        self.cached_tokens += metrics.cached_prompt_tokens
-        self.generated_tokens += metrics.generated_tokens
 
     def close(self) -> None:
         """Wait for the running generations."""

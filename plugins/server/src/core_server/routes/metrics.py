@@ -20,24 +20,16 @@ from core_server.models import Shelf
 from core_server.server import Server
 
 _COUNTED = {
-    ("questions", "questions"): ("decision_questions", "Questions answered."),
-    ("questions", "calls"): (
-        "decision_calls",
-        "Model calls for these questions; several clients may share one.",
-    ),
-    ("questions", "prompt_tokens"): ("decision_prompt_tokens", "Prompt tokens of questions."),
-    ("questions", "cached_tokens"): (
-        "decision_cached_tokens",
-        "Prompt tokens of questions that were read from the prefix cache.",
-    ),
-    ("texts", "texts"): ("text_texts", "Texts generated."),
-    ("texts", "prompt_tokens"): ("text_prompt_tokens", "Prompt tokens of texts."),
-    ("texts", "cached_tokens"): (
-        "text_cached_tokens",
-        "Prompt tokens of texts that were read from the prefix cache.",
-    ),
-    ("texts", "generated_tokens"): ("text_generated_tokens", "Tokens generated."),
+    "decision_questions": "Questions answered.",
+    "decision_calls": "Model calls for these questions; several clients may share one.",
+    "decision_prompt_tokens": "Prompt tokens of questions.",
+    "decision_cached_tokens": "Prompt tokens of questions that were read from the prefix cache.",
+    "text_texts": "Texts generated.",
+    "text_prompt_tokens": "Prompt tokens of texts.",
+    "text_cached_tokens": "Prompt tokens of texts that were read from the prefix cache.",
+    "text_generated_tokens": "Tokens generated.",
 }
+"""The counters of a model's queues."""
 
 
 class _Metrics(Collector):
@@ -63,16 +55,16 @@ class _Metrics(Collector):
         taken = GaugeMetricFamily("core_model_bytes", "Memory of the model.", labels=["model"])
         loads = CounterMetricFamily("core_model_loads", "Loads of the model.", labels=["model"])
         families = {
-            key: CounterMetricFamily(f"core_{name}", text, labels=["model"])
-            for key, (name, text) in _COUNTED.items()
+            name: CounterMetricFamily(f"core_{name}", text, labels=["model"])
+            for name, text in _COUNTED.items()
         }
         for name, shelf in shelves.items():
             loaded.add_metric([name], shelf.served is not None)
             taken.add_metric([name], shelf.bytes_ if shelf.served is not None else 0)
             loads.add_metric([name], shelf.loads)
             counted = shelf.counted + (shelf.served.counted() if shelf.served else Counter())
-            for key, family in families.items():
-                family.add_metric([name], counted[key])
+            for counter, family in families.items():
+                family.add_metric([name], counted[counter])
         yield from (loaded, taken, loads, *families.values())
 
 

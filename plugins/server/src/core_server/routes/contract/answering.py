@@ -17,9 +17,8 @@ from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
 from core_server.replies import NDJSON, reply
 from core_server.request_body import RequestBody
-from core_server.routes.contract.calls import Event, events, with_stop
+from core_server.routes.contract.calls import Event, bytes_of_call, events, with_stop
 from core_server.routes.contract.describing import describe
-from core_server.routes.contract.sizes import bytes_of_call
 from core_server.served import Served
 from core_server.server import Server
 from core_server.threads import call_in_loop
