@@ -263,45 +263,37 @@ def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOpt
 
 # --------------------------------------------------------------------------- refusals
 
-Neutral = Callable[[object], bool]
-
-
-def _is(*neutral: object) -> Neutral:
-    return lambda data: any(data == value and type(data) is type(value) for value in neutral)
-
-
-def _zero(data: object) -> bool:
-    return isinstance(data, int | float) and data == 0
-
-
-_empty = _is([], {}, "")
-
 # Unsupported fields, and the values with which they have no effect.
-_NEUTRAL: dict[str, Neutral] = {
-    "presence_penalty": _zero,
-    "frequency_penalty": _zero,
-    "logit_bias": _empty,
+_EMPTY: tuple[object, ...] = ([], {}, "")
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "logit_bias": _EMPTY,
     # vLLM's and other servers'.
-    "skip_special_tokens": _is(True),
-    "ignore_eos": _is(False),
-    "stop_token_ids": _empty,
-    "extra_body": _empty,
+    "skip_special_tokens": (True,),
+    "ignore_eos": (False,),
+    "stop_token_ids": _EMPTY,
+    "extra_body": _EMPTY,
 }
 _CHAT_NEUTRAL = _NEUTRAL | {
-    "tools": _empty,
-    "functions": _empty,
-    "tool_choice": _is("none", "auto"),
-    "function_call": _is("none", "auto"),
-    "response_format": _is({"type": "text"}),
-    "modalities": _is(["text"]),
+    "tools": _EMPTY,
+    "functions": _EMPTY,
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
 }
-_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _empty}
+_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _EMPTY}
 
 
-def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> None:
+def _same(data: object, other: object) -> bool:
+    return data == other and type(data) is type(other)  # 1 and true are two values
+
+
+def _refuse(request: Value, neutral: Mapping[str, tuple[object, ...]], known: set[str]) -> None:
     """Raise `WireError` for unsupported values, then for unknown fields."""
-    for name, has_no_effect in neutral.items():
+    for name, values in neutral.items():
         value = request.get(name)
-        if value is not None and not has_no_effect(value.data):
+        if value is not None and not any(_same(value.data, one) for one in values):
             raise value.wrong("This is not supported. Remove it.", "unsupported_value")
     request.only({"n", *neutral, *known, *_HARMLESS})

@@ -23,13 +23,6 @@ class Usage:
         """Return the usage of one call."""
         return cls(metrics.prompt_tokens, metrics.cached_prompt_tokens, metrics.generated_tokens)
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.output_tokens + other.output_tokens,
-        )
-
     @property
     def total_tokens(self) -> int:
         """The sum of prompt tokens and generated tokens."""
