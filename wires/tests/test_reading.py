@@ -124,7 +124,7 @@ def test_the_order_of_the_options_changes_nothing(
     shuffled = list(unique)
     shuffler.shuffle(shuffled)
     for how in ("labels", "letters"):
-        one, other = (reading(choice(*each), STATE, how) for each in (unique, shuffled))
+        one, other = (reading(choice(*options), STATE, how) for options in (unique, shuffled))
         assert one.as_text() == other.as_text()
         called = dict(zip(map(repr, unique), one.labels, strict=True))
         assert called == dict(zip(map(repr, shuffled), other.labels, strict=True))

@@ -63,13 +63,13 @@ def products(client: Client) -> None:
     names = _NAMES[: client.dice.randrange(2_000, 4_000)]
     many: dict[str, object] = {"mode": "many", "template": "{text} {label}"}
     question = {"type": "choice", "criteria": {"a": None, "b": None}}
-    asked: dict[str, object] = dict.fromkeys(names[:400], question)
+    questions: dict[str, object] = dict.fromkeys(names[:400], question)
     kinds: list[tuple[str, dict[str, object]]] = [
         ("/v1/classify", {"texts": names, "labels": names} | many),
         ("/v1/classify", {"texts": names, "labels": ["x", "y"], "template": "{text}" * 9**5}),
         ("/v1/core/classify", {"arguments": {"prompts": names}, "options": {"labels": names}}),
         ("/v1/core/score", {"arguments": {"prompts": [], "continuations": names}}),
-        ("/v1/systemone", {"model": "a", "state": "s" * 10**6, "questions": asked}),
+        ("/v1/systemone", {"model": "a", "state": "s" * 10**6, "questions": questions}),
     ]
     _refused(client, *client.dice.choice(kinds))
 

@@ -199,10 +199,10 @@ def test_a_model_that_has_to_leave_takes_no_more_requests() -> None:
         models = Models([*map(store.loadable, "ab")], limit=10)
         order: list[str] = []
 
-        async def visit(name: str, said: str) -> None:
+        async def visit(name: str, visitor: str) -> None:
             with models.holding() as release:
                 await models.take(name)
-                order.append(said)
+                order.append(visitor)
                 release()
 
         with models.holding() as release:

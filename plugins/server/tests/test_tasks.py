@@ -66,7 +66,7 @@ def test_equal_tasks_are_fitted_once() -> None:
 
     fitted = asyncio.run(scenario())
     assert model.asked == 1
-    assert {each.level for each in fitted} == {"L0"}
+    assert {task.level for task in fitted} == {"L0"}
 
 
 def test_a_fit_that_nobody_waits_for_is_cancelled() -> None:
