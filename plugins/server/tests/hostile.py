@@ -1,4 +1,4 @@
-"""Clients that ask for too much, or never end, beside some who ask as they should.
+"""Clients that ask for too much, or never end, next to some that behave.
 
 Run as a program, so that the tests' own process keeps still: it prints what came of it.
 ``python hostile.py PORT SECONDS SEED``

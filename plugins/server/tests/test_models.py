@@ -117,7 +117,7 @@ def test_a_model_of_the_callers_own_stays() -> None:
 
 
 class Held(FakeModel):
-    """A model whose streams wait, behind their first token, until they are let go."""
+    """A model whose streams wait, after their first token, until they are let go."""
 
     def __init__(self, going: threading.Event, let_go: threading.Event) -> None:
         super().__init__("x")

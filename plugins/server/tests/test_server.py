@@ -1,4 +1,4 @@
-"""The server in front of a model that a test has written down, through an HTTP client."""
+"""The server with a scripted model, through an HTTP client."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
 
 Finish = Literal["stop", "length"]
-_IMPOSSIBLE = -9999.0  # what OpenAI writes for a logprob that is next to minus infinity
+_IMPOSSIBLE = -9999.0  # OpenAI's value for log-probabilities close to minus infinity
 
 
 @dataclass(frozen=True, slots=True)

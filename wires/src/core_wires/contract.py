@@ -4,7 +4,7 @@
 are as `core_wires.plain` has them. The answer is lines of JSON, an event each, known by its keys:
 
 - ``token``: of a stream; of ``batch_stream``, together with its ``row``
-- ``result``: one row of a call over rows; ``value``: what any other method returns
+- ``result``: one row of a call over rows; ``value``: the result of any other method
 - ``end``: the last line, an `End`
 - ``error``: the last line if the call failed, together with ``end`` if it had begun
 

@@ -1,7 +1,7 @@
 """Lossless conversion of the contract's values to JSON, and back.
 
-A dataclass is an object of those fields that are not at their default. Numbers are what JSON calls
-so; the three that JSON lacks are the strings ``NaN``, ``Infinity`` and ``-Infinity``, as in
+A dataclass is an object of those fields that are not at their default. Numbers are those
+of JSON; the three that JSON lacks are the strings ``NaN``, ``Infinity`` and ``-Infinity``, as in
 ProtoJSON (https://protobuf.dev/programming-guides/json/). Large arrays of float32 are the base64 of
 their bytes, little-endian. An error is its type, its message and its attributes, from which the
 same error is restored. Missing fields get their default and unknown ones are ignored, so that

@@ -135,14 +135,14 @@ def _answer(question: Question, answer: Answer) -> dict[str, object]:
                 "confidence": answer.confidence,
             } | _extensions(answer.evidence, names)
         case Score(levels=levels), ScoreAnswer():
-            places = [str(place) for place in range(len(levels))]
+            indices = [str(index) for index in range(len(levels))]
             return {
                 "type": "score",
                 "score": answer.score,
                 "legend": {str(n): level.label for n, level in enumerate(levels)},
-                "probabilities": dict(zip(places, answer.probabilities, strict=True)),
+                "probabilities": dict(zip(indices, answer.probabilities, strict=True)),
                 "confidence": answer.confidence,
-            } | _extensions(answer.evidence, places)
+            } | _extensions(answer.evidence, indices)
     raise TypeError(f"{type(answer).__name__} is not an answer to a {type(question).__name__}.")
 
 

@@ -153,11 +153,11 @@ class Value:
             if name not in known and value.data is not None and not name.startswith("x_"):
                 raise value.wrong("Unknown field. Remove it.", "unknown_field")
 
-    def counted(self, number: int, what: str, low: int, high: int) -> None:
+    def counted(self, number: int, unit: str, low: int, high: int) -> None:
         """Raise `WireError` for a number of things out of range."""
         if not low <= number <= high:
             code = "too_short" if number < low else "too_long"
-            raise self.wrong(f"{number} {what}: there may be {low} to {high}.", code)
+            raise self.wrong(f"{number} {unit}: there may be {low} to {high}.", code)
 
     def _not(self, expected: str, code: str) -> WireError:
         return self.wrong(f"This must be {expected}, not {_shown(self.data)}.", code)

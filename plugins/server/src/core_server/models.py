@@ -3,9 +3,9 @@
 A request holds the models that it uses while they work for it, and a held model stays. To make
 room, the server unloads models that no request holds, then those used longest ago. A held one takes
 no new requests for a while, so that it becomes idle; if it does not, it serves for as long again,
-and is then closed to requests for twice the time: those who ask for it wait no longer than those
-who wait for its room. All of this runs on the event loop, but for loading and closing, which take
-a thread each.
+and is then closed to requests for twice the time, so that requests for it wait no longer than
+requests for its room. All of this runs on the event loop, except loading and closing, which take a
+thread each.
 """
 
 from __future__ import annotations
@@ -115,7 +115,7 @@ class Models:
                 release()
 
     async def take(self, name: str) -> Served:
-        """Return the model of this name, loaded. Raises KeyError, and what loading it raises."""
+        """Return the model of this name, loaded. Raises KeyError, and the errors of loading it."""
         shelf = self.shelves[name]
         shelf.used = next(self._clock)
         if shelf.open:
@@ -195,7 +195,7 @@ class Models:
         shelf.loading = None
         self._hand_out(shelf, error)
         self._freed.set()
-        if self._victims(0, shelf)[0]:  # it took more than was thought
+        if self._victims(0, shelf)[0]:  # it took more than estimated
             task = asyncio.create_task(self._shrink(shelf))
             self._shrinking.add(task)
             task.add_done_callback(self._shrinking.discard)

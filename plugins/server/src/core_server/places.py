@@ -69,8 +69,7 @@ class Share:
         return Share(self._budget, self._dialect)
 
     def close(self) -> None:
-        """Give all bytes back, those that a thread takes later too: it works on after the request
-        has ended."""
+        """Give all bytes back, also those that a thread takes later: it may outlive the request."""
         with self._lock:
             self._closed = True
             self._budget.add(-self._taken)

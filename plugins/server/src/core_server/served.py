@@ -13,8 +13,8 @@ from core.protocols import Capability, TextModel
 from core.rendering import Rendering
 from core.types import ClassifyResult
 from core_server.queues.fits import FittedTasks
-from core_server.queues.questions import QuestionQueue
-from core_server.queues.texts import TextQueue
+from core_server.queues.question_queue import QuestionQueue
+from core_server.queues.text_queue import TextQueue
 from core_wires.usage import token_count
 
 

@@ -15,7 +15,7 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, GenerateMetrics, Token
 from core_server.bounds import bytes_of_stops, check_variables
-from core_server.queues.texts import Ended, changed
+from core_server.queues.text_queue import Ended, changed
 from core_server.replies import event, reply
 from core_server.request_body import RequestBody
 from core_server.routes.extras import extras_of

@@ -29,7 +29,7 @@ from core_server.bounds import (
     token_ids,
 )
 from core_server.queues.batch_calls import Pair, ScoreCall
-from core_server.queues.questions import QueueResults
+from core_server.queues.question_queue import QueueResults
 from core_server.replies import reply
 from core_server.request_body import RequestBody
 from core_server.served import Served

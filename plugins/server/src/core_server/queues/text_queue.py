@@ -16,7 +16,7 @@ from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Token
 from core_server.threads import Once, call_in_loop
 
-_READERS = 256  # threads that read streams: more than any backend runs side by side
+_READERS = 256  # threads that read streams: more than any backend runs concurrently
 
 
 @dataclass(frozen=True, slots=True)

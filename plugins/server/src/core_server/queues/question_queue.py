@@ -176,7 +176,7 @@ class QuestionQueue:
             for (entry, index), result in zip(round_, results, strict=True):
                 entry.results[index] = result
                 entry.cached += cached
-        except StopIteration as failed:  # which no future takes
+        except StopIteration as failed:  # a future cannot hold it
             error = RuntimeError(f"A generator of the backend ended early: {failed!r}")
         except BaseException as failed:  # noqa: BLE001 - raised in the requests
             error = failed
