@@ -17,7 +17,7 @@ from core.api import shared_model
 from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain
 from core_wires import systemone
-from core_wires.asking import ask
+from core_wires.decision_calls import decide
 from core_wires.questions import DecisionRequest
 
 Response: TypeAlias = ClassifierResponse | Exception
@@ -95,7 +95,7 @@ class CoreDecisions(BaseDecisionModel):
         config = core.GenerateConfig(cancel=cancel, timeout=self.timeout)
         read = [self._read(request) for request in requests]
         sound = [item for item in read if not isinstance(item, Exception)]
-        results = iter(ask(model, sound, config, chat=self.chat))
+        results = iter(decide(model, sound, config, chat=self.chat))
         return [
             item if isinstance(item, Exception) else self._response(item, request, next(results))
             for item, request in zip(read, requests, strict=True)

@@ -1,17 +1,30 @@
-"""A call of a model: from the body of its request to the events of its answer."""
+"""A call of a model: its arguments, its size, and the events of its answer."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 from core.errors import UnsupportedOperationError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
-from core.types import FinishReason, GenerateMetrics, Message
+from core.types import FinishReason, GenerateMetrics, Message, ModelInfo
+from core_server.bounds import (
+    ID_BYTES,
+    MAX_ROWS,
+    MAX_TOKENS,
+    bytes_of_rows,
+    bytes_of_stops,
+    bytes_of_text,
+    check_labels,
+    check_variables,
+    refuse_beyond,
+)
 from core_server.served import Served
 from core_wires.contract import ROWS, STREAMS, Call, End
+from core_wires.errors import OPENAI
 from core_wires.plain import plain, prompt_of, value_of
 
 Event = dict[str, object]
@@ -121,44 +134,32 @@ def _read(name: str, read: Callable[[object], Any], data: object) -> Any:
         raise ValueError(f"arguments.{name}: {error}") from None
 
 
-def _prompts(data: object) -> list[str]:
-    return [prompt_of(each) for each in value_of(list[object], data)]
-
-
-def _messages(data: object) -> list[Message]:
-    return value_of(list[Message], data)
-
-
-def _ids(data: object) -> list[int]:
-    return value_of(list[int], data)
-
-
-def _rows_of_ids(data: object) -> list[list[int]]:
-    return value_of(list[list[int]], data)
-
-
-def _whole(data: object) -> int:
-    return value_of(int, data)
-
-
 _Reader = Callable[[object], Any]
+_MESSAGES = partial(value_of, list[Message])
+_IDS, _ROWS_OF_IDS = partial(value_of, list[int]), partial(value_of, list[list[int]])
+
+
+def _prompts(data: object) -> list[str]:
+    return [prompt_of(prompt) for prompt in value_of(list[object], data)]
+
+
 _PROMPT: tuple[tuple[str, _Reader], ...] = (("prompt", prompt_of),)
 _PROMPTS: tuple[tuple[str, _Reader], ...] = (("prompts", _prompts),)
 _TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = {
     "generate": (_PROMPT, {}),
-    "chat": ((("messages", _messages),), {}),
-    "stream_tokens": ((("prompt", _ids),), {}),
+    "chat": ((("messages", _MESSAGES),), {}),
+    "stream_tokens": ((("prompt", _IDS),), {}),
     "batch_stream": (_PROMPTS, {}),
     "classify": (_PROMPTS, {}),
     "batch_generate": (_PROMPTS, {}),
     "score": ((*_PROMPTS, ("continuations", _prompts)), {}),
-    "generate_tokens": ((("prompts", _rows_of_ids),), {"num_samples": _whole}),
-    "score_tokens": ((("prompts", _rows_of_ids), ("continuations", _rows_of_ids)), {}),
-    "hidden_states": (_PROMPTS, {"layers": _ids}),
+    "generate_tokens": ((("prompts", _ROWS_OF_IDS),), {"num_samples": partial(value_of, int)}),
+    "score_tokens": ((("prompts", _ROWS_OF_IDS), ("continuations", _ROWS_OF_IDS)), {}),
+    "hidden_states": (_PROMPTS, {"layers": _IDS}),
     "inspect_attention": (_PROMPT, {}),
     "encode": ((("text", prompt_of),), {}),
-    "decode": ((("ids", _ids),), {}),
-    "render_chat": ((("messages", _messages),), {}),
+    "decode": ((("ids", _IDS),), {}),
+    "render_chat": ((("messages", _MESSAGES),), {}),
     "memory": ((), {}),
     "reset_peak_memory": ((), {}),
 }
@@ -166,6 +167,49 @@ _TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = 
 
 def with_stop(config: GenerateConfig, cancel: Any, most: float | None) -> GenerateConfig:
     """Return the config with the server's cancel, its timeout limited to the server's."""
-    asked = config.timeout
-    limit = asked if most is None else most if asked is None else min(asked, most)
+    timeouts = [timeout for timeout in (config.timeout, most) if timeout is not None]
+    limit = min(timeouts, default=None)
     return replace(config, cancel=cancel, timeout=limit)
+
+
+# --------------------------------------------------------------------------- sizes
+
+
+def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: ModelInfo) -> int:
+    """Return the bytes that a call's results take. Raises `WireError` beyond the limits."""
+    arguments = call.arguments
+    prompts = _length(arguments, "prompts")
+    continuations = arguments.get("continuations")
+    if isinstance(continuations, list) and len(continuations) != prompts:
+        message = f"{len(continuations)} continuations for {prompts} prompts: give as many."
+        raise OPENAI.invalid(("arguments", "continuations"), message, "invalid_value")
+    check_labels(config.labels)
+    check_variables(config.chat_template_kwargs)
+    if operation not in (*ROWS, "batch_stream"):
+        return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, arguments)
+    count = arguments.get("num_samples")
+    samples = count if type(count) is int and count > 0 else 1
+    rows = refuse_beyond(MAX_ROWS, "rows", {"prompts": prompts, "num_samples": samples})
+    stops = bytes_of_stops(config.stop, rows)
+    logits = info.vocab_size if operation == "classify" and config.return_logits else 0
+    states = info.hidden_size * _length(arguments, "layers")
+    probabilities = len(config.labels) if operation == "classify" else 0
+    return stops + bytes_of_rows(rows, prompts * probabilities, prompts * (logits + states))
+
+
+def _bytes_of_tokens(operation: str, arguments: Mapping[str, object]) -> int:
+    """Return the bytes that the tokenizer takes for a call without a generation."""
+    if operation == "decode":
+        tokens = {"tokens": _length(arguments, "ids")}
+        return ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", tokens)
+    texts: list[object] = []
+    if operation == "encode":
+        texts = [arguments.get("text")]
+    elif operation == "render_chat" and isinstance(messages := arguments.get("messages"), list):
+        texts = [message.get("content") for message in messages if isinstance(message, dict)]
+    return sum(bytes_of_text(text) for text in texts if isinstance(text, str))
+
+
+def _length(arguments: Mapping[str, object], name: str) -> int:
+    value = arguments.get(name)
+    return len(value) if isinstance(value, list) else 0

@@ -1,4 +1,4 @@
-"""A request's body, and the work on it: on threads, within the server's memory budget."""
+"""A request's body, read and worked on by threads, within the server's memory budget."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import IO, TypeVar
 
 import msgspec
 
-from core_server.allowance import Share
+from core_server.places import Share
 from core_server.threads import Threads
 from core_wires.errors import Dialect
 from core_wires.values import MAX_VALUES
@@ -20,8 +20,8 @@ _PARSED = 3  # bytes that the parsed values usually take for each byte of a body
 _TEXTS = re.compile(rb'"(?:[^"\\]++|\\.)*+"', re.DOTALL)
 
 
-class Work:
-    """The body of one request (``lines`` if it is lines), and its share of memory."""
+class RequestBody:
+    """The body of one request (``lines`` if it is lines), with its threads and share of memory."""
 
     def __init__(
         self, body: bytes | bytearray | IO[bytes], dialect: Dialect, threads: Threads, share: Share

@@ -9,26 +9,22 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import suppress
-from typing import TYPE_CHECKING
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
-from core_server.contract.calls import Event, events, with_stop
-from core_server.contract.describing import describe
-from core_server.contract.sizes import bytes_of_call
 from core_server.replies import NDJSON, reply
+from core_server.request_body import RequestBody
+from core_server.routes.contract.calls import Event, bytes_of_call, events, with_stop
+from core_server.routes.contract.describing import describe
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
+from core_server.threads import call_in_loop
 from core_wires.contract import ROWS, Call, config_of
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, value_of
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _END = b""
 _WAITING = 256  # lines of rows that may wait for their reader
@@ -41,23 +37,23 @@ class Contract:
     def __init__(self) -> None:
         self._running: dict[str, threading.Event] = {}
 
-    async def answer(self, operation: str, server: Server, work: Work) -> Response:
+    async def answer(self, operation: str, server: Server, body: RequestBody) -> Response:
         """Return the answer to one request; errors are raised."""
-        call = await work.read(_call)
+        call = await body.read(_call)
         if operation == "cancel":
             return self._cancelled(call.id)
         served = await server.model_or_first(call.model)
         if operation == "describe":
-            found = await asyncio.to_thread(describe, served)
-            return reply({"value": plain(found)})
+            description = await asyncio.to_thread(describe, served)
+            return reply({"value": plain(description)})
         cancel = threading.Event()
 
         def sized() -> tuple[GenerateConfig, int]:
             config = with_stop(_config(call.options), cancel, server.settings.timeout)
             return config, bytes_of_call(operation, call, config, served.model.info)
 
-        config, size = await work.brief(sized)
-        work.share.take(size)
+        config, size = await body.brief(sized)
+        body.share.take(size)
         # What is computed waits for its reader without the model: others may need its room.
         release = server.models.releasing()
         lines = self._lines(served, operation, call, config, cancel, release)
@@ -79,7 +75,7 @@ class Contract:
         release: Callable[[], None],
     ) -> AsyncIterator[bytes]:
         loop = asyncio.get_running_loop()
-        made: asyncio.Queue[bytes] = asyncio.Queue()
+        lines: asyncio.Queue[bytes] = asyncio.Queue()
         waiting, gone = threading.Semaphore(_WAITING), threading.Event()
 
         def put(line: bytes) -> None:
@@ -87,14 +83,11 @@ class Contract:
             # come, because other requests decode concurrently.
             while operation in ROWS and not gone.is_set() and not waiting.acquire(timeout=1.0):
                 pass
-            try:
-                loop.call_soon_threadsafe(made.put_nowait, line)
-            except RuntimeError:  # the loop has ended
+            if not call_in_loop(loop, lines.put_nowait, line):
                 cancel.set()
 
         def done() -> None:
-            with suppress(RuntimeError):  # the loop has ended
-                loop.call_soon_threadsafe(release)
+            call_in_loop(loop, release)
 
         def work() -> None:
             try:
@@ -111,9 +104,9 @@ class Contract:
             self._running[call.id] = cancel
         try:
             threading.Thread(target=work, name="core-server-call", daemon=True).start()
-            async for lines in _gathered(made):
-                waiting.release(len(lines))
-                yield b"".join(lines)
+            async for available in _gathered(lines):
+                waiting.release(len(available))
+                yield b"".join(available)
         finally:
             gone.set()
             cancel.set()
@@ -121,16 +114,14 @@ class Contract:
                 del self._running[call.id]
 
 
-async def _gathered(made: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
+async def _gathered(lines: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
     """Yield the available lines, as soon as there are any: a slow reader gets larger pieces."""
-    while True:
-        lines = [await made.get()]
-        with suppress(asyncio.QueueEmpty):
-            while lines[-1] != _END and len(lines) < _AT_ONCE:
-                lines.append(made.get_nowait())
-        yield lines
-        if lines[-1] == _END:
-            return
+    available: list[bytes] = []
+    while _END not in available[-1:]:
+        available = [await lines.get()]
+        while available[-1] != _END and len(available) < _AT_ONCE and not lines.empty():
+            available.append(lines.get_nowait())
+        yield available
 
 
 def _line(item: Event | BaseException) -> bytes:

@@ -1,4 +1,4 @@
-"""Calibrated tasks of one model: equal tasks are fitted once and cached."""
+"""The fits of tasks on one model: equal tasks are fitted once and cached."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_server.threads import Once
 from core_tasks.task import Task
-from core_wires.kept import Kept
+from core_wires.byte_cache import ByteCache
 
 _MOST = 16 << 20  # bytes of cached tasks
-_SIDE_BY_SIDE = 4  # fits; others wait
+_CONCURRENT = 4  # fits; others wait
 
 
 @dataclass(slots=True)
@@ -27,22 +27,22 @@ class _Fit:
     waiting: int = 0
 
 
-class Tasks:
+class FittedTasks:
     """A cache of fitted tasks. A fit that no request waits for any more is cancelled."""
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
-        self._kept: Kept[Task, Task] = Kept(_MOST)
+        self._fitted: ByteCache[Task, Task] = ByteCache(_MOST)
         self._fits: dict[Task, _Fit] = {}
-        self._threads = ThreadPoolExecutor(_SIDE_BY_SIDE, thread_name_prefix="core-server-fit")
+        self._threads = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="core-server-fit")
 
     async def at_level(self, task: Task, level: str) -> Task:
         """Return the task; for L0, the result of `core_tasks.Task.fit_prior`."""
         if level == "raw":
             return task
-        kept = self._kept.get(task)
-        if kept is not None:
-            return kept
+        fitted = self._fitted.get(task)
+        if fitted is not None:
+            return fitted
         fit = self._fits.get(task) or self._begin(task)
         fit.waiting += 1
         try:
@@ -58,7 +58,7 @@ class Tasks:
         def fitting() -> Task:
             config = GenerateConfig(cancel=cancel)
             fitted = task.fit_prior(self._model, config=config)
-            self._kept.put(task, fitted)
+            self._fitted.put(task, fitted)
             return fitted
 
         work = Once(fitting)

@@ -14,7 +14,7 @@ V = TypeVar("V")
 _PART = 16  # of all the bytes: one value that takes more would drop too many others
 
 
-class Kept(Generic[K, V]):
+class ByteCache(Generic[K, V]):
     """A cache of ``most`` bytes, from which the least recently used values are dropped first.
 
     Any thread may use it.
@@ -50,7 +50,7 @@ def bytes_of(value: object) -> int:
     """Return the memory of a value and its contents: of dataclasses, mappings and sequences."""
     size = sys.getsizeof(value)
     if isinstance(value, Mapping):
-        return size + sum(bytes_of(key) + bytes_of(each) for key, each in value.items())
+        return size + sum(bytes_of(key) + bytes_of(item) for key, item in value.items())
     if isinstance(value, tuple | list | frozenset):
         return size + sum(map(bytes_of, value))
     if dataclasses.is_dataclass(value):

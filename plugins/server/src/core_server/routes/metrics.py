@@ -8,41 +8,31 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 from prometheus_client.registry import Collector
+from starlette.requests import Request
 from starlette.responses import Response
 
 from core_server.models import Shelf
-
-if TYPE_CHECKING:
-    from core_server.app import Server
+from core_server.server import Server
 
 _COUNTED = {
-    ("questions", "questions"): ("decision_questions", "Questions answered."),
-    ("questions", "calls"): (
-        "decision_calls",
-        "Model calls for these questions; several clients may share one.",
-    ),
-    ("questions", "prompt_tokens"): ("decision_prompt_tokens", "Prompt tokens of questions."),
-    ("questions", "cached_tokens"): (
-        "decision_cached_tokens",
-        "Prompt tokens of questions that were read from the prefix cache.",
-    ),
-    ("texts", "texts"): ("text_texts", "Texts generated."),
-    ("texts", "prompt_tokens"): ("text_prompt_tokens", "Prompt tokens of texts."),
-    ("texts", "cached_tokens"): (
-        "text_cached_tokens",
-        "Prompt tokens of texts that were read from the prefix cache.",
-    ),
-    ("texts", "generated_tokens"): ("text_generated_tokens", "Tokens generated."),
+    "decision_questions": "Questions answered.",
+    "decision_calls": "Model calls for these questions; several clients may share one.",
+    "decision_prompt_tokens": "Prompt tokens of questions.",
+    "decision_cached_tokens": "Prompt tokens of questions that were read from the prefix cache.",
+    "text_texts": "Texts generated.",
+    "text_prompt_tokens": "Prompt tokens of texts.",
+    "text_cached_tokens": "Prompt tokens of texts that were read from the prefix cache.",
+    "text_generated_tokens": "Tokens generated.",
 }
+"""The counters of a model's queues."""
 
 
-class _Measures(Collector):
+class _Metrics(Collector):
     def __init__(self, server: Server) -> None:
         self._server = server
 
@@ -65,21 +55,21 @@ class _Measures(Collector):
         taken = GaugeMetricFamily("core_model_bytes", "Memory of the model.", labels=["model"])
         loads = CounterMetricFamily("core_model_loads", "Loads of the model.", labels=["model"])
         families = {
-            key: CounterMetricFamily(f"core_{name}", text, labels=["model"])
-            for key, (name, text) in _COUNTED.items()
+            name: CounterMetricFamily(f"core_{name}", text, labels=["model"])
+            for name, text in _COUNTED.items()
         }
         for name, shelf in shelves.items():
             loaded.add_metric([name], shelf.served is not None)
             taken.add_metric([name], shelf.bytes_ if shelf.served is not None else 0)
             loads.add_metric([name], shelf.loads)
             counted = shelf.counted + (shelf.served.counted() if shelf.served else Counter())
-            for key, family in families.items():
-                family.add_metric([name], counted[key])
+            for counter, family in families.items():
+                family.add_metric([name], counted[counter])
         yield from (loaded, taken, loads, *families.values())
 
 
-def measures(server: Server) -> Response:
+async def metrics(server: Server, request: Request) -> Response:
     """Return the answer to ``GET /metrics``."""
     registry = CollectorRegistry()
-    registry.register(_Measures(server))
+    registry.register(_Metrics(server))
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_PLAIN_0_0_4)

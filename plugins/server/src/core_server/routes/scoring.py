@@ -12,7 +12,6 @@ import time
 import uuid
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from starlette.responses import Response
 
@@ -27,19 +26,18 @@ from core_server.bounds import (
     ROW_BYTES,
     bytes_of_text,
     refuse_beyond,
+    token_ids,
 )
-from core_server.calls import Pair, Scored
-from core_server.questions import Asked
+from core_server.queues.batch_calls import Pair, ScoreCall
+from core_server.queues.question_queue import QueueResults
 from core_server.replies import reply
+from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_server.work import Work
+from core_server.server import Server
 from core_wires.completions import usage_body
 from core_wires.errors import OPENAI
 from core_wires.usage import Usage
 from core_wires.values import Value, bounded
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _FIELDS = {
     *("model", "query", "items", "label_token_ids", "apply_softmax", "item_first"),
@@ -48,7 +46,7 @@ _FIELDS = {
 
 
 @dataclass(frozen=True, slots=True)
-class _Request:
+class _ScoringRequest:
     """A parsed request: texts or ids as they came; the labels are ids."""
 
     query: Value
@@ -59,23 +57,22 @@ class _Request:
     special: bool
 
 
-async def score_items(server: Server, work: Work) -> Response:
+async def score_items(server: Server, body: RequestBody) -> Response:
     """Return a score for each item: the probability of the first label."""
-    request = await work.read(_request)
-    model = request.get("model")
-    served = await server.model_or_first(model.text() if model else "")
+    request = await body.read(_request)
+    served = await server.model_or_first(request.optional("model", Value.text, ""))
     served.needs(Capability.TOKEN_PROMPTS, "scores of token ids")
 
-    def asked() -> tuple[_Request, list[list[int]], list[Pair]]:
-        asked = _read(request, served.model.info.vocab_size)
-        factors = {"items": len(asked.items), "label_token_ids": len(asked.labels)}
-        work.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
-        prompts = _prompts(served.tokenizing(), asked, work)
-        return asked, prompts, [(prompt, [label]) for prompt in prompts for label in asked.labels]
+    def prepare() -> tuple[_ScoringRequest, list[list[int]], list[Pair]]:
+        parsed = _read(request, served.model.info.vocab_size)
+        factors = {"items": len(parsed.items), "label_token_ids": len(parsed.labels)}
+        body.share.take(refuse_beyond(MAX_ROWS, "rows", factors) * ROW_BYTES)
+        prompts = _prompts(served.tokenizing(), parsed, body)
+        return parsed, prompts, [(prompt, [label]) for prompt in prompts for label in parsed.labels]
 
-    read, prompts, pairs = await work.run(asked)
-    found = await served.questions.run(pairs, Scored())
-    return await work.run(lambda: reply(_response(served, read, prompts, found)))
+    parsed, prompts, pairs = await body.run(prepare)
+    answered = await served.questions.run(pairs, ScoreCall())
+    return await body.run(lambda: reply(_response(served, parsed, prompts, answered)))
 
 
 def _request(body: object) -> Value:
@@ -85,13 +82,16 @@ def _request(body: object) -> Value:
 
 
 def _response(
-    served: Served, asked: _Request, prompts: Sequence[Sequence[int]], found: Asked[Score]
+    served: Served,
+    request: _ScoringRequest,
+    prompts: Sequence[Sequence[int]],
+    answered: QueueResults[Score],
 ) -> dict[str, object]:
     tokens = sum(map(len, prompts))
     # A prompt is in the call once for each label, and computed once: those are not cached tokens.
-    computed = tokens * len(asked.labels) - found.cached_tokens
+    computed = tokens * len(request.labels) - answered.cached_tokens
     usage = Usage(tokens, min(max(0, tokens - computed), tokens), 0)
-    scores = enumerate(_scores(found.results, asked))
+    scores = enumerate(_scores(answered.results, request))
     return {
         "id": f"generative-scoring-{uuid.uuid4().hex}",
         "object": "list",
@@ -102,59 +102,47 @@ def _response(
     }
 
 
-def _read(request: Value, vocab_size: int) -> _Request:
+def _read(request: Value, vocab_size: int) -> _ScoringRequest:
     items, labels = request.need("items"), request.need("label_token_ids")
-    for each in (items, labels):
-        each.counted(len(each.items()), "values", 1, 1_000_000)
+    for values in (items, labels):
+        values.counted(len(values.items()), "values", 1, 1_000_000)
     priority = request.get("priority")
     if priority is not None and priority.integer() != 0:
         raise priority.wrong("Priorities are not supported. Omit the field, or set 0.")
 
-    def flag(name: str, default: bool) -> bool:
-        value = request.get(name)
-        return default if value is None else value.flag()
-
-    return _Request(
+    return _ScoringRequest(
         query=_checked(request.need("query"), vocab_size),
         items=[_checked(item, vocab_size) for item in items.items()],
-        labels=_ids(labels, vocab_size),
-        of_labels_alone=flag("apply_softmax", True),
-        item_first=flag("item_first", False),
-        special=flag("add_special_tokens", True),
+        labels=token_ids(labels, vocab_size),
+        of_labels_alone=request.optional("apply_softmax", Value.flag, True),
+        item_first=request.optional("item_first", Value.flag, False),
+        special=request.optional("add_special_tokens", Value.flag, True),
     )
 
 
 def _checked(value: Value, vocab_size: int) -> Value:
     """Return the value, a text or an array of valid ids. Raises `WireError`."""
     if not isinstance(value.data, str):
-        _ids(value, vocab_size)
+        token_ids(value, vocab_size)
     return value
 
 
-def _ids(value: Value, vocab_size: int) -> list[int]:
-    ids = [each.integer() for each in value.items()]
-    for place, id in zip(value.items(), ids, strict=True):
-        if not 0 <= id < vocab_size:
-            raise place.wrong(f"Token id out of range: expected 0 to {vocab_size - 1}.")
-    return ids
-
-
-def _prompts(model: Tokenizing, asked: _Request, work: Work) -> list[list[int]]:
+def _prompts(model: Tokenizing, request: _ScoringRequest, body: RequestBody) -> list[list[int]]:
     """Return the ids of each item with the query; their size is checked first."""
     leading = _leading(model)
 
     def ids(value: Value) -> list[int]:
         if not isinstance(value.data, str):
-            return [each.integer() for each in value.items()]
-        with work.part() as share:
+            return [item.integer() for item in value.items()]
+        with body.part() as share:
             share.take(bytes_of_text(value.data))
             return model.encode(value.data)[len(leading) :] if value.data else []
 
-    query, items = ids(asked.query), [ids(item) for item in asked.items]
-    bos = leading if asked.special and isinstance(asked.query.data, str) else []
+    query, items = ids(request.query), [ids(item) for item in request.items]
+    bos = leading if request.special and isinstance(request.query.data, str) else []
     tokens = len(items) * (len(bos) + len(query)) + sum(map(len, items))
-    work.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
-    return [bos + (item + query if asked.item_first else query + item) for item in items]
+    body.share.take(ID_BYTES * refuse_beyond(MAX_TOKENS, "tokens", {"tokens": tokens}))
+    return [bos + (item + query if request.item_first else query + item) for item in items]
 
 
 def _leading(model: Tokenizing) -> list[int]:
@@ -164,8 +152,8 @@ def _leading(model: Tokenizing) -> list[int]:
     return ids if not first and not model.decode(ids) else []
 
 
-def _scores(found: Sequence[Score], asked: _Request) -> Iterator[float]:
-    each = len(asked.labels)
-    for begin in range(0, len(found), each):
-        logprobs = [score.raise_for_error().logprob for score in found[begin : begin + each]]
-        yield softmax(logprobs)[0] if asked.of_labels_alone else math.exp(logprobs[0])
+def _scores(results: Sequence[Score], request: _ScoringRequest) -> Iterator[float]:
+    per_item = len(request.labels)
+    for begin in range(0, len(results), per_item):
+        logprobs = [score.raise_for_error().logprob for score in results[begin : begin + per_item]]
+        yield softmax(logprobs)[0] if request.of_labels_alone else math.exp(logprobs[0])

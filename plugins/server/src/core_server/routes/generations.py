@@ -7,28 +7,26 @@ import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from starlette.responses import Response, StreamingResponse
 
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, GenerateMetrics, Token
-from core_server.beside import what_is_beside
 from core_server.bounds import bytes_of_stops, check_variables
+from core_server.queues.text_queue import Ended, changed
 from core_server.replies import event, reply
+from core_server.request_body import RequestBody
+from core_server.routes.extras import extras_of
 from core_server.served import Served
-from core_server.texts import Ended, changed
-from core_server.work import Work
+from core_server.server import Server
 from core_wires import completions, generation
 from core_wires.chunks import Chunks
-from core_wires.completions import Beside
+from core_wires.completions import Extras
 from core_wires.errors import OPENAI, refusal
 from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
-
-if TYPE_CHECKING:
-    from core_server.app import Server
 
 _Tokens = AsyncGenerator[tuple[int, Token | Ended], None]
 _STRIDE = 0xD1342543DE82EF95  # an odd constant: seeds far apart
@@ -41,25 +39,27 @@ class _Facts:
     model: str
 
 
-async def complete(kind: Literal["chat", "completion"], server: Server, work: Work) -> Response:
+async def complete(
+    kind: Literal["chat", "completion"], server: Server, body: RequestBody
+) -> Response:
     """Return the answer to one request; errors are raised before anything is sent."""
     reader = generation.read_chat if kind == "chat" else generation.read_completion
-    request = await work.read(reader)
-    work.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
+    request = await body.read(reader)
+    body.share.take(bytes_of_stops(request.options.get("stop", ()), request.n))
     served = await server.model(OPENAI, request.model)
     served.needs(Capability.CHAT if kind == "chat" else Capability.GENERATE, f"{kind}s")
-    beside, told = await what_is_beside(served, request, work)
+    extras, prompt_tokens = await extras_of(served, request, body)
     timeout = server.settings.timeout
-    configs = await work.brief(lambda: _configs(served, request, timeout))
-    tokens = _tokens(served, request, configs, told)
+    configs = await body.brief(lambda: _configs(served, request, timeout))
+    tokens = _tokens(served, request, configs, prompt_tokens)
     prefix = "chatcmpl" if kind == "chat" else "cmpl"
     facts = _Facts(f"{prefix}-{uuid.uuid4().hex}", int(time.time()), served.name)
     if not request.stream:
-        return reply(await _whole(request, tokens, facts, beside))
+        return reply(await _whole(request, tokens, facts, extras))
 
     # Wait for the first token before the status, so that an invalid request has an error status.
     first = await _first(tokens)
-    events = _events(request, first, tokens, facts, beside)
+    events = _events(request, first, tokens, facts, extras)
     return StreamingResponse(events, media_type="text/event-stream")
 
 
@@ -72,7 +72,7 @@ def _tokens(
     """Return the tokens of all answers, each with the index of its answer."""
     if not request.generates:
         return _nothing(request.n, prompt_tokens)
-    return served.texts.side_by_side(_beginning(served, request), configs)
+    return served.texts.generate(_beginning(served, request), configs)
 
 
 async def _nothing(answers: int, prompt_tokens: int) -> _Tokens:
@@ -101,29 +101,35 @@ def _beginning(
 
 
 async def _whole(
-    request: GenerationRequest, tokens: _Tokens, facts: _Facts, beside: Beside
+    request: GenerationRequest, tokens: _Tokens, facts: _Facts, extras: Extras
 ) -> dict[str, object]:
-    made: list[list[Token]] = [[] for _ in range(request.n)]
+    texts: list[list[Token]] = [[] for _ in range(request.n)]
     ended: dict[int, Ended] = {}
     async with aclosing(tokens):
         async for index, item in tokens:
             if isinstance(item, Token):
-                made[index].append(item)
+                texts[index].append(item)
             else:
                 ended[index] = item
-    results = [BatchResult(tuple(each), ended[index].reason) for index, each in enumerate(made)]
-    told = {"id": facts.id, "created": facts.created, "model": facts.model}
-    usage = _usage(ended.values())
-    return completions.response(request, *results, **told, usage=usage, beside=beside)  # type: ignore[arg-type]
+    results = [BatchResult(tuple(text), ended[index].reason) for index, text in enumerate(texts)]
+    return completions.response(
+        request,
+        *results,
+        id=facts.id,
+        created=facts.created,
+        model=facts.model,
+        usage=_usage(ended.values()),
+        extras=extras,
+    )
 
 
 def _usage(ended: Collection[Ended]) -> Usage:
     """Return the usage of all answers together: their one prompt was computed once."""
-    each = [one.metrics for one in ended]
+    metrics = [one.metrics for one in ended]
     return Usage(
-        each[0].prompt_tokens,
-        min(metrics.cached_prompt_tokens for metrics in each),
-        sum(metrics.generated_tokens for metrics in each),
+        metrics[0].prompt_tokens,
+        min(one.cached_prompt_tokens for one in metrics),
+        sum(one.generated_tokens for one in metrics),
     )
 
 
@@ -140,10 +146,10 @@ async def _events(
     first: tuple[int, Token | Ended],
     tokens: _Tokens,
     facts: _Facts,
-    beside: Beside,
+    extras: Extras,
 ) -> AsyncIterator[bytes]:
     """Yield the events of one request; an error after the first token is an event too."""
-    chunks = Chunks(request, facts.id, facts.created, facts.model, beside)
+    chunks = Chunks(request, facts.id, facts.created, facts.model, extras)
     ended: list[Ended] = []
     async with aclosing(tokens):
         try:

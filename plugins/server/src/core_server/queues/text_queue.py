@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import aclosing
 from copy import copy
 from dataclasses import dataclass
 from functools import partial
@@ -14,9 +14,9 @@ from functools import partial
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Token
-from core_server.threads import Once
+from core_server.threads import Once, call_in_loop
 
-_READERS = 256  # threads that read streams: more than any backend runs side by side
+_READERS = 256  # threads that read streams: more than any backend runs concurrently
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,38 +41,28 @@ def changed(config: GenerateConfig, **values: object) -> GenerateConfig:
 class TextQueue:
     """The generations of all clients on one model, which the backend runs concurrently.
 
-    A backend that cannot gets one at a time. The counters include complete texts only.
+    A backend that cannot gets one at a time. ``counted`` are the counters of complete
+    texts, by the names of `core_server.routes.metrics`.
     """
 
     def __init__(self, capabilities: Collection[Capability]) -> None:
         readers = _READERS if Capability.PARALLEL in capabilities else 1
-        self.texts = self.prompt_tokens = self.cached_tokens = self.generated_tokens = 0
+        self.counted: Counter[str] = Counter()
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
-        self, begin: Callable[[GenerateConfig], TokenStream], config: GenerateConfig
-    ) -> AsyncGenerator[Token | Ended, None]:
-        """Yield the tokens of ``begin(config)``, then `Ended`.
-
-        Closing it early cancels the generation.
-
-        ``begin`` is called on a thread: a chat template takes its time.
-        """
-        async with aclosing(self.side_by_side(begin, [config])) as items:
-            async for _, item in items:
-                yield item
-
-    async def side_by_side(
         self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
     ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
-        """Yield the items of several generations as they come, each with its config's index."""
+        """Yield the tokens of ``begin(config)``, then `Ended`, each with its config's index.
+
+        Closing it early cancels the generations. ``begin`` is called on a thread, because a chat
+        template takes time.
+        """
         loop, cancel = asyncio.get_running_loop(), threading.Event()
         queue: asyncio.Queue[tuple[int, Token | Ended | BaseException]] = asyncio.Queue()
 
         def put(index: int, item: Token | Ended | BaseException) -> None:
-            try:
-                loop.call_soon_threadsafe(queue.put_nowait, (index, item))
-            except RuntimeError:  # the loop has ended
+            if not call_in_loop(loop, queue.put_nowait, (index, item)):
                 cancel.set()
 
         def read(index: int, config: GenerateConfig) -> None:
@@ -82,8 +72,8 @@ class TextQueue:
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(index, error)
 
-        works = [Once(partial(read, *each)) for each in enumerate(configs)]
-        reading = [self._pool.submit(work) for work in works]
+        works = [Once(partial(read, index, config)) for index, config in enumerate(configs)]
+        futures = [self._pool.submit(work) for work in works]
         open_ = len(configs)
         try:
             while open_:
@@ -92,19 +82,18 @@ class TextQueue:
                     raise item
                 if isinstance(item, Ended):
                     open_ -= 1
-                    self._count(item.metrics)
+                    self.counted.update(
+                        text_texts=1,
+                        text_prompt_tokens=item.metrics.prompt_tokens,
+                        text_cached_tokens=item.metrics.cached_prompt_tokens,
+                        text_generated_tokens=item.metrics.generated_tokens,
+                    )
                 yield index, item
         finally:
             cancel.set()
-            for future, work in zip(reading, works, strict=True):
+            for future, work in zip(futures, works, strict=True):
                 future.cancel()
                 work.drop()
-
-    def _count(self, metrics: GenerateMetrics) -> None:
-        self.texts += 1
-        self.prompt_tokens += metrics.prompt_tokens
-        self.cached_tokens += metrics.cached_prompt_tokens
-        self.generated_tokens += metrics.generated_tokens
 
     def close(self) -> None:
         """Wait for the running generations."""

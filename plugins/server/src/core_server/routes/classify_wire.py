@@ -21,12 +21,12 @@ from core_wires.errors import OPENAI
 from core_wires.usage import Usage
 from core_wires.values import Value, bounded, parsed
 
-Level = Literal["raw", "L0"]
+CalibrationLevel = Literal["raw", "L0"]
 _FIELDS = {
     *("model", "labels", "template", "mode", "threshold", "level", "show_prompts", "allow_blank")
 }
-_TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, in which the labels are not
-_TOLD = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
+_TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, without the labels
+_ALWAYS = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,7 +39,7 @@ class ClassificationRequest:
 
     model: str
     task: Task
-    level: Level = "raw"
+    level: CalibrationLevel = "raw"
     show_prompts: bool = False
     allow_blank: bool = False
     texts: tuple[str, ...] = ()
@@ -50,14 +50,14 @@ def read(body: object) -> ClassificationRequest:
     request = bounded(body, OPENAI)
     request.only({*_FIELDS, "texts"})
     texts = tuple(text.text() for text in request.need("texts").items())
-    return ClassificationRequest(*_asked(request), texts)
+    return _request(request, texts)
 
 
 def read_head(line: bytes) -> ClassificationRequest:
     """Return the request in the first line of a body of lines. Raises `WireError`."""
     request = bounded(parsed(line, OPENAI), OPENAI)
     request.only(_FIELDS)
-    return ClassificationRequest(*_asked(request))
+    return _request(request)
 
 
 def read_text(line: bytes) -> str:
@@ -68,13 +68,14 @@ def read_text(line: bytes) -> str:
 
 def answer(decision: Decision, prompts: Sequence[str] = ()) -> dict[str, object]:
     """Return the answer for one text: the decision, without fields that its task does not use."""
-    told = decision.to_dict()
-    shown: dict[str, object] = {"prompts": prompts} if prompts else {}
+    fields = decision.to_dict()
+    extras: dict[str, object] = {"prompts": prompts} if prompts else {}
     if decision.error is not None:
-        return {"error": told["error"]} | shown
-    kept = _TOLD | {name for name in ("value", "spread", "parts") if told[name]}
-    refused = {} if decision.accepted else {"accepted": False}
-    return {name: value for name, value in told.items() if name in kept} | refused | shown
+        return {"error": fields["error"]} | extras
+    names = _ALWAYS | {name for name in ("value", "spread", "parts") if fields[name]}
+    if not decision.accepted:
+        extras = {"accepted": False} | extras
+    return {name: value for name, value in fields.items() if name in names} | extras
 
 
 def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) -> dict[str, object]:
@@ -84,24 +85,28 @@ def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) ->
     return {"object": "list", "model": model, "data": decisions, "usage": counted | details}
 
 
-def _asked(request: Value) -> tuple[str, Task, Level, bool, bool]:
+def _request(request: Value, texts: tuple[str, ...] = ()) -> ClassificationRequest:
     labels = tuple(label.text() for label in request.need("labels").items())
-    model, template = request.get("model"), request.get("template")
-    mode, level, threshold = map(request.get, ("mode", "level", "threshold"))
     try:
         task = Task(
-            template.text() if template else _TEMPLATE,
+            request.optional("template", Value.text, _TEMPLATE),
             labels,
-            mode=cast("Mode", mode.text()) if mode else "one",
-            threshold=threshold.number() if threshold else None,
+            mode=cast("Mode", request.optional("mode", Value.text, "one")),
+            threshold=request.optional("threshold", Value.number, None),
         )
     except CoreError as error:
         raise request.wrong(str(error)) from None
-    name = level.text() if level else "raw"
-    if level is not None and name not in ("raw", "L0"):
-        raise level.wrong("Expected raw or L0. L1 needs a task with gold labels.")
-    shown, blank = (
-        (flag := request.get(each)) is not None and flag.flag()
-        for each in ("show_prompts", "allow_blank")
+    return ClassificationRequest(
+        request.optional("model", Value.text, ""),
+        task,
+        request.optional("level", _level, "raw"),
+        request.optional("show_prompts", Value.flag, False),
+        request.optional("allow_blank", Value.flag, False),
+        texts,
     )
-    return model.text() if model else "", task, cast("Level", name), shown, blank
+
+
+def _level(value: Value) -> CalibrationLevel:
+    if value.text() not in ("raw", "L0"):
+        raise value.wrong("Expected raw or L0. L1 needs a task with gold labels.")
+    return cast("CalibrationLevel", value.text())

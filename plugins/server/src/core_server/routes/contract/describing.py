@@ -33,10 +33,10 @@ _HERE = frozenset(
 def describe(served: Served) -> Description:
     """Return the description of one model. May read its files, for the fingerprint."""
     model = served.model
-    offered = sorted(each.value for each in served.capabilities - _HERE)
-    found = ""
+    offered = sorted(capability.value for capability in served.capabilities - _HERE)
+    fingerprint = ""
     with suppress(CoreError):  # its files may be gone by now
-        found = fingerprint_of(model)
+        fingerprint = fingerprint_of(model)
     return Description(
         name=served.name,
         wire=VERSION,
@@ -44,7 +44,7 @@ def describe(served: Served) -> Description:
         info=model.info,
         capabilities=tuple(offered),
         refused=tuple(sorted(name for name in REFUSABLE if _refuses(served, name))),
-        fingerprint=found,
+        fingerprint=fingerprint,
         backend=served.backend,
         choices=tuple(model.choices()) if isinstance(model, Explaining) else (),
     )
@@ -55,7 +55,7 @@ def _refuses(served: Served, option: str) -> bool:
 
     Neither attempt computes: a stream begins at its first token, and a call over no rows is empty.
     """
-    telling = next(each.telling for each in SAMPLING_OPTIONS if each.name == option)
+    telling = next(known.telling for known in SAMPLING_OPTIONS if known.name == option)
     config = GenerateConfig(**{option: telling})  # type: ignore[arg-type]
     try:
         if Capability.GENERATE in served.capabilities:

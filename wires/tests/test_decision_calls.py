@@ -1,4 +1,4 @@
-"""`core_wires.asking`: many requests in few calls, each with the answers it has alone."""
+"""`core_wires.decision_calls`: many requests in few calls, each with the answers it has alone."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 import core
 from core.testing import FakeModel
 from core_wires import systemone
-from core_wires.asking import ask
+from core_wires.decision_calls import decide
 from core_wires.questions import DecisionRequest
 
 TEAM = {"type": "choice", "criteria": {"billing": None, "sales": None}}
@@ -41,12 +41,12 @@ def test_equal_labels_share_a_call_and_no_request_hears_of_another(model: FakeMo
         request("poisoned sales", team=TEAM),
         request("sales", bug=BUG, team=TEAM),
     ]
-    found = ask(model, requests)
+    outcomes = decide(model, requests)
     assert len(model.calls) == 2
-    assert isinstance(found[1], core.RequestError)
+    assert isinstance(outcomes[1], core.RequestError)
     for place in (0, 2):
-        assert found[place] == ask(model, [requests[place]])[0]
-    first: Any = found[0]
+        assert outcomes[place] == decide(model, [requests[place]])[0]
+    first: Any = outcomes[0]
     answers, usage = first
     assert answers[0].choice == "billing"
     read = sum(len(model.encode(text)) for call in model.calls[:2] for text in call.prompts[:1])
@@ -54,12 +54,12 @@ def test_equal_labels_share_a_call_and_no_request_hears_of_another(model: FakeMo
 
 
 def test_nothing_is_asked_for_nothing(model: FakeModel) -> None:
-    assert ask(model, []) == []
+    assert decide(model, []) == []
     assert model.calls == []
 
 
 def test_late_requests_have_their_error(model: FakeModel) -> None:
-    [late] = ask(model, [request("a", bug=BUG)], core.GenerateConfig(timeout=1e-9))
+    [late] = decide(model, [request("a", bug=BUG)], core.GenerateConfig(timeout=1e-9))
     assert isinstance(late, core.GenerationTimeout)
 
 
@@ -74,6 +74,6 @@ def test_a_template_that_refuses_one_request_is_its_error(
         return render(turns, *config, **options)
 
     monkeypatch.setattr(model, "render_chat", refusing)
-    found = ask(model, [request("odd", bug=BUG), request("even", bug=BUG)], chat=True)
-    assert isinstance(found[0], core.ChatTemplateError)
-    assert not isinstance(found[1], Exception)
+    outcomes = decide(model, [request("odd", bug=BUG), request("even", bug=BUG)], chat=True)
+    assert isinstance(outcomes[0], core.ChatTemplateError)
+    assert not isinstance(outcomes[1], Exception)

@@ -23,7 +23,7 @@ Pair = tuple[Sequence[int], Sequence[int]]
 """The ids of a prompt, and the ids of a continuation."""
 
 
-class Call(Protocol[Row, Result]):
+class BatchCall(Protocol[Row, Result]):
     """A call with one result for each row, in order; ``most`` rows at once.
 
     Hashable, and equal by value.
@@ -42,8 +42,8 @@ class Call(Protocol[Row, Result]):
 
 
 @dataclass(frozen=True, slots=True)
-class Labelled:
-    """The call for the label that continues each prompt."""
+class LabelCall:
+    """A call for the label that continues each prompt."""
 
     labels: tuple[str, ...]
     most: int = 256
@@ -56,8 +56,8 @@ class Labelled:
 
 
 @dataclass(frozen=True, slots=True)
-class Scored:
-    """The call for the log-probability of ids after other ids."""
+class ScoreCall:
+    """A call for the log-probability of ids after other ids."""
 
     most: int = 256
 
@@ -70,8 +70,8 @@ class Scored:
 
 
 @dataclass(frozen=True, slots=True)
-class Likeliest:
-    """The call for the ``count`` likeliest next tokens, the best first."""
+class LikeliestCall:
+    """A call for the ``count`` likeliest next tokens, the best first."""
 
     count: int
     most: int = 16  # each row has the logits of a whole vocabulary
@@ -83,12 +83,12 @@ class Likeliest:
         if not isinstance(model, Tokenizing):
             raise UnsupportedOperationError("the text of a token", model.model_type, ())
         config = GenerateConfig(return_logits=True, cancel=cancel)
-        found = model.classify(rows, config)
-        return [self._best(model, result.raise_for_error()) for result in found]
+        results = model.classify(rows, config)
+        return [self._best(model, result.raise_for_error()) for result in results]
 
     def _best(self, model: Tokenizing, result: ClassifyResult) -> tuple[Token, ...]:
         logits = result.logits or ()
         best = heapq.nlargest(self.count, range(len(logits)), key=logits.__getitem__)
         highest = logits[best[0]]
-        total = highest + math.log(math.fsum(math.exp(each - highest) for each in logits))
+        total = highest + math.log(math.fsum(math.exp(logit - highest) for logit in logits))
         return tuple(Token(id, model.decode([id]), logits[id] - total) for id in best)

@@ -9,62 +9,64 @@ from core.extensions import Tokenizing
 from core.protocols import Capability
 from core.types import Token
 from core_server.bounds import bytes_of_text
-from core_server.calls import Likeliest, Scored
+from core_server.queues.batch_calls import LikeliestCall, ScoreCall
+from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_server.work import Work
-from core_wires.completions import NOTHING, Beside
+from core_wires.completions import NO_EXTRAS, Extras
 from core_wires.generation import GenerationRequest
 
 
-async def what_is_beside(
-    served: Served, request: GenerationRequest, work: Work
-) -> tuple[Beside, int]:
+async def extras_of(
+    served: Served, request: GenerationRequest, body: RequestBody
+) -> tuple[Extras, int]:
     """Return the extras, and the prompt's token count if nothing else provides it.
 
     Raises `core.UnsupportedOperationError` if the backend does not report them, and
     `core.EmptyPromptError` if an empty prompt is to be echoed.
     """
     if request.likeliest:
-        return Beside(likeliest=await _likeliest(served, request, work)), 0
+        return Extras(likeliest=await _likeliest(served, request, body)), 0
     if not request.echo:
-        return NOTHING, 0
+        return NO_EXTRAS, 0
     if not request.prompt:
         raise EmptyPromptError
     if request.options.get("return_logprobs"):
-        prompt = await _echoed(served, request.prompt, work)
-        return Beside(prompt=prompt), len(prompt)
+        prompt = await _echoed(served, request.prompt, body)
+        return Extras(prompt=prompt), len(prompt)
     if request.generates or not isinstance(served.model, Tokenizing):
-        return NOTHING, 0
-    return NOTHING, len(await _ids(served.model, request.prompt, work))
+        return NO_EXTRAS, 0
+    return NO_EXTRAS, len(await _ids(served.model, request.prompt, body))
 
 
-async def _ids(model: Tokenizing, prompt: str, work: Work) -> list[int]:
-    with work.part() as share:
+async def _ids(model: Tokenizing, prompt: str, body: RequestBody) -> list[int]:
+    with body.part() as share:
         share.take(bytes_of_text(prompt))
-        return await work.run(lambda: model.encode(prompt))
+        return await body.run(lambda: model.encode(prompt))
 
 
-async def _likeliest(served: Served, request: GenerationRequest, work: Work) -> Sequence[Token]:
+async def _likeliest(
+    served: Served, request: GenerationRequest, body: RequestBody
+) -> Sequence[Token]:
     served.needs(Capability.LOGITS, "the likeliest tokens")
     prompt = request.prompt
-    if request.kind == "chat":  # the same prompt as that of the answer
+    if request.kind == "chat":  # the prompt of the answer
         render, config = served.tokenizing().render_chat, request.config(served.defaults)
-        prompt = await work.run(lambda: render(request.messages, config))
-    asked = await served.questions.run([prompt], Likeliest(request.likeliest))
-    return asked.results[0]
+        prompt = await body.run(lambda: render(request.messages, config))
+    answered = await served.questions.run([prompt], LikeliestCall(request.likeliest))
+    return answered.results[0]
 
 
-async def _echoed(served: Served, prompt: str, work: Work) -> list[Token]:
+async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]:
     """Return the prompt's tokens, each with its log-probability after the preceding ones."""
     served.needs(Capability.TOKEN_PROMPTS, "log-probabilities of a prompt")
     model = served.tokenizing()
-    ids = await _ids(model, prompt, work)
+    ids = await _ids(model, prompt, body)
     logprobs: list[float | None] = [None]
     if len(ids) > 1:
-        asked = await served.questions.run([(ids[:1], ids[1:])], Scored())
-        logprobs += asked.results[0].raise_for_error().token_logprobs
-    texts = await work.run(lambda: [*_texts(model, ids)])
-    return [Token(*each) for each in zip(ids, texts, logprobs, strict=True)]
+        answered = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
+        logprobs += answered.results[0].raise_for_error().token_logprobs
+    texts = await body.run(lambda: [*_texts(model, ids)])
+    return [*map(Token, ids, texts, logprobs)]
 
 
 def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
@@ -73,8 +75,8 @@ def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
     Some begin with a space only there.
     """
     before = ""
-    for place, id in enumerate(ids):
+    for index, id in enumerate(ids):
         alone = model.decode([id])
-        pair = model.decode(ids[max(0, place - 1) : place + 1])
+        pair = model.decode(ids[max(0, index - 1) : index + 1])
         yield pair.removeprefix(before) if pair.startswith(before) else alone
         before = alone
