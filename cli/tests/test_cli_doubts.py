@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core_cli.jobs.doubts import Doubts, mending
+from core_cli.jobs.summary import Doubts, mending
 from core_tasks import load_task
 
 if TYPE_CHECKING:

@@ -112,10 +112,10 @@ def unsafe(shown: str) -> str:
 
 ALL_OF_THEM = """
 import json, sys
-from core_cli import streams
+from core_cli import exits
 from core_cli.app import build
 
-streams.prepare()
+exits.prepare()
 for arguments in json.loads(sys.stdin.readline()):
     try:
         build()(arguments, prog_name="infer-cli")

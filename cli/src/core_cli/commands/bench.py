@@ -70,6 +70,6 @@ def bench(**given: Any) -> None:
     prompts of 64 tokens, generate@8 generates 32 tokens for each of 8 short prompts. With
     --compare, runs are interleaved.
     """
-    from core_cli.benchmarking import running
+    from core_cli.bench import running
 
     running.run(given)

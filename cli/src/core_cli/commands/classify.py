@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_cli import output, settings
-from core_cli.rows import asking, checks, flags
+from core_cli.rows import checks, flags, input
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -72,7 +72,7 @@ def classify(**given: Any) -> None:
     if given["plot"] and not given["gold"]:
         raise click.UsageError("--plot requires --gold FIELD.")
     _warn(labels)
-    asking.warn_of_file(given["prompts"])
+    input.warn_of_file(given["prompts"])
     _classify(given, labels)
 
 
@@ -91,14 +91,13 @@ def _refuse_with_labels_only(given: dict[str, Any]) -> None:
 def _classify_as(given: dict[str, Any]) -> None:
     """Classify with a task or head file; a task may also name the model."""
     from core_cli.jobs.run import run
-    from core_cli.tasks import asking as files
-    from core_cli.tasks import heads
+    from core_cli.tasks import question as questions
 
     if given["head"]:
-        question = heads.question_of(given)
+        question = questions.question_of(given)
     else:
-        task = files.task_of(given)
-        question = files.of_task(task)
+        task = questions.task_of(given)
+        question = questions.of_task(task)
         given["model"] = given["model"] or task.model or None
     checks.refuse(given)
     if given["plot"] and not given["gold"]:
@@ -107,7 +106,7 @@ def _classify_as(given: dict[str, Any]) -> None:
         raise click.UsageError(
             "--plot supports one label per row; this task is multi-label. Remove --plot."
         )
-    run(given, files.work_of(question, given["min_margin"]))
+    run(given, questions.work_of(question, given["min_margin"]))
 
 
 def _warn(labels: Sequence[str]) -> None:
@@ -123,7 +122,7 @@ def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
     from core.options import GenerateConfig
     from core.protocols import Capability
     from core_cli.jobs.run import Task, run
-    from core_cli.rows.answering import answering
+    from core_cli.rows.asker import answering
     from core_cli.writing import answers
 
     options = settings.given(given, (*settings.SAMPLING, "label_prefix"))

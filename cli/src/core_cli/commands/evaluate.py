@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from core_cli import output, reports, settings
-from core_cli.reading.forms import FORMS
+from core_cli.reading import FORMS
 from core_cli.rows import flags
 
 

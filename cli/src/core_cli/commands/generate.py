@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_cli import output, settings
-from core_cli.reading.forms import form_of_output
-from core_cli.rows import asking, checks, flags
-from core_cli.rows.answering import answering
+from core_cli.reading import form_of_output
+from core_cli.rows import checks, flags, input
+from core_cli.rows.asker import answering
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -43,7 +43,7 @@ def generate(**given: Any) -> None:
     checks.refuse(given)
     if given["return_logprobs"] and not _json(given):
         raise click.UsageError("--logprobs requires --json.")
-    asking.warn_of_file(given["prompts"])
+    input.warn_of_file(given["prompts"])
     config = settings.answer_config(given, **settings.given(given, ("return_logprobs",)))
     one = len(given["prompts"]) == 1 and given["prompts"] != ("-",)
     if one and not (_json(given) or given["to"] or given["show_prompt"] or given["dry_run"]):
@@ -76,7 +76,7 @@ def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
     from core_cli.loading import explain, load
 
     template = checks.template_of(given)
-    with asking.opened(given, template) as rows:
+    with input.opened(given, template) as rows:
         row: Row = next(rows.rows)
     if row.error is not None:
         raise row.error
@@ -84,7 +84,7 @@ def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
     with loaded.model as model:
         if given["verbose"]:
             explain(loaded)
-        prompt = asking.prompt_maker(given, loaded, template, config).prompt(row)
+        prompt = input.prompt_maker(given, loaded, template, config).prompt(row)
         with closing(model.generate(prompt, config)) as stream:
             ended = False
             try:

@@ -11,8 +11,7 @@ import click
 from core.errors import EvaluationError
 from core_cli import output
 from core_cli.reading import source
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import InputError, MissingFieldError, Row
+from core_cli.reading.row import Fields, InputError, MissingFieldError, Row
 from core_tasks.evaluation.items import QUESTIONS, Item, Names
 from core_tasks.evaluation.prompts import told_by
 

@@ -17,9 +17,9 @@ from core_cli import exits, settings
 from core_cli.evaluation import items
 from core_cli.evaluation.asker import ItemAsker, Marks, kind
 from core_cli.jobs.run import Task, run
-from core_cli.reading.forms import form_of_output
+from core_cli.reading import form_of_output
 from core_cli.rows import checks
-from core_cli.rows.answering import answering
+from core_cli.rows.asker import answering
 from core_cli.rows.template import Template
 from core_tasks.evaluation.asking import ALL, Asker, checked_samples
 from core_tasks.evaluation.evaluate import metric_of, with_ends

@@ -1,9 +1,13 @@
-"""The identity of a job: the input, the model, and all else that its answers depend on."""
+"""The identity of a job, and the commands to run next, without secrets."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping
+import os
+import re
+import shlex
+import sys
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -11,11 +15,13 @@ import click
 
 import core
 from core.models.fingerprint import fingerprint_of
-from core_cli.secret_arguments import public_pairs
+from core.secret import holds_secret, is_secret
+from core_cli.settings import value_of
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core_cli.loading import Loaded
+
 
 _SHOWN = 60
 _FLAGS = (
@@ -93,3 +99,74 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+_KEY = "api_key"
+_VARIABLE = "CORE_REMOTE_API_KEY"
+_FLAG, _FLAG_AND_EQUALS = "--option", "--option="
+_SHORT = re.compile("-[A-Za-z]*O")  # with other short flags before it, perhaps
+
+
+def public_pairs(pairs: Iterable[str]) -> list[str]:
+    """Return the ``K=V`` pairs of ``-O`` without those that are secret."""
+    return [pair for pair in pairs if not _is_secret(pair)]
+
+
+def public_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
+    """Return the arguments of the current command, and a prefix for its name.
+
+    An API key is replaced by its environment variable, which ``ps`` does not show. Any other
+    secret is shown as ``NAME=...``.
+    """
+    context = click.get_current_context(silent=True)
+    pairs = (context.params.get("pairs") if context else None) or ()
+    secret = [pair for pair in pairs if _is_secret(pair)]
+    shown: list[str] = []
+    for argument in arguments:
+        pair = next(filter(argument.endswith, secret), None)
+        if pair is None:
+            shown.append(argument)
+            continue
+        flag = argument.removesuffix(pair) or (shown.pop() if shown else "")
+        if flag not in (_FLAG, _FLAG_AND_EQUALS) and _SHORT.fullmatch(flag) is None:
+            shown.append(flag)  # not an option: the same text elsewhere
+            shown.append("...")
+            continue
+        if _SHORT.fullmatch(flag) and flag != "-O":
+            shown.append(flag[:-1])
+        if _name(pair) != _KEY:
+            shown += ["-O", f"{_name(pair)}=..."]
+    has_key = any(_name(pair) == _KEY for pair in secret)
+    return shown, f'{_VARIABLE}="${_VARIABLE}" ' if has_key else ""
+
+
+def _is_secret(pair: str) -> bool:
+    """Return whether a ``K=V`` pair is or contains a secret; V may be JSON, as ``-O`` reads it."""
+    name, _, text = pair.partition("=")
+    return is_secret(name) or holds_secret(name, value_of(text))
+
+
+def _name(pair: str) -> str:
+    return pair.partition("=")[0]
+
+
+def command_to_go_on() -> str:
+    """Return the command line that resumes this run."""
+    # After a "--" the flag would be a prompt; no prompts are given with -i.
+    dropped = ("--overwrite", "--resume", "--")
+    arguments, variables = public_arguments(sys.argv[1:])
+    kept = [argument for argument in arguments if argument not in dropped]
+    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
+
+
+def quoted(argument: str) -> str:
+    """Return the argument quoted for a shell, on one line, without control characters."""
+    if argument.isprintable():
+        return shlex.quote(argument)
+    escaped = "".join(
+        character
+        if character.isascii() and character.isprintable() and character not in "'\\"
+        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
+        for character in argument
+    )
+    return f"$'{escaped}'"

@@ -13,7 +13,7 @@ from core_tasks import svg
 if TYPE_CHECKING:
     from core_cli.jobs.run import Task
     from core_cli.jobs.summary import Summary
-    from core_cli.rows.bulk import RowAsker
+    from core_cli.rows.asker import RowAsker
 
 
 def write(flags: Mapping[str, Any], task: Task, asker: RowAsker, summary: Summary) -> None:

@@ -17,28 +17,26 @@ import click
 
 from core_cli import exits, interrupts, output, settings
 from core_cli.jobs import identity, job, report
-from core_cli.jobs.doubts import mending
 from core_cli.jobs.gold import Gold
 from core_cli.jobs.job import Job
-from core_cli.jobs.summary import Summary
+from core_cli.jobs.summary import Summary, mending
 from core_cli.loading import Loaded, explain, load
 from core_cli.progress import Progress, RowCount
-from core_cli.reading.forms import form_of_output
-from core_cli.rows import asking, checks, joining, requests, results, trial
-from core_cli.rows.blocks import blocks
-from core_cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
-from core_cli.rows.identities import Identities
+from core_cli.reading import form_of_output
+from core_cli.rows import checks, input, joining, preview, requests, stdout
+from core_cli.rows.asker import Asker, Identities, Known, RowAsker, blocks
+from core_cli.rows.values import Answered, Ask, Cost
+from core_cli.writing.answers import Layout
 from core_cli.writing.encoders import encoder
-from core_cli.writing.records import Layout
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core.protocols import Capability, TextModel
-    from core_cli.jobs.many_gold import ManyGold
+    from core_cli.jobs.gold import ManyGold
     from core_cli.jobs.summary import Marks
-    from core_cli.reading.fields import Fields
+    from core_cli.reading.row import Fields
     from core_cli.rows.template import Template
-    from core_cli.writing.answers import Kind
+    from core_cli.rows.values import Kind
 
 # A cache of earlier blocks is missing when a job is resumed, and changes the last digits.
 _STEADY = {"prefix_cache": 0}
@@ -88,7 +86,7 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
     if flags["output"] is not None:
         job.check_input(flags["file"])
     with ExitStack() as stack:
-        rows = stack.enter_context(asking.opened(flags, template, task.fields))
+        rows = stack.enter_context(input.opened(flags, template, task.fields))
         if rows.form == requests.FORM:
             checks.refuse_for_requests(flags)
         work = _job(stack, flags, template, task)
@@ -109,9 +107,9 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
 
         asker = _asker(flags, loaded, template, task, rows)
         if flags["show_prompt"]:
-            trial.show(asker, rows.rows, task.shown, task.labelled)
+            preview.show(asker, rows.rows, task.shown, task.labelled)
         elif flags["dry_run"]:
-            trial.estimate(asker, rows.rows, loaded)
+            preview.estimate(asker, rows.rows, loaded)
         else:
             with _said_in_the_end():
                 _Run(flags, task, asker, rows, work, loaded.model).run()
@@ -149,7 +147,7 @@ def _asker(
     loaded: Loaded,
     template: Template | None,
     task: Task,
-    rows: asking.Input,
+    rows: input.Input,
 ) -> RowAsker:
     if task.asker is not None:
         return task.asker(loaded)
@@ -161,7 +159,7 @@ def _asker(
     # The labels of a task or head follow its own prompt, not the row's.
     labels = bool(config.labels) and task.question is None
     room = task.room(loaded)
-    maker = asking.prompt_maker(flags, loaded, template, config, room, labels=labels)
+    maker = input.prompt_maker(flags, loaded, template, config, room, labels=labels)
     # Equal prompts have equal answers unless tokens are sampled.
     known = Known() if flags["dedupe"] and config.temperature == 0 else None
     return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
@@ -194,7 +192,7 @@ class _Run:
         flags: Mapping[str, Any],
         task: Task,
         asker: RowAsker,
-        rows: asking.Input,
+        rows: input.Input,
         work: Job | None,
         model: TextModel,
     ) -> None:
@@ -202,7 +200,7 @@ class _Run:
         self._rows, self._job = rows, work
         self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
         self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
-        self._failures = results.Failures(explained=work is not None or self._form is None)
+        self._failures = stdout.Failures(explained=work is not None or self._form is None)
         gold = None if flags.get("gold") is None else task.gold(flags["gold"])
         self._summary = Summary(task.config.labels, task.marks or gold, mending(flags))
         self._count = RowCount(rows.share)
@@ -226,7 +224,7 @@ class _Run:
         self._conclude()
 
     def _to_stdout(self) -> None:
-        sink = results.sink(self._layout, self._form)
+        sink = stdout.sink(self._layout, self._form)
         for block in blocks(self._rows.rows, self._rows.more_waits, self._task.block):
             output.check_reader()
             with interrupts.noted(self._stop):
@@ -285,7 +283,7 @@ class _Run:
         if self._job is None:
             output.say(f"Interrupted: {done} written, in input order.")
         else:
-            command = job.command_to_go_on()
+            command = identity.command_to_go_on()
             output.say(f"Interrupted: {done} written to {self._job.path}. Resume with:\n{command}")
 
     def _conclude(self) -> None:

@@ -12,7 +12,7 @@ import click
 from core.errors import OutputError
 from core.system import outputs
 from core_cli import reports, settings
-from core_cli.reading.forms import form_of_output
+from core_cli.reading import form_of_output
 from core_cli.rows.template import TEXT, Template
 from core_tasks import svg
 

@@ -8,7 +8,7 @@ import click
 
 from core.system.outputs import output_type
 from core_cli import settings
-from core_cli.reading.forms import FORMS
+from core_cli.reading import FORMS
 
 OUTPUT_FILE = output_type(click.Path(dir_okay=False))
 FILE = click.Path(exists=True, dir_okay=False, readable=True)

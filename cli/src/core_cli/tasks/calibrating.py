@@ -13,9 +13,9 @@ from core.protocols import Capability, TextModel
 from core.system import outputs
 from core_cli import output, settings
 from core_cli.rows import checks
-from core_cli.tasks import accepting, gold_rows
-from core_cli.tasks.asking import task_of
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
+from core_cli.tasks.question import task_of
 from core_tasks import Task
 from core_tasks.agreement.gaps import error_text
 from core_tasks.calibration import (
@@ -148,7 +148,7 @@ def _judged(
     after = [row for each in adjusted for row in each]
     gold = [place for each in asked for place in each.gold]
     if flags["error_rate"] is not None:
-        accepting.warn_of_repeats(rows.texts)
+        gold_rows.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, on held-out rows ({FOLDS} folds)")
     if flags["error_rate"] is None:
@@ -161,7 +161,7 @@ def _judged(
         for each, one in zip(adjusted, asked, strict=True)
     ]
     threshold = row_threshold_for([*zip(*columns, strict=True)], flags["error_rate"])
-    return replace(fitted, threshold=accepting.value_of(threshold, flags["error_rate"]))
+    return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags["error_rate"]))
 
 
 def _best(row: Row, gold: int) -> tuple[float, bool]:

@@ -1,7 +1,8 @@
-"""Rows of an input, with or without gold labels, for fitting, training and tuning."""
+"""Rows with or without gold labels, to fit, train or tune on."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,11 +10,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_cli import output
-from core_cli.jobs.many_gold import labels_in
-from core_cli.rows import asking
+from core_cli.jobs.gold import labels_in
+from core_cli.rows import input
+from core_tasks.calibration import Threshold
+from core_tasks.calibration.thresholds import fewest_rows
+from core_tasks.folds import text_key
 
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
+
 
 Gold = str | frozenset[str]
 
@@ -43,7 +48,7 @@ def read(
 
     unread = ("prompts", "id_field", "shard", "system", "truncate")
     reading = {**flags, **dict.fromkeys(unread), "labels": "as a task"}
-    with asking.opened(reading, None) as found:
+    with input.opened(reading, None) as found:
         rows = list(found.rows)
 
     # Usable rows, and among them those with a gold label.
@@ -85,3 +90,32 @@ def _warn_of_left_out(rows: Sequence[Row], kept: Sequence[Row]) -> None:
     count = output.counted(len(rows) - len(kept), "row")
     first = next((str(row.error) for row in rows if row.error is not None), None)
     output.warn(f"{count} skipped: {first or 'no gold label'}")
+
+
+def warn_of_repeats(texts: Sequence[str]) -> None:
+    """Warn of rows that repeat a text: the guarantee does not hold for duplicates."""
+    if repeats := len(texts) - len({text_key(text) for text in texts}):
+        output.warn(
+            f"{output.counted(repeats, 'row')} repeat the text of another row. --error-rate "
+            "assumes independent rows, and duplicates fail together: remove them."
+        )
+
+
+def threshold_value(threshold: Threshold | None, error_rate: float) -> float:
+    """Return the value of a threshold, and print its guarantee.
+
+    Raises `click.ClickException` for lack of a threshold.
+    """
+    if threshold is None:
+        raise click.ClickException(
+            f"No threshold guarantees an error rate of {error_rate:g}: that takes at least "
+            f"{math.ceil(fewest_rows(error_rate))} rows without an error, or more rows with "
+            "few errors. Pass more rows, or a larger --error-rate."
+        )
+    output.say(
+        f"threshold {threshold.value:.4f}: {threshold.kept} of "
+        f"{output.counted(threshold.rows, 'row')} accepted, {threshold.errors} of them wrong. For "
+        f"rows drawn like these, at most {100 * error_rate:g} % of the accepted labels are wrong, "
+        f"with {100 * threshold.confidence:g} % confidence."
+    )
+    return threshold.value

@@ -9,7 +9,7 @@ from typing import Any
 from core.protocols import Capability
 from core.system import outputs
 from core_cli import output, settings
-from core_cli.jobs.job import quoted
+from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows
 from core_tasks.heads import learner

@@ -13,10 +13,10 @@ from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.system import outputs
 from core_cli import output, settings
-from core_cli.jobs.job import quoted
+from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.rows.template import Template
-from core_cli.tasks import accepting, gold_rows
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_tasks import Task, load_task
 from core_tasks.agreement.measures import wilson
@@ -67,8 +67,8 @@ def run(flags: Mapping[str, Any]) -> None:
     _show(found, head, given["as_json"])
     _tell(found)
     if found.threshold is not None:
-        accepting.warn_of_repeats(rows.texts)
-        accepting.value_of(found.threshold, given["error_rate"])
+        gold_rows.warn_of_repeats(rows.texts)
+        gold_rows.threshold_value(found.threshold, given["error_rate"])
     if head is not None:
         _tell_of_head(head, given)
     if given["output"]:

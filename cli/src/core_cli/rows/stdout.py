@@ -7,10 +7,10 @@ from typing import Protocol
 
 from core.errors import CoreError
 from core_cli import output
-from core_cli.rows.bulk import Answered
-from core_cli.wording import in_flags
+from core_cli.exits import in_flags
+from core_cli.rows.values import Answered
+from core_cli.writing.answers import LINE, Layout, as_text
 from core_cli.writing.encoders import encoder
-from core_cli.writing.records import LINE, Layout, as_text
 
 
 class Sink(Protocol):

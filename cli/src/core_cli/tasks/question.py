@@ -1,54 +1,31 @@
-"""``classify --task`` and ``--head``: a file defines the question, and answers are decisions.
-
-A task reads labels after a prompt, a head the model's hidden state. A run treats both alike.
-"""
+"""The question of classify --task and --head: a file defines it, and answers are decisions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+import hashlib
+from collections.abc import Mapping, Sequence
 from functools import partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.protocols import Capability
+from core_cli.rows.values import Decide, Question
+from core_tasks.heads import learner
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core_cli.jobs.run import Task as Work
     from core_cli.loading import Loaded
     from core_tasks import Decision, Task
-    from core_tasks.calibration import Level
-    from core_tasks.task import Mode
+
 
 _OWN = (
     *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
     *("truncate", "chat_template_kwargs", "thinking", "opening"),
     "continue_final_message",
 )
-Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
-"""Texts in, and a `core_tasks.Decision` for each out."""
-
-
-@dataclass(frozen=True, slots=True)
-class Question:
-    """The question of a task or head file.
-
-    ``content`` identifies all that the answers depend on, ``prompt`` returns a text's prompt, and
-    ``decide`` runs a loaded model; it raises for a model that the file is not for, before any work.
-    ``labelled`` has the labels that may follow a prompt, and their prefix; None without labels.
-    """
-
-    labels: tuple[str, ...]
-    mode: Mode
-    level: Level
-    threshold: float | None
-    needed: Capability
-    content: str
-    prompt: Callable[[str], str]
-    decide: Callable[[Loaded], Decide]
-    labelled: GenerateConfig | None = None
 
 
 def task_of(flags: Mapping[str, Any]) -> Task:
@@ -110,8 +87,7 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
 def work_of(question: Question, min_margin: float | None) -> Work:
     """Return the work of a run on each row."""
     from core.options import GenerateConfig
-    from core_cli.jobs.gold import Gold
-    from core_cli.jobs.many_gold import ManyGold
+    from core_cli.jobs.gold import Gold, ManyGold
     from core_cli.jobs.run import Task as Work
     from core_cli.writing.answers import decided
 
@@ -127,3 +103,37 @@ def work_of(question: Question, min_margin: float | None) -> Work:
         labelled=question.labelled,
         gold=partial(ManyGold, labels=question.labels) if question.mode == "many" else Gold,
     )
+
+
+def question_of(flags: Mapping[str, Any]) -> Question:
+    """Return the question of the head file of ``--head``.
+
+    Raises `click.UsageError` for flags that the head already sets, and `core_learn.HeadFileError`
+    for a file that is not a head.
+    """
+    refuse_own(flags, "head")
+    if flags["task"]:
+        raise click.UsageError("Give --task or --head, not both.")
+    path, learn = flags["head"], learner()
+    head = learn.load_head(path)
+    return Question(
+        head.labels,
+        "one",
+        "L2",
+        None,
+        Capability.HIDDEN_STATES,
+        content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
+        prompt=lambda text: head.template.replace("{text}", text),
+        decide=lambda loaded: _asking(learn.FewShot.with_head(head, loaded.model, path)),
+    )
+
+
+def _asking(few: Any) -> Decide:
+    from core.options import GenerateConfig
+
+    def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
+        limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
+        decisions: list[Decision] = few.classify(texts, limits)
+        return decisions
+
+    return decide

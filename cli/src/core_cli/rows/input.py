@@ -17,8 +17,7 @@ from core_cli.rows.template import TEXT, Template
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core_cli.loading import Loaded
-    from core_cli.reading.fields import Fields
-    from core_cli.reading.row import Row
+    from core_cli.reading.row import Fields, Row
     from core_cli.rows.prompts import PromptMaker
 
 
@@ -46,7 +45,7 @@ def opened(
     Raises `click.UsageError` for flags that make no sense together, and if the first valid
     row lacks the text field, because all others will too.
     """
-    from core_cli.reading import request_rows, source
+    from core_cli.reading import json_rows, source
 
     if flags["prompts"] and flags["prompts"] != ("-",):
         rows = _not_blank(source.rows_of_arguments(flags["prompts"]), flags, template)
@@ -66,7 +65,7 @@ def opened(
                 f"literal braces, double them: {{{{{others[0]}}}}}."
             )
         rows = _part(_with_text(found.rows()), flags["shard"])
-        if not items and found.form != request_rows.FORM:
+        if not items and found.form != json_rows.FORM:
             rows = _not_blank(rows, flags, template)
 
         def share() -> float | None:
@@ -79,7 +78,7 @@ def opened(
 
 def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:
     """Return the names of the fields that the flags select."""
-    from core_cli.reading.fields import Fields
+    from core_cli.reading.row import Fields
 
     names = template.fields if template is not None else (TEXT,)
     others = tuple(name for name in names if name != TEXT)
@@ -141,8 +140,7 @@ def prompt_maker(
 
     Raises `UnsupportedOperationError` without a tokeniser, `core.OptionError`.
     """
-    from core_cli.rows.prompts import PromptMaker
-    from core_cli.rows.truncation import Truncation
+    from core_cli.rows.prompts import PromptMaker, Truncation
 
     system, side = flags["system"], flags["truncate"]
     limit = loaded.model.info.context_length - room
