@@ -17,7 +17,8 @@ from core import shared_models
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
-from core_cli import settings, sides
+from core_cli import settings
+from core_cli.flags import LoadFlags
 from core_cli.jobs import identity
 
 KEY = "sk-MARKED-71"
@@ -207,7 +208,7 @@ def test_a_malformed_pair_is_not_shown(text: str) -> None:
     assert "expected NAME=VALUE for option 2" in str(raised.value)
     assert "MARKED" not in str(raised.value)
     with pytest.raises(click.UsageError) as refused:
-        sides.with_side(f"api_key={KEY}", {}, ["backend"])
+        LoadFlags().with_side(f"api_key={KEY}", ["backend"])
     assert KEY not in str(refused.value)
 
 

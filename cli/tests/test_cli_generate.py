@@ -18,6 +18,7 @@ from core.registry import REGISTRY
 from core.testing import FakeBackend, write_model
 from core_cli import settings
 from core_cli.app import build
+from core_cli.flags import LoadFlags
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -151,11 +152,10 @@ def test_every_option_of_a_request_is_a_flag_somewhere() -> None:
 def test_an_option_of_a_load_means_the_same_as_its_flag() -> None:
     command = click.Command("x", params=[])
     settings.load_options(command)
-    nothing = dict.fromkeys(settings.LOAD)
-    by_flag = settings.load_config({**nothing, "context_len": 64, "pairs": ()})
-    by_pair = settings.load_config({**nothing, "pairs": ("context_len=64",)})
+    by_flag = LoadFlags(context_len=64).load_config()
+    by_pair = LoadFlags(pairs=("context_len=64",)).load_config()
     assert by_flag == by_pair == LoadConfig(context_len=64)
-    own = settings.load_config({**nothing, "pairs": ("speed=3", "gpu_layers=0")})
+    own = LoadFlags(pairs=("speed=3", "gpu_layers=0")).load_config()
     assert own == LoadConfig(gpu_layers=0, options={"speed": 3})
 
 

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import click
 
 from core.sampling_options import SAMPLING_OPTIONS
 from core_cli import completion
-
-if TYPE_CHECKING:
-    from core.options import GenerateConfig, LoadConfig
 
 SAMPLING = (*(option.name for option in SAMPLING_OPTIONS), "timeout")
 
@@ -35,7 +32,7 @@ _SAMPLING_HELP = {
     "repeat_penalty": "Penalty for repeated tokens; 1 disables. [default: 1]",
     "seed": "Random seed; makes sampling repeatable.",
 }
-_THINKING = "enable_thinking"
+THINKING = "enable_thinking"
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
 
 
@@ -57,16 +54,7 @@ optional_model_option = _model_option(_MODEL)
 """The same for commands that may take the model from an argument or a file."""
 
 
-def need_model(flags: Mapping[str, Any]) -> None:
-    """Raise `click.UsageError` if no model is given."""
-    if flags["model"] is None:
-        raise click.UsageError(
-            "Missing option '-m' / '--model'. Pass a model's path or name, or set INFER_MODEL; "
-            "infer-cli discover lists models."
-        )
-
-
-def one_model(given: str | None, flags: Mapping[str, Any]) -> str:
+def one_model(argument: str | None, option: str | None) -> str:
     """Return the model of a command with a MODEL argument, which overrides INFER_MODEL.
 
     Raises `click.UsageError` if none is given, or the argument and ``-m``.
@@ -74,16 +62,18 @@ def one_model(given: str | None, flags: Mapping[str, Any]) -> str:
     from click.core import ParameterSource
 
     source = click.get_current_context().get_parameter_source("model")
-    if given is None and flags["model"] is None:
+    if argument is None and option is None:
         raise click.UsageError(
             "Missing argument 'MODEL'. Pass a model's path or name, or set INFER_MODEL; "
             "infer-cli discover lists models."
         )
-    if given is None:
-        return str(flags["model"])
+    if argument is None:
+        return str(option)
     if source is ParameterSource.COMMANDLINE:
-        raise click.UsageError(f"The model is given twice: as {given!r} and with -m. Remove one.")
-    return given
+        raise click.UsageError(
+            f"The model is given twice: as {argument!r} and with -m. Remove one."
+        )
+    return argument
 
 
 def answer_options(command: Any) -> Any:
@@ -104,14 +94,6 @@ def answer_options(command: Any) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
-
-
-def answer_config(flags: Mapping[str, Any], **more: Any) -> GenerateConfig:
-    """Return the options of a generation request. Raises `OptionError`."""
-    from core.options import GenerateConfig
-
-    options = given(flags, (*SAMPLING, "max_tokens")) | template_config(flags)
-    return GenerateConfig(stop=flags["stop"], stop_tokens=flags["stop_tokens"], **options, **more)
 
 
 def sampling_options(command: Any) -> Any:
@@ -159,29 +141,8 @@ def template_options(command: Any) -> Any:
     return command
 
 
-def template_config(flags: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the chat template options given, for `core.GenerateConfig`.
-
-    Raises `click.UsageError`, and `click.BadParameter` for what is not a JSON object.
-    """
-    variables, thinking = _variables(flags["chat_template_kwargs"]), flags["thinking"]
-    if thinking is not None:
-        if _THINKING in variables:
-            raise click.UsageError(f"--thinking and {_THINKING} set the same variable. Remove one.")
-        variables[_THINKING] = thinking
-    options: dict[str, Any] = {"chat_template_kwargs": variables} if variables else {}
-    if flags.get("continue_final_message"):
-        options["continue_final_message"] = True
-    return options
-
-
-def uses_template(flags: Mapping[str, Any]) -> bool:
-    """Return whether texts use the chat template: with --chat or a flag that implies it."""
-    implied = any(flags[name] is not None for name in ("system", "thinking", "opening"))
-    return implied or bool(flags["chat"] or _variables(flags["chat_template_kwargs"]))
-
-
-def _variables(text: str | None) -> dict[str, object]:
+def parse_variables(text: str | None) -> dict[str, object]:
+    """Return the variables of a chat template. Raises `click.BadParameter` for another text."""
     if text is None:
         return {}
     import msgspec
@@ -235,27 +196,6 @@ def load_options(command: Any) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
-
-
-def load_config(flags: Mapping[str, Any]) -> LoadConfig:
-    """Return the options of a load, from their own flags and from ``-O``.
-
-    Raises `click.BadParameter` for one given in both ways, `OptionError` for a wrong value.
-    """
-    from core.options import LoadConfig
-
-    own = parse_pairs(flags["pairs"])
-    asked = given(flags, LOAD)
-    if twice := sorted(own.keys() & asked.keys()):
-        message = f"{twice[0]!r} is also given with its own flag. Remove one."
-        raise click.BadParameter(message, param_hint="'-O'")
-    named = {name: own.pop(name) for name in LOAD if name in own}
-    return LoadConfig(**{**asked, **named, "options": own})
-
-
-def given(flags: Mapping[str, Any], names: Sequence[str]) -> dict[str, Any]:
-    """Return the flags that the user gave, so that a backend gets no other option."""
-    return {name: flags[name] for name in names if flags[name] is not None}
 
 
 def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:

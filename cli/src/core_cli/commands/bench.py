@@ -72,4 +72,4 @@ def bench(**given: Any) -> None:
     """
     from core_cli.bench import running
 
-    running.run(given)
+    running.run(running.BenchFlags(**given))

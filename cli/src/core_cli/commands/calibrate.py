@@ -69,4 +69,4 @@ def calibrate(**given: Any) -> None:
     """
     from core_cli.tasks import calibrating
 
-    calibrating.run(given)
+    calibrating.run(calibrating.CalibrateFlags(**given))

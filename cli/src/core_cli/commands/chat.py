@@ -42,7 +42,7 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-def chat(**flags: Any) -> None:
+def chat(message: tuple[str, ...], **given: Any) -> None:
     """Chat with a model.
 
     On a terminal, type /help for commands. With MESSAGE or stdin input, prints one answer and
@@ -50,19 +50,21 @@ def chat(**flags: Any) -> None:
     """
     from core.protocols import Capability
     from core_cli.commands.conversation import Conversation
+    from core_cli.flags import SamplingFlags
     from core_cli.loading import explain, load
 
-    settings.need_model(flags)
-    config = settings.answer_config(flags)
-    message = " ".join(flags["message"])
-    loaded = load(flags["model"], settings.load_config(flags), Capability.CHAT)
+    flags = SamplingFlags(**given)
+    model_name = flags.need_model()
+    config = flags.answer_config()
+    text = " ".join(message)
+    loaded = load(model_name, flags.load_config(), Capability.CHAT)
     with loaded.model as model:
-        if flags["verbose"]:
+        if flags.verbose:
             explain(loaded)
-        talk = Talk(model, config, Conversation(flags["system"]), flags["opening"] or "")
-        if not message and sys.stdin.isatty():
+        talk = Talk(model, config, Conversation(flags.system), flags.opening or "")
+        if not text and sys.stdin.isatty():
             _converse(talk)
-        elif not talk.answer(message or _piped()):
+        elif not talk.answer(text or _piped()):
             raise KeyboardInterrupt
 
 

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core_cli.evaluation.items import EvalFlags
+
 from typing import Any
 
 import click
@@ -99,35 +104,39 @@ def evaluate(**given: Any) -> None:
     accuracy with its 95% interval, and the speed; each item is written with its score to stdout,
     or to -o OUT.
     """
-    if given["compare"]:
+    from core_cli.evaluation.items import EvalFlags
+
+    flags = EvalFlags(**given)
+    if flags.compare:
         from core_cli.evaluation.comparing import compare
 
-        if given["output"] or given["saved"]:
+        if flags.output or flags.saved:
             raise click.UsageError("--compare cannot be combined with -o or --from.")
-        compare(given)
-    elif given["saved"]:
-        _reckon(given)
+        compare(flags)
+    elif flags.saved:
+        _reckon(flags)
     else:
         from core_cli.evaluation import running
 
-        running.evaluate(given)
+        running.evaluate(flags)
 
 
-def _reckon(given: dict[str, Any]) -> None:
+def _reckon(flags: EvalFlags) -> None:
     from core_cli.evaluation.running import check_accuracy
     from core_cli.evaluation.saved import reckon
 
-    if given["file"] or given["output"]:
+    if flags.file or flags.output:
         raise click.UsageError(
             "--from reads a saved evaluation and cannot be combined with -i or -o."
         )
-    reports.check(given["report"])
-    marks = reckon(given["saved"], given["pass_at"])
-    if given["as_json"]:
+    reports.check(flags.report)
+    assert flags.saved is not None
+    marks = reckon(flags.saved, flags.pass_at)
+    if flags.as_json:
         output.write_json(marks.to_dict())
     else:
         marks.tell()
-    if given["report"]:
-        reports.save(given["report"], marks.to_dict())
-    if given["fail_under"] is not None:
-        check_accuracy(marks, given["fail_under"])
+    if flags.report:
+        reports.save(flags.report, marks.to_dict())
+    if flags.fail_under is not None:
+        check_accuracy(marks, flags.fail_under)

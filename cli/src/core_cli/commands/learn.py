@@ -58,4 +58,4 @@ def learn(**given: Any) -> None:
     """
     from core_cli.tasks import learning
 
-    learning.run(given)
+    learning.run(learning.LearnFlags(**given))

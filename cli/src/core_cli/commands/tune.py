@@ -76,4 +76,4 @@ def tune(**given: Any) -> None:
     """
     from core_cli.tasks import tuning
 
-    tuning.run(given)
+    tuning.run(tuning.TuneFlags(**given))

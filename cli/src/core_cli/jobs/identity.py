@@ -20,18 +20,15 @@ from core_cli.settings import value_of
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
+    from core_cli.flags import RowFlags
     from core_cli.loading import Loaded
 
 
 _SHOWN = 60
-_FLAGS = (
-    *("form", "field", "id_field", "keep", "limit", "chat", "system", "truncate", "dedupe"),
-    *("min_margin", "shard", "opening", "new_turn", "allow_blank"),
-)
 
 
 def identity(
-    command: str, flags: Mapping[str, Any], template: str | None, config: GenerateConfig
+    command: str, flags: RowFlags, template: str | None, config: GenerateConfig
 ) -> dict[str, Any]:
     """Return the facts that must be equal when the job is resumed, for JSON."""
     asked = {field.name: getattr(config, field.name) for field in fields(config)}
@@ -40,12 +37,25 @@ def identity(
         {
             "core": core.__version__,
             "command": command,
-            "input": _digest_of(flags["file"]),
+            "input": _digest_of(flags.file),
             "labels": list(config.labels),
             "template": template,
-            **{name: flags.get(name) for name in _FLAGS},
+            "form": flags.form,
+            "field": flags.field,
+            "id_field": flags.id_field,
+            "keep": flags.keep,
+            "limit": flags.limit,
+            "chat": flags.chat,
+            "system": flags.system,
+            "truncate": flags.truncate,
+            "dedupe": flags.dedupe,
+            "min_margin": flags.min_margin,
+            "shard": flags.shard,
+            "opening": flags.opening,
+            "new_turn": flags.new_turn,
+            "allow_blank": flags.allow_blank,
             "options": options,
-            "load options": {**_load_flags(flags), "option": public_pairs(flags["pairs"])},
+            "load options": {**flags.load_options(), "option": public_pairs(flags.pairs)},
         }
     )
 
@@ -77,14 +87,9 @@ def _public(load_options: object) -> object:
     return {**load_options, "option": public_pairs(map(str, load_options["option"]))}
 
 
-def _load_flags(flags: Mapping[str, Any]) -> dict[str, Any]:
-    from core_cli.settings import LOAD
-
-    return {name: flags[name] for name in LOAD if name != "backend"}
-
-
-def _digest_of(name: str) -> str:
+def _digest_of(name: str | None) -> str:
     """Return a digest of the complete input (about 1 GB per second)."""
+    assert name is not None  # -o requires -i
     with open(name, "rb") as stream:
         return hashlib.file_digest(stream, lambda: hashlib.blake2b(digest_size=16)).hexdigest()
 

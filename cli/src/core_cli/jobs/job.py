@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import time
 import zlib
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
@@ -17,7 +17,6 @@ from core.errors import OutputError
 from core.system import outputs
 from core_cli.jobs import identity
 from core_cli.jobs.journal import Block, Journal, Target, journal_of, rows_of_a_job
-from core_cli.reading import form_of_output
 from core_cli.reading.parquet_rows import pyarrow_parquet
 from core_cli.rows.asker import Identities, RowAsker
 from core_cli.rows.values import Answered, Cost
@@ -25,6 +24,7 @@ from core_cli.writing import parquet
 from core_cli.writing.encoders import Encoder
 
 if TYPE_CHECKING:
+    from core_cli.flags import RowFlags
     from core_cli.jobs.journal import Journal
     from core_cli.jobs.summary import Summary
     from core_cli.loading import Loaded
@@ -179,25 +179,26 @@ class Writer:
 
 
 @contextmanager
-def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
+def opened(flags: RowFlags, facts: dict[str, Any]) -> Iterator[Job]:
     """Yield the job of these flags, locked.
 
     An existing output is an error without ``resume`` or ``overwrite``.
     Raises `OutputError` for files that something else wrote, and `click.UsageError`.
     """
-    path, form = _target(flags["output"]), form_of_output(flags)
+    assert flags.output is not None
+    path, form, source = _target(flags.output), flags.output_form, flags.file or "-"
     if form == "parquet":
         pyarrow_parquet()  # or it would be missed when all the work is done
     for file in (path, journal_of(path), rows_of(path)):
-        if os.path.exists(flags["file"]) and file.exists() and file.samefile(flags["file"]):
+        if os.path.exists(source) and file.exists() and file.samefile(source):
             raise click.UsageError(
-                f"-o would overwrite the input file {flags['file']}. Choose another name for -o."
+                f"-o would overwrite the input file {source}. Choose another name for -o."
             )
     if path.exists() and not os.access(path, os.W_OK):
         raise click.UsageError(f"Permission denied: {path}. Choose another name for -o.")
     with Journal(path) as journal:
-        job = Job(path, form, journal, facts, flags["overwrite"])
-        job.check(resume=flags["resume"])
+        job = Job(path, form, journal, facts, flags.overwrite)
+        job.check(resume=flags.resume)
         yield job
 
 

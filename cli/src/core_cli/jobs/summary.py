@@ -6,19 +6,20 @@ import math
 import time
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from core.errors import CalibrationError
 from core_cli import output
 from core_cli.jobs.gold import labels_in
 from core_cli.jobs.identity import quoted
-from core_cli.rows.checks import template_of
+from core_cli.rows.checks import template_of_rows
 from core_cli.rows.template import TEXT
 from core_cli.rows.values import Cost
 from core_cli.writing.answers import shown
 from core_tasks.fitting import prior_of
 
 if TYPE_CHECKING:
+    from core_cli.flags import RowFlags
     from core_cli.reading.row import Row
     from core_cli.rows.values import Answer
 
@@ -160,15 +161,6 @@ _TINY, _BESIDE = 1e-6, 1e-3  # shares of all probability, and of the likeliest t
 _TRIED = 8  # rows that run again, with their labels joined the other way
 _SAMPLE, _MOVED = 512, 0.2  # rows to sample; the share whose label the prior may change
 _SHOWN, _LONGEST = 20, 40
-_ALIKE = {
-    "backend": "--backend",
-    "adapter_path": "--adapter-path",
-    "form": "--format",
-    "field": "--field",
-    "gold": "--gold",
-}
-"""Flags that say the same to ``calibrate``, by the names of their values."""
-_UNSAID = {"template": None, "template_file": None, "prompts": (), "form": "auto"}
 
 
 class Doubts:
@@ -273,39 +265,45 @@ class Doubts:
         ]
 
 
-def mending(flags: Mapping[str, Any]) -> str | None:
+def mending(flags: RowFlags) -> str | None:
     """Return the ``calibrate`` command for the question of these flags.
 
     None without labels, and for heads, chats and templates with fields other than the text.
     """
-    asks = any(flags.get(name) for name in ("task", "labels", "labels_file"))
-    if not asks or flags.get("chat") or flags.get("system") is not None or flags.get("head"):
+    asks = flags.task or flags.labels or flags.labels_file
+    if not asks or flags.chat or flags.system is not None or flags.head:
         return None
-    template = None if flags.get("task") else template_of({**_UNSAID, **flags})
+    template = None if flags.task else template_of_rows(flags)
     if template is not None and set(template.fields) != {TEXT}:
         return None
-    arguments = ["infer-cli", "calibrate", "-m", str(flags["model"])]
-    for name, flag in _ALIKE.items():
-        if flags.get(name) not in (None, "", "auto"):
-            arguments += [flag, str(flags[name])]
-    file = flags.get("file")
-    arguments += ["-i", "FILE" if file in (None, "-") else str(file)]
+    arguments = ["infer-cli", "calibrate", "-m", str(flags.model)]
+    alike = {
+        "--backend": flags.backend,
+        "--adapter-path": flags.adapter_path,
+        "--format": flags.form,
+        "--field": flags.field,
+        "--gold": flags.gold,
+    }
+    for flag, value in alike.items():
+        if value not in (None, "", "auto"):
+            arguments += [flag, str(value)]
+    arguments += ["-i", "FILE" if flags.file in (None, "-") else str(flags.file)]
     return " ".join(map(quoted, [*arguments, *_question(flags), "-o", "task.toml"]))
 
 
-def _question(flags: Mapping[str, Any]) -> list[str]:
-    if flags.get("task"):
-        return ["--task", str(flags["task"])]
+def _question(flags: RowFlags) -> list[str]:
+    if flags.task:
+        return ["--task", flags.task]
     # Without a template the input is the prompt.
-    given = {"template": "{text}"} if not flags.get("template_file") else {}
-    given |= {
-        name: str(flags[name])
-        for name in ("template", "template_file", "labels", "labels_file", "label_prefix")
-        if flags.get(name) is not None
+    template = flags.template if flags.template is not None else "{text}"
+    options = {
+        "--template": None if flags.template_file else template,
+        "--template-file": flags.template_file,
+        "--labels": flags.labels,
+        "--labels-file": flags.labels_file,
+        "--label-prefix": flags.label_prefix,
     }
-    return [
-        part for name, value in given.items() for part in (f"--{name.replace('_', '-')}", value)
-    ]
+    return [part for flag, value in options.items() if value is not None for part in (flag, value)]
 
 
 def _probability(token: Mapping[str, object]) -> float:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
-from typing import Any
 
 MAX_LINE_BYTES = 16 * 2**20
 """More than a context of a million tokens holds; a longer line is refused, unread."""
@@ -22,11 +20,3 @@ _SUFFIXES = {
 def form_of_name(name: str) -> str | None:
     """Return the format of a file's suffix, if any."""
     return _SUFFIXES.get(os.path.splitext(name)[1].lower())
-
-
-def form_of_output(flags: Mapping[str, Any]) -> str:
-    """Return the output format: as requested, else by the suffix, else JSON lines."""
-    asked = flags["to"] or ("jsonl" if flags["as_json"] else None)
-    form = asked or form_of_name(flags["output"] or "")
-    assert form is None or form in FORMS
-    return form or ("text" if str(flags["output"]).endswith(".txt") else "jsonl")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core_cli import output
+from core_cli.flags import FitFlags, RowFlags
 from core_cli.jobs.gold import labels_in
 from core_cli.rows import input
 from core_tasks.calibration import Threshold
@@ -34,28 +35,32 @@ class Texts:
     gold: list[Any] | None
 
 
-def read(
-    flags: Mapping[str, Any], labels: Sequence[str] | None = None, many: bool = False
-) -> Texts:
+def read(flags: FitFlags, labels: Sequence[str] | None = None, many: bool = False) -> Texts:
     """Return the rows of ``-i``, with the labels in the field of ``--gold``, if given.
 
     ``labels`` are the allowed gold labels, ``many`` allows several per row. Unusable rows and those
     without a gold label are skipped, with a warning. Raises `click.UsageError` for a label that is
     not allowed, and if no row is left.
     """
-    if flags["file"] is None:
+    if flags.file is None:
         raise click.UsageError("No rows. Pass them with -i FILE.")
 
-    unread = ("prompts", "id_field", "shard", "system", "truncate")
-    reading = {**flags, **dict.fromkeys(unread), "labels": "as a task"}
-    with input.opened(reading, None) as found:
+    rows_of_task = RowFlags(
+        file=flags.file,
+        form=flags.form,
+        field=flags.field,
+        limit=flags.limit,
+        allow_blank=flags.allow_blank,
+        labels="as a task",
+    )
+    with input.opened(rows_of_task, None) as found:
         rows = list(found.rows)
 
     # Usable rows, and among them those with a gold label.
     kept, gold = [row for row in rows if row.error is None], None
-    if flags["gold"] is not None:
+    if flags.gold is not None:
         right = _many(labels or ()) if many else _one
-        named = [(row, right(row.fields.get(flags["gold"]))) for row in kept]
+        named = [(row, right(row.fields.get(flags.gold))) for row in kept]
         kept = [row for row, label in named if label is not None]
         gold = [label for _, label in named if label is not None]
         _check(kept, gold, labels)
@@ -63,7 +68,7 @@ def read(
     if len(kept) < len(rows):
         _warn_of_left_out(rows, kept)
     if not kept:
-        raise click.UsageError(f"{flags['file']} has no usable rows.")
+        raise click.UsageError(f"{flags.file} has no usable rows.")
     return Texts([row.text for row in kept], gold)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,39 +16,50 @@ from core_tasks.heads import learner
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
-    from core_cli.jobs.run import Task as Work
+    from core_cli.flags import RowFlags
+    from core_cli.jobs.run import RowJob
     from core_cli.loading import Loaded
     from core_tasks import Decision, Task
 
 
-_OWN = (
-    *("labels", "labels_file", "label_prefix", "template", "template_file", "chat", "system"),
-    *("truncate", "chat_template_kwargs", "thinking", "opening"),
-    "continue_final_message",
-)
-
-
-def task_of(flags: Mapping[str, Any]) -> Task:
+def task_of(flags: RowFlags) -> Task:
     """Return the task that ``--task`` names.
 
-    Raises `click.UsageError` for flags that the task already sets.
-
-    Raises `TaskError` and `CalibrationError` for a file that is not a valid task.
+    Raises `click.UsageError` for flags that the task already sets, and `TaskError` and
+    `CalibrationError` for a file that is not a valid task.
     """
     from core_tasks import load_task
 
-    refuse_own(flags, "task")
-    return load_task(flags["task"])
+    assert flags.task is not None
+    refuse_own("task", **_question_flags(flags))
+    return load_task(flags.task)
 
 
-def refuse_own(flags: Mapping[str, Any], file: str) -> None:
-    """Raise `click.UsageError` for flags that the file of ``--task`` or ``--head`` sets."""
-    for name in _OWN:
-        if flags.get(name) or (name == "thinking" and flags.get(name) is not None):
+def refuse_own(file: str, **flags: object) -> None:
+    """Raise `click.UsageError` for given flags that the file of ``--task`` or ``--head`` sets."""
+    for name, value in flags.items():
+        if value or (name == "thinking" and value is not None):
             flag = "--" + name.replace("_", "-")
             raise click.UsageError(
                 f"{flag} cannot be combined with --{file}, which already sets it."
             )
+
+
+def _question_flags(flags: RowFlags) -> dict[str, object]:
+    return {
+        "labels": flags.labels,
+        "labels_file": flags.labels_file,
+        "label_prefix": flags.label_prefix,
+        "template": flags.template,
+        "template_file": flags.template_file,
+        "chat": flags.chat,
+        "system": flags.system,
+        "truncate": flags.truncate,
+        "chat_template_kwargs": flags.chat_template_kwargs,
+        "thinking": flags.thinking,
+        "opening": flags.opening,
+        "continue_final_message": flags.continue_final_message,
+    }
 
 
 def of_task(task: Task) -> Question:
@@ -84,14 +95,14 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
     return decide
 
 
-def work_of(question: Question, min_margin: float | None) -> Work:
+def work_of(question: Question, min_margin: float | None) -> RowJob:
     """Return the work of a run on each row."""
     from core.options import GenerateConfig
     from core_cli.jobs.gold import Gold, ManyGold
-    from core_cli.jobs.run import Task as Work
+    from core_cli.jobs.run import RowJob
     from core_cli.writing.answers import decided
 
-    return Work(
+    return RowJob(
         command="classify",
         needed=question.needed,
         config=GenerateConfig(labels=question.labels),
@@ -105,16 +116,17 @@ def work_of(question: Question, min_margin: float | None) -> Work:
     )
 
 
-def question_of(flags: Mapping[str, Any]) -> Question:
+def question_of(flags: RowFlags) -> Question:
     """Return the question of the head file of ``--head``.
 
     Raises `click.UsageError` for flags that the head already sets, and `core_learn.HeadFileError`
     for a file that is not a head.
     """
-    refuse_own(flags, "head")
-    if flags["task"]:
+    assert flags.head is not None
+    refuse_own("head", **_question_flags(flags))
+    if flags.task:
         raise click.UsageError("Give --task or --head, not both.")
-    path, learn = flags["head"], learner()
+    path, learn = flags.head, learner()
     head = learn.load_head(path)
     return Question(
         head.labels,
