@@ -17,8 +17,7 @@ from core import shared_models
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
-from core_cli import settings
-from core_cli.flags import LoadFlags
+from core_cli.flags import LoadFlags, parse_pairs
 from core_cli.jobs import identity
 
 KEY = "sk-MARKED-71"
@@ -188,7 +187,7 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
 )
 def test_no_pair_with_a_secret_anywhere_is_stored(pair: str) -> None:
     assert identity.public_pairs(["connections=2", pair]) == ["connections=2"]
-    assert KEY not in repr(core.LoadConfig(options=settings.parse_pairs([pair])))
+    assert KEY not in repr(core.LoadConfig(options=parse_pairs([pair])))
 
 
 def test_a_key_is_not_part_of_what_a_job_is() -> None:
@@ -204,7 +203,7 @@ def test_a_key_is_not_part_of_what_a_job_is() -> None:
 @pytest.mark.parametrize("text", [f"api_key:{KEY}", f"={KEY}", KEY, "MARKED71", f"api_key {KEY}"])
 def test_a_malformed_pair_is_not_shown(text: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        settings.parse_pairs(["a=1", text])
+        parse_pairs(["a=1", text])
     assert "expected NAME=VALUE for option 2" in str(raised.value)
     assert "MARKED" not in str(raised.value)
     with pytest.raises(click.UsageError) as refused:

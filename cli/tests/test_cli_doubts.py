@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core_cli.flags import RowFlags
-from core_cli.jobs.summary import Doubts, mending
+from core_cli.jobs.identity import calibrate_command
+from core_cli.jobs.summary import Doubts
 from core_tasks import load_task
 
 if TYPE_CHECKING:
@@ -158,23 +159,25 @@ def test_the_command_asks_the_same_question(
     monkeypatch.chdir(tmp_path)
     Path("t.txt").write_text("Text: {text}\nTopic:")
     flags = RowFlags(model="m m", file="in.csv", form="csv", field="body", labels="a,b")
-    asked = mending(replace(flags, template_file="t.txt", label_prefix=""))
+    asked = calibrate_command(replace(flags, template_file="t.txt", label_prefix=""))
     assert asked == (
         "infer-cli calibrate -m 'm m' --format csv --field body -i in.csv --template-file t.txt "
         "--labels a,b --label-prefix '' -o task.toml"
     )
-    finished = mending(RowFlags(model="m", labels="a,b"))
+    finished = calibrate_command(RowFlags(model="m", labels="a,b"))
     assert finished == (
         "infer-cli calibrate -m m -i FILE --template '{text}' --labels a,b -o task.toml"
     )
-    assert mending(RowFlags(model="m", task="t.toml", file="-")) == (
+    assert calibrate_command(RowFlags(model="m", task="t.toml", file="-")) == (
         "infer-cli calibrate -m m -i FILE --task t.toml -o task.toml"
     )
-    assert mending(replace(flags, chat=True)) is None
-    assert mending(replace(flags, labels=None)) is None  # requests that ask for themselves
+    assert calibrate_command(replace(flags, chat=True)) is None
+    assert (
+        calibrate_command(replace(flags, labels=None)) is None
+    )  # requests that ask for themselves
     other = replace(flags, form="jsonl", template="{title} {text}")
-    assert mending(other) is None
-    adapted = mending(replace(flags, adapter_path="a dir", gold="label", form="auto"))
+    assert calibrate_command(other) is None
+    adapted = calibrate_command(replace(flags, adapter_path="a dir", gold="label", form="auto"))
     assert adapted is not None
     assert "--adapter-path 'a dir' --field body --gold label -i in.csv" in adapted
 

@@ -301,7 +301,7 @@ def test_a_block_ends_early_where_its_texts_are_long(
 def test_labels_of_a_file_without_an_end(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core_cli.settings._MOST_LABELS", 10)
+    monkeypatch.setattr("core_cli.flags._MOST_LABELS", 10)
     (tmp_path / "labels").write_text("a\nb\nc\nd\ne\nf\n")
     done = infer_cli("classify", "-m", fake_model, "--labels-file", tmp_path / "labels", "x")
     assert done.exit_code == 2

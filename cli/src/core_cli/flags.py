@@ -12,11 +12,17 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 
 import click
 
-from core_cli import settings
 from core_cli.reading import FORMS, form_of_name
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig, LoadConfig
+
+THINKING = "enable_thinking"
+_MOST_LABELS = 64 * 2**20  # bytes of a file of labels
+LOAD = (
+    *("backend", "context_len", "context_overflow", "gpu_layers", "parallel_slots"),
+    "adapter_path",
+)
 
 Keep = Literal["all", "id", "none"]
 Side = Literal["left", "right", "middle"]
@@ -65,12 +71,12 @@ class LoadFlags:
         """
         from core.options import LoadConfig
 
-        own = settings.parse_pairs(self.pairs)
+        own = parse_pairs(self.pairs)
         flags = given(backend=self.backend, **self.load_options())
         if twice := sorted(own.keys() & flags.keys()):
             message = f"{twice[0]!r} is also given with its own flag. Remove one."
             raise click.BadParameter(message, param_hint="'-O'")
-        named: dict[str, Any] = {name: own.pop(name) for name in settings.LOAD if name in own}
+        named: dict[str, Any] = {name: own.pop(name) for name in LOAD if name in own}
         return LoadConfig(**{**flags, **named, "options": own})
 
     def with_side(self, side: str, names: Sequence[str]) -> Self:
@@ -138,13 +144,13 @@ class SamplingFlags(LoadFlags):
 
         Raises `click.UsageError`, and `click.BadParameter` for what is not a JSON object.
         """
-        variables = settings.parse_variables(self.chat_template_kwargs)
+        variables = parse_variables(self.chat_template_kwargs)
         if self.thinking is not None:
-            if settings.THINKING in variables:
+            if THINKING in variables:
                 raise click.UsageError(
-                    f"--thinking and {settings.THINKING} set the same variable. Remove one."
+                    f"--thinking and {THINKING} set the same variable. Remove one."
                 )
-            variables[settings.THINKING] = self.thinking
+            variables[THINKING] = self.thinking
         options: dict[str, Any] = {"chat_template_kwargs": variables} if variables else {}
         if self.continue_final_message:
             options["continue_final_message"] = True
@@ -154,7 +160,7 @@ class SamplingFlags(LoadFlags):
         """Return whether texts use the chat template: with --chat or a flag that implies it."""
         if any(flag is not None for flag in (self.system, self.thinking, self.opening)):
             return True
-        return self.chat or bool(settings.parse_variables(self.chat_template_kwargs))
+        return self.chat or bool(parse_variables(self.chat_template_kwargs))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -223,3 +229,108 @@ class FitFlags(LoadFlags):
 def given(**options: Any) -> dict[str, Any]:
     """Return the options that the user gave, so that a backend gets no other."""
     return {name: value for name, value in options.items() if value is not None}
+
+
+def one_model(argument: str | None, option: str | None) -> str:
+    """Return the model of a command with a MODEL argument, which overrides INFER_MODEL.
+
+    Raises `click.UsageError` if none is given, or the argument and ``-m``.
+    """
+    from click.core import ParameterSource
+
+    source = click.get_current_context().get_parameter_source("model")
+    if argument is None and option is None:
+        raise click.UsageError(
+            "Missing argument 'MODEL'. Pass a model's path or name, or set INFER_MODEL; "
+            "infer-cli discover lists models."
+        )
+    if argument is None:
+        return str(option)
+    if source is ParameterSource.COMMANDLINE:
+        raise click.UsageError(
+            f"The model is given twice: as {argument!r} and with -m. Remove one."
+        )
+    return argument
+
+
+def parse_variables(text: str | None) -> dict[str, object]:
+    """Return the variables of a chat template. Raises `click.BadParameter` for another text."""
+    if text is None:
+        return {}
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text, type=dict[str, object])
+    except (msgspec.DecodeError, UnicodeEncodeError, RecursionError) as error:
+        raise click.BadParameter(
+            f"{text!r:.80} is not a JSON object: {error}. Pass an object such as "
+            "'{\"enable_thinking\": false}'.",
+            param_hint="'--chat-template-kwargs'",
+        ) from None
+
+
+def parse_pairs(pairs: Sequence[str]) -> dict[str, object]:
+    """Return ``K=V`` pairs as options; V is JSON (3, true, null, "3"), else text."""
+    options: dict[str, object] = {}
+    for number, pair in enumerate(pairs, 1):
+        name, equals, value = pair.partition("=")
+        if not equals or not name:
+            message = f"expected NAME=VALUE for option {number}; not shown, as it may be a secret."
+            raise click.BadParameter(message, param_hint="'-O'")
+        if name in options:
+            raise click.BadParameter(f"{name!r} is given twice.", param_hint="'-O'")
+        options[name] = value_of(value)
+    return options
+
+
+def value_of(text: str) -> object:
+    """Return the value of an option: JSON, else the text. Raises `click.BadParameter`."""
+    import msgspec
+
+    try:
+        return msgspec.json.decode(text)
+    except (msgspec.DecodeError, UnicodeEncodeError):
+        return text
+    except RecursionError:
+        raise click.BadParameter(
+            "its JSON value is nested too deeply.", param_hint="'-O'"
+        ) from None
+
+
+def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:
+    """Return labels from ``a,b,c`` or from a file with one per line; none without either."""
+    if commas is not None and file is not None:
+        raise click.UsageError("Give --labels or --labels-file, not both.")
+    if commas is not None:
+        return _labels_of_text(commas)
+    return () if file is None else _labels_of_file(file)
+
+
+def _labels_of_text(commas: str) -> tuple[str, ...]:
+    labels = tuple(label.strip() for label in commas.split(","))
+    if "" in labels:
+        raise click.BadParameter(
+            f"label {labels.index('') + 1} of {len(labels)} in {commas!r} is empty. "
+            "A label needs at least one character.",
+            param_hint="'--labels'",
+        )
+    return labels
+
+
+def _labels_of_file(file: str) -> tuple[str, ...]:
+    with open(file, "rb") as stream:
+        data = stream.read(_MOST_LABELS + 1)
+    if len(data) > _MOST_LABELS:
+        raise click.BadParameter(
+            f"{file} is longer than {_MOST_LABELS} bytes.", param_hint="'--labels-file'"
+        )
+
+    try:
+        lines = data.decode("utf-8-sig").splitlines()
+        labels = tuple(line.strip() for line in lines if line.strip())
+    except UnicodeDecodeError:
+        raise click.BadParameter(f"{file} is not UTF-8.", param_hint="'--labels-file'") from None
+
+    if not labels:
+        raise click.BadParameter(f"{file} contains no labels.", param_hint="'--labels-file'")
+    return labels

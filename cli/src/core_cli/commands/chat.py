@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system.stdout import stream
-from core_cli import exits, output, settings
+from core_cli import exits, options, output
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -30,12 +30,12 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
 
 @click.command()
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
-@settings.model_option
+@options.model_option
 @click.option("-s", "--system", help="System message for the conversation.")
-@settings.template_options
-@settings.answer_options
-@settings.sampling_options
-@settings.load_options
+@options.template_options
+@options.answer_options
+@options.sampling_options
+@options.load_options
 @click.option(
     "-v",
     "--verbose",

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import output, settings
-from core_cli.rows import checks, flags, input
+from core_cli import options, output
+from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@flags.of_rows
+@options.of_rows
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
@@ -30,10 +30,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--task",
-    type=flags.FILE,
+    type=options.FILE,
     help="Take prompt, labels, calibration and, without -m, the model from a task file.",
 )
-@click.option("--head", type=flags.FILE, help="Use a classifier head written by learn.")
+@click.option("--head", type=options.FILE, help="Use a classifier head written by learn.")
 @click.option(
     "--min-margin", type=click.FloatRange(0, 1), help='Report "unsure" if the margin is below this.'
 )
@@ -44,13 +44,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--plot",
-    type=flags.OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Plot the results of --gold to FILE (SVG).",
 )
-@flags.of_output
-@settings.sampling_options
-@settings.load_options
+@options.of_output
+@options.sampling_options
+@options.load_options
 def classify(**given: Any) -> None:
     """Label texts, or predict the next token.
 
@@ -59,7 +59,7 @@ def classify(**given: Any) -> None:
     the input order. With -o OUT progress is saved, and --resume continues an interrupted run.
     Failed rows are reported, and the exit code is then 5.
     """
-    from core_cli.flags import RowFlags
+    from core_cli.flags import RowFlags, parse_labels
 
     flags = RowFlags(**given)
     if flags.labels_only:
@@ -68,7 +68,7 @@ def classify(**given: Any) -> None:
         _classify_as(flags)
         return
     checks.refuse(flags)
-    labels = settings.parse_labels(flags.labels, flags.labels_file)
+    labels = parse_labels(flags.labels, flags.labels_file)
     if flags.min_margin is not None and not labels:
         raise click.UsageError("--min-margin requires --labels.")
     if flags.gold and not labels:

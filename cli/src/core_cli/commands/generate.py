@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import output, settings
-from core_cli.rows import checks, flags, input
+from core_cli import options, output
+from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -19,8 +19,8 @@ if TYPE_CHECKING:
 
 
 @click.command()
-@flags.of_rows
-@settings.answer_options
+@options.of_rows
+@options.answer_options
 @click.option(
     "--logprobs",
     "return_logprobs",
@@ -28,9 +28,9 @@ if TYPE_CHECKING:
     default=None,
     help="Include token log-probabilities (needs --json).",
 )
-@flags.of_output
-@settings.sampling_options
-@settings.load_options
+@options.of_output
+@options.sampling_options
+@options.load_options
 def generate(**given: Any) -> None:
     """Generate text from prompts.
 

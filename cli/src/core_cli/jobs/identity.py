@@ -16,7 +16,9 @@ import click
 import core
 from core.models.fingerprint import fingerprint_of
 from core.secret import holds_secret, is_secret
-from core_cli.settings import value_of
+from core_cli.flags import value_of
+from core_cli.rows.checks import template_of_rows
+from core_cli.rows.template import TEXT
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -162,6 +164,47 @@ def command_to_go_on() -> str:
     arguments, variables = public_arguments(sys.argv[1:])
     kept = [argument for argument in arguments if argument not in dropped]
     return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
+
+
+def calibrate_command(flags: RowFlags) -> str | None:
+    """Return the ``calibrate`` command for the question of these flags.
+
+    None without labels, and for heads, chats and templates with fields other than the text.
+    """
+    asks = flags.task or flags.labels or flags.labels_file
+    if not asks or flags.chat or flags.system is not None or flags.head:
+        return None
+    template = None if flags.task else template_of_rows(flags)
+    if template is not None and set(template.fields) != {TEXT}:
+        return None
+    arguments = ["infer-cli", "calibrate", "-m", str(flags.model)]
+    alike = {
+        "--backend": flags.backend,
+        "--adapter-path": flags.adapter_path,
+        "--format": flags.form,
+        "--field": flags.field,
+        "--gold": flags.gold,
+    }
+    for flag, value in alike.items():
+        if value not in (None, "", "auto"):
+            arguments += [flag, str(value)]
+    arguments += ["-i", "FILE" if flags.file in (None, "-") else str(flags.file)]
+    return " ".join(map(quoted, [*arguments, *_question(flags), "-o", "task.toml"]))
+
+
+def _question(flags: RowFlags) -> list[str]:
+    if flags.task:
+        return ["--task", flags.task]
+    # Without a template the input is the prompt.
+    template = flags.template if flags.template is not None else "{text}"
+    options = {
+        "--template": None if flags.template_file else template,
+        "--template-file": flags.template_file,
+        "--labels": flags.labels,
+        "--labels-file": flags.labels_file,
+        "--label-prefix": flags.label_prefix,
+    }
+    return [part for flag, value in options.items() if value is not None for part in (flag, value)]
 
 
 def quoted(argument: str) -> str:

@@ -20,9 +20,8 @@ from core_cli import exits, interrupts, output, reports
 from core_cli.jobs import identity, job
 from core_cli.jobs.gold import Gold
 from core_cli.jobs.job import Job
-from core_cli.jobs.summary import Summary, mending
+from core_cli.jobs.summary import Failures, Summary
 from core_cli.loading import Loaded, explain, load
-from core_cli.progress import Progress, RowCount
 from core_cli.rows import checks, input, joining, preview, requests, stdout
 from core_cli.rows.asker import Asker, Identities, Known, RowAsker, blocks
 from core_cli.rows.values import Answered, Ask, Cost
@@ -139,7 +138,7 @@ def _loading(flags: RowFlags) -> Iterator[None]:
     def text() -> str:
         return f"loading {flags.model}, {time.perf_counter() - start:.0f} s"
 
-    with Progress(text, _progress_of(flags)) as progress:
+    with output.Progress(text, _progress_of(flags)) as progress:
         progress.show()
         yield
 
@@ -203,11 +202,13 @@ class _Run:
         self._rows, self._job = rows, work
         self._layout = Layout(asker.kind, flags.keep, alone=rows.form == requests.FORM)
         self._form = flags.to or ("jsonl" if flags.as_json or self._layout.alone else None)
-        self._failures = stdout.Failures(explained=work is not None or self._form is None)
+        self._failures = Failures(explained=work is not None or self._form is None)
         gold = None if flags.gold is None else row_job.gold(flags.gold)
-        self._summary = Summary(row_job.config.labels, row_job.marks or gold, mending(flags))
-        self._count = RowCount(rows.share)
-        self._progress = Progress(self._count.text, _progress_of(flags))
+        self._summary = Summary(
+            row_job.config.labels, row_job.marks or gold, identity.calibrate_command(flags)
+        )
+        self._count = input.RowCount(rows.share)
+        self._progress = output.Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()
         self._identities = Identities()
 
@@ -278,7 +279,7 @@ class _Run:
         counted = [self._asker.kind.counted(row.answer) for row in rows]
         self._summary.add([row.row for row in rows], counted)
         self._summary.spend(cost, seconds)
-        self._count.add(len(rows), self._summary)
+        self._count.add(len(rows), self._summary.failed, self._summary.counts)
         self._progress.show()
 
     def _say_how_to_go_on(self) -> None:

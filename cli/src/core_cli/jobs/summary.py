@@ -8,18 +8,15 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from core.errors import CalibrationError
+from core.errors import CalibrationError, CoreError
 from core_cli import output
+from core_cli.exits import in_flags
 from core_cli.jobs.gold import labels_in
-from core_cli.jobs.identity import quoted
-from core_cli.rows.checks import template_of_rows
-from core_cli.rows.template import TEXT
-from core_cli.rows.values import Cost
+from core_cli.rows.values import Answered, Cost
 from core_cli.writing.answers import shown
 from core_tasks.fitting import prior_of
 
 if TYPE_CHECKING:
-    from core_cli.flags import RowFlags
     from core_cli.reading.row import Row
     from core_cli.rows.values import Answer
 
@@ -265,45 +262,35 @@ class Doubts:
         ]
 
 
-def mending(flags: RowFlags) -> str | None:
-    """Return the ``calibrate`` command for the question of these flags.
+class Failures:
+    """A counter of failed rows; with ``explained`` the first five are reported on stderr."""
 
-    None without labels, and for heads, chats and templates with fields other than the text.
-    """
-    asks = flags.task or flags.labels or flags.labels_file
-    if not asks or flags.chat or flags.system is not None or flags.head:
-        return None
-    template = None if flags.task else template_of_rows(flags)
-    if template is not None and set(template.fields) != {TEXT}:
-        return None
-    arguments = ["infer-cli", "calibrate", "-m", str(flags.model)]
-    alike = {
-        "--backend": flags.backend,
-        "--adapter-path": flags.adapter_path,
-        "--format": flags.form,
-        "--field": flags.field,
-        "--gold": flags.gold,
-    }
-    for flag, value in alike.items():
-        if value not in (None, "", "auto"):
-            arguments += [flag, str(value)]
-    arguments += ["-i", "FILE" if flags.file in (None, "-") else str(flags.file)]
-    return " ".join(map(quoted, [*arguments, *_question(flags), "-o", "task.toml"]))
+    _REPORTED = 5
+
+    def __init__(self, explained: bool) -> None:
+        self.count = 0
+        self._explained = explained
+
+    def add(self, rows: Sequence[Answered]) -> None:
+        """Count the failed rows, and report the first ones."""
+        for row in rows:
+            if row.error is not None:
+                self.count += 1
+                if self._explained and self.count <= self._REPORTED:
+                    output.say(f"Error: {_explanation(row)}")
+
+    def end(self) -> None:
+        """Print the number of failures that were not reported."""
+        more = self.count - self._REPORTED
+        if self._explained and more > 0:
+            output.say(f"and {more} more")
 
 
-def _question(flags: RowFlags) -> list[str]:
-    if flags.task:
-        return ["--task", flags.task]
-    # Without a template the input is the prompt.
-    template = flags.template if flags.template is not None else "{text}"
-    options = {
-        "--template": None if flags.template_file else template,
-        "--template-file": flags.template_file,
-        "--labels": flags.labels,
-        "--labels-file": flags.labels_file,
-        "--label-prefix": flags.label_prefix,
-    }
-    return [part for flag, value in options.items() if value is not None for part in (flag, value)]
+def _explanation(row: Answered) -> str:
+    error, place = row.error, row.row.place
+    words = in_flags(error) if isinstance(error, CoreError) else str(error)
+    text = " ".join(words.split()) or type(error).__name__
+    return text if text.startswith(place) else f"{place}: {text}"
 
 
 def _probability(token: Mapping[str, object]) -> float:

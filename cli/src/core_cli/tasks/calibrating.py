@@ -10,8 +10,8 @@ import click
 from core.kit.labels import softmax
 from core.protocols import Capability, TextModel
 from core.system import outputs
-from core_cli import output, settings
-from core_cli.flags import FitFlags, given
+from core_cli import output
+from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
@@ -108,7 +108,7 @@ def _task(flags: CalibrateFlags) -> Task:
         )
         return load_task(flags.task)
     template = checks.template_of(flags.template, flags.template_file, records=False)
-    labels = settings.parse_labels(flags.labels, flags.labels_file)
+    labels = parse_labels(flags.labels, flags.labels_file)
     if template is None or not labels:
         raise click.UsageError("Pass --template and --labels, or --task to start from a task file.")
     prefix = given(label_prefix=flags.label_prefix)

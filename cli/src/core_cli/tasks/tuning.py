@@ -12,8 +12,8 @@ import click
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, settings
-from core_cli.flags import FitFlags, given
+from core_cli import output
+from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.rows.template import Template
@@ -110,7 +110,7 @@ def _tasks(flags: TuneFlags) -> list[Task]:
 
     # Each template with the labels as they are, and with --words, if given.
     if templates:
-        labels = settings.parse_labels(flags.labels, flags.labels_file)
+        labels = parse_labels(flags.labels, flags.labels_file)
         labels = labels or (found[0].labels if found else ())
         if not labels:
             raise click.UsageError("Pass --labels, or a --task that has them.")
