@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import CoreError
 from core_cli import output
 from core_cli.evaluation.items import item_of
-from core_cli.rows.values import Answer, Answered, Cost, Kind
+from core_cli.values import Answer, Answered, Cost, Kind
 from core_cli.writing.answers import message
 from core_tasks.agreement.gaps import error_text
 from core_tasks.evaluation.asking import ALL, Asker, Speed

@@ -8,7 +8,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core_cli import output
-from core_cli.rows.values import UNSURE
+from core_cli.values import UNSURE
 from core_cli.writing.answers import best, shown
 from core_tasks.agreement import Agreement, svg
 from core_tasks.agreement.gaps import error_text
@@ -16,7 +16,7 @@ from core_tasks.agreement.measures import LabelMeasures, macro_f1, share, wilson
 
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
-    from core_cli.rows.values import Answer
+    from core_cli.values import Answer
 
 
 _SHOWN = 12

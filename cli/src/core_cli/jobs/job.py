@@ -19,7 +19,7 @@ from core_cli.jobs import identity
 from core_cli.jobs.journal import Block, Journal, Target, journal_of, rows_of_a_job
 from core_cli.reading.parquet_rows import pyarrow_parquet
 from core_cli.rows.asker import Identities, RowAsker
-from core_cli.rows.values import Answered, Cost
+from core_cli.values import Answered, Cost
 from core_cli.writing import parquet
 from core_cli.writing.encoders import Encoder
 

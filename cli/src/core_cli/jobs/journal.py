@@ -20,7 +20,7 @@ from core.system import outputs
 from core.system.fields import Fields, integer_in
 from core.system.limited_files import Refused, json_value
 from core.system.visible import visible
-from core_cli.rows.values import Cost
+from core_cli.values import Cost
 
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # not on Windows, where two jobs are not kept apart

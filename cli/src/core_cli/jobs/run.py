@@ -24,7 +24,7 @@ from core_cli.jobs.summary import Failures, Summary
 from core_cli.loading import Loaded, explain, load
 from core_cli.rows import checks, input, joining, preview, requests, stdout
 from core_cli.rows.asker import Asker, Identities, Known, RowAsker, blocks
-from core_cli.rows.values import Answered, Ask, Cost
+from core_cli.values import Answered, Ask, Cost
 from core_cli.writing.answers import Layout
 from core_cli.writing.encoders import encoder
 from core_tasks import svg
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
     from core.protocols import Capability, TextModel
     from core_cli.flags import RowFlags
     from core_cli.jobs.gold import ManyGold
-    from core_cli.jobs.summary import Marks
+    from core_cli.jobs.summary import AnswerMetrics
     from core_cli.reading.row import Fields
     from core_cli.rows.template import Template
-    from core_cli.rows.values import Kind
+    from core_cli.values import Kind
 
 # A cache of earlier blocks is missing when a job is resumed, and changes the last digits.
 _STEADY = {"prefix_cache": 0}
@@ -71,7 +71,7 @@ class RowJob:
     shown: Callable[[str], str] = str
     labelled: GenerateConfig | None = None
     gold: Callable[[str], Gold | ManyGold] = Gold
-    marks: Marks | None = None
+    marks: AnswerMetrics | None = None
     fields: Fields | None = None
     asker: Callable[[Loaded], RowAsker] | None = None
     block: int | None = None

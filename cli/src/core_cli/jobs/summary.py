@@ -12,16 +12,16 @@ from core.errors import CalibrationError, CoreError
 from core_cli import output
 from core_cli.exits import in_flags
 from core_cli.jobs.gold import labels_in
-from core_cli.rows.values import Answered, Cost
+from core_cli.values import Answered, Cost
 from core_cli.writing.answers import shown
 from core_tasks.fitting import prior_of
 
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
-    from core_cli.rows.values import Answer
+    from core_cli.values import Answer
 
 
-class Marks(Protocol):
+class AnswerMetrics(Protocol):
     """A comparison of answers with the correct ones; ``key`` is its name in a report."""
 
     @property
@@ -46,7 +46,7 @@ class Summary:
     def __init__(
         self,
         labels: Sequence[str] = (),
-        gold: Marks | None = None,
+        gold: AnswerMetrics | None = None,
         mending: str | None = None,
     ) -> None:
         self.rows = 0

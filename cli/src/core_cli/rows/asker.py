@@ -18,7 +18,7 @@ from core.types import GenerateMetrics
 from core_cli import output
 from core_cli.reading.row import Row
 from core_cli.rows.prompts import PromptMaker
-from core_cli.rows.values import Answer, Answered, Ask, Cost, Kind
+from core_cli.values import Answer, Answered, Ask, Cost, Kind
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig

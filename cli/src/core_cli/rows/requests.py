@@ -16,7 +16,7 @@ from core.rendering import Rendering
 from core.types import BatchResult, ClassifyResult
 from core_cli.reading.json_rows import FORM
 from core_cli.reading.row import Row
-from core_cli.rows.values import Answer, Answered, Cost, Kind, Result
+from core_cli.values import Answer, Answered, Cost, Kind, Result
 from core_wires import batch, completions, decisions, reading, systemone
 from core_wires.errors import refusal
 from core_wires.generation import GenerationRequest
@@ -25,7 +25,7 @@ from core_wires.usage import Usage
 
 if TYPE_CHECKING:
     from core_cli.loading import Loaded
-    from core_cli.rows.values import Ask
+    from core_cli.values import Ask
 
 __all__ = ["FORM", "RequestAsker"]
 _DECISIONS = {"decisions": decisions.response, "systemone": systemone.response}

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Protocol
 
 from core_cli import output
-from core_cli.rows.values import Answered
+from core_cli.values import Answered
 from core_cli.writing.answers import LINE, Layout, as_text
 from core_cli.writing.encoders import encoder
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.protocols import Capability
-from core_cli.rows.values import Decide, Question
+from core_cli.values import Decide, Question
 from core_tasks.heads import learner
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Literal
 from core.records import error_record
 from core.types import BatchResult, ClassifyResult
 from core_cli.reading.row import Row
-from core_cli.rows.values import UNSURE, Answer, Answered, Kind, Question, Result
+from core_cli.values import UNSURE, Answer, Answered, Kind, Question, Result
 
 if TYPE_CHECKING:
-    from core_cli.rows.values import Answered, Question
+    from core_cli.values import Answered, Question
     from core_tasks import Decision
 
 

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Protocol
 
 from core.system.visible import visible
 from core_cli.output import json_lines
-from core_cli.rows.values import CELLS, Answer, Kind
+from core_cli.values import CELLS, Answer, Kind
 from core_cli.writing.answers import Layout, answer_of, as_text
 
 if TYPE_CHECKING:
-    from core_cli.rows.values import Answered
+    from core_cli.values import Answered
 
 
 class Encoder(Protocol):
