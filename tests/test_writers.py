@@ -34,7 +34,7 @@ WRITERS = {
     "conformance/src/core_conformance/running/isolation.py": "a temporary folder",
     "core/system/outputs.py": "the guard",
     "core/system/terminal.py": "standard output",
-    "core/testing/backend.py": "a model for tests, where a test asks for it",
+    "core/testing/__init__.py": "a model for tests, where a test asks for it",
     "plugins/llama_cpp/src/core_llama_cpp/checkpoint/probe.py": "a file in memory, or temporary",
     "plugins/mcp/src/core_mcp/stdio.py": "standard output",
     "plugins/mlx_native/src/core_mlx_native/checkpoint/saving.py": "drafts of the guard",

@@ -28,7 +28,7 @@ def bridge():
     command, load = (sys.executable, "-c", ""), Load(path="", version=0)
     settings = WorkerSettings("mlx_lm", command, {}, load, 60.0)
     try:
-        Session(settings).start(lambda: None)
+        WorkerSession(settings).start(lambda: None)
     except Exception as error:
         assert "BackendProcessError" in repr(type(error)), error
 
