@@ -26,7 +26,7 @@ from core_cli.commands.merge import merge
 from core_cli.commands.tune import tune
 from core_cli.plugins import Hooks
 
-# command: the extra it comes with
+# Commands of other distributions, with the extra that installs each.
 _ELSEWHERE = {
     **{"conformance": "conformance", "convert": "mlx", "lora": "mlx", "mcp": "mcp"},
     "serve": "server",
@@ -58,7 +58,7 @@ class InferGroup(click.Group):
         """Run as a program; plugin failures are reported first, on stderr."""
         self.hooks.report()
         try:
-            # Where click shows its errors itself, it shows them as they are.
+            # In standalone mode click would print its errors without our exit codes.
             code = super().main(*args, **{**kwargs, "standalone_mode": False})
         except Exception as error:  # noqa: BLE001 - the last handler of all errors
             code = exits.ended(error)
@@ -81,7 +81,7 @@ class InferGroup(click.Group):
 
     def invoke(self, ctx: click.Context) -> None:
         """Run the chosen command and notify the plugins of its end."""
-        ctx.obj = self.hooks  # commands tell them of events
+        ctx.obj = self.hooks  # commands emit events through it
         try:
             super().invoke(ctx)
         except BaseException as error:
@@ -99,7 +99,7 @@ class InferGroup(click.Group):
 
 def _among(flag: str, args: Sequence[str]) -> bool:
     """Return whether the flag is one of the arguments, by itself or with a value after ``=``."""
-    return any(each.partition("=")[0] == flag for each in args)
+    return any(argument.partition("=")[0] == flag for argument in args)
 
 
 def _listing(command: click.Command, ways: dict[str, click.Command]) -> click.Command:
@@ -113,9 +113,9 @@ def _listing(command: click.Command, ways: dict[str, click.Command]) -> click.Co
     return shown
 
 
-def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
-    """Print the program's version and that of each distribution with a backend."""
-    if not asked or ctx.resilient_parsing:
+def _show_version(ctx: click.Context, _: click.Parameter, requested: bool) -> None:
+    """Print the versions of the program and of each distribution with a backend."""
+    if not requested or ctx.resilient_parsing:
         return
     from core.registry import REGISTRY
 
@@ -126,7 +126,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, asked: bool) -> None:
 
 
 def build() -> InferGroup:
-    """Return a new command group with the commands of the plugins that are installed now."""
+    """Return a new command group with the commands of all installed plugins."""
 
     @click.group(
         name="infer-cli",

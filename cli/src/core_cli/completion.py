@@ -14,8 +14,8 @@ def models(
     context: click.Context, parameter: click.Parameter, incomplete: str
 ) -> list[CompletionItem]:
     """Return the models that ``discover`` lists; files if no name has this prefix."""
-    found = _beginning(incomplete, _names())
-    return found or _file(incomplete)
+    matches = _beginning(incomplete, _names())
+    return matches or _file(incomplete)
 
 
 def backends(

@@ -99,8 +99,8 @@ def describe(error: BaseException) -> str:
 def debugging() -> bool:
     """Return whether tracebacks are wanted: ``--debug`` or a non-zero INFER_RAISE_ERRORS."""
     context = click.get_current_context(silent=True)
-    asked = bool(context and context.find_root().params.get("debug"))
-    return asked or os.environ.get("INFER_RAISE_ERRORS", "0") not in ("", "0")
+    requested = bool(context and context.find_root().params.get("debug"))
+    return requested or os.environ.get("INFER_RAISE_ERRORS", "0") not in ("", "0")
 
 
 _CLICKS_OWN = click.ClickException | click.exceptions.Exit | click.Abort
@@ -141,12 +141,12 @@ def prepare() -> None:
 
     Exits with 1 when stdout is closed.
     """
-    # A descriptor that is closed would be given to the next file that is opened.
+    # The next file opened would get the number of a closed standard descriptor.
     for number in (0, 1, 2):
         if not _is_open(number):
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number
 
-    # Python has None for a stream that was closed when it started.
+    # Python sets a stream to None if it was closed at startup.
     nowhere = sys.stdout is None
     sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
     sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)

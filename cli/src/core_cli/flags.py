@@ -1,6 +1,6 @@
-"""The flags of a command as typed values, made once, where click ends.
+"""The flags of a command as typed values, created once from the parameters of click.
 
-Each class has the flags that its commands share, named as the parameters of click are. A flag that
+Each class has the flags that its commands share, under the names of click's parameters. A flag that
 a command lacks has the default value.
 """
 
@@ -52,7 +52,7 @@ class LoadFlags:
         return self.model
 
     def load_options(self) -> dict[str, object]:
-        """Return the load options with flags of their own, except the backend; None if not given.
+        """Return the load options that have a flag, except the backend; None if not given.
 
         They are part of a job's identity, in this order.
         """
@@ -65,9 +65,9 @@ class LoadFlags:
         }
 
     def load_config(self) -> LoadConfig:
-        """Return the options of a load, from their own flags and from ``-O``.
+        """Return the load options, from flags and from ``-O``.
 
-        Raises `click.BadParameter` for one given in both ways, `OptionError` for a wrong value.
+        Raises `click.BadParameter` for an option given both ways, `OptionError` for a wrong value.
         """
         from core.options import LoadConfig
 
@@ -142,7 +142,7 @@ class SamplingFlags(LoadFlags):
     def template_config(self) -> dict[str, Any]:
         """Return the chat template options given, for `core.GenerateConfig`.
 
-        Raises `click.UsageError`, and `click.BadParameter` for what is not a JSON object.
+        Raises `click.UsageError`, and `click.BadParameter` for a text that is not a JSON object.
         """
         variables = parse_variables(self.chat_template_kwargs)
         if self.thinking is not None:

@@ -23,7 +23,7 @@ class Stop:
         self._signal = 0
 
     def ask(self, number: int) -> None:
-        """Note that a signal came."""
+        """Record the signal."""
         self._signal = number
         self.asked.set()
 
@@ -43,10 +43,10 @@ def noted(stop: Stop) -> Iterator[None]:
 
     def ask_to_stop(number: int, _frame: object) -> None:
         stop.ask(number)
-        for each in mine:
-            signal.signal(each, usual[each])
+        for caught in mine:
+            signal.signal(caught, usual[caught])
 
-    for number in mine:  # others are not ours to change: ignored, or the host program's own
+    for number in mine:  # other handlers stay: ignored signals, or those of a host program
         signal.signal(number, ask_to_stop)
     try:
         yield

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """A loaded model, the backend that loaded it, the reason for that one, and the seconds.
+    """A loaded model, its backend, the reason for that backend, and the load time in seconds.
 
     ``location`` is the model's path.
     """
@@ -52,7 +52,7 @@ class Loaded:
         return offered(self.model, self.backend)
 
     def choices(self) -> list[Choice]:
-        """Return the settings chosen at load: the backend, then those that the model explains."""
+        """Return the settings chosen at load: the backend, then the choices of the model."""
         explained = self.model.choices() if isinstance(self.model, Explaining) else ()
         others = [choice for choice in explained if choice.name != "backend"]
         return [Choice("backend", self.backend.name, self.reason), *others]
@@ -66,7 +66,7 @@ def load(
 ) -> Loaded:
     """Load a model with the backend named in ``config``, or with the best one for it.
 
-    The model supports what is ``needed``. ``usual`` are default backend-specific options, for
+    The model supports the ``needed`` operation. ``usual`` are default backend-specific options, for
     a backend that has them. Raises what `core.load_model` raises. Plugins are notified with
     ``core_model_loaded``.
     """
@@ -82,7 +82,7 @@ def load(
     log_unapplied(place)
     start = time.perf_counter()
     try:
-        # Not by core.load_model, which would check again whether the backend can run here.
+        # Without core.load_model, which would check again whether the backend can run here.
         model = choice.backend.load_model(location, config)
     except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
         raise choosing.with_refusals(error, choice) from error

@@ -22,16 +22,16 @@ Answer = dict[str, object]
 Result = ClassifyResult | BatchResult
 UNSURE = "unsure"
 CELLS = "cells"
-"""The key of an answer that was read back from a table: nothing but its cells is known."""
+"""The key for the cells of an answer read back from a table, which has nothing else."""
 
 
 @dataclass(frozen=True, slots=True)
 class Kind:
     """A kind of answer, and how it is written.
 
-    ``answer`` makes an answer of a result, ``failed`` of a row's error. ``columns`` are those of a
-    table, and ``values`` returns the cells, numbers as numbers. ``names`` are all fields reserved
-    in an output row. ``counted`` returns what a summary counts of an answer.
+    ``answer`` turns a result into an answer, ``failed`` the error of a row. ``columns`` are the
+    columns of a table, and ``values`` returns the cells, numbers as numbers. ``names`` are all
+    fields reserved in an output row. ``counted`` returns the answer as the summary counts it.
     """
 
     answer: Callable[[Any], Answer]

@@ -19,10 +19,10 @@ Clock = Callable[[], float]
 CHAIN = GenerateConfig(
     temperature=0.8, top_k=40, top_p=0.95, min_p=0.05, repeat_penalty=1.1, seed=0
 )
-"""The whole chain, with llama.cpp's usual values."""
+"""All samplers, with the defaults of llama.cpp."""
 LABELS = ("finance", "sports", "science", "technology")
 CLASSIFIED, BEGUN, WRITTEN = 64, 16, 32
-"""Tokens of a prompt that is classified, of one that a text goes on from, and of a row's text."""
+"""Lengths in tokens: a prompt to classify, a prompt to continue, and the text of a batch row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,19 +75,19 @@ def cases(
 ) -> list[Case]:
     """Return all cases of these kinds, batches at each size.
 
-    None is longer than ``pp`` and ``tg``.
+    Prompts have at most ``pp`` tokens, and texts at most ``tg``.
     """
-    found: list[Case] = []
-    for kind in (each for each in KINDS if each in kinds):
+    selection: list[Case] = []
+    for kind in (known for known in KINDS if known in kinds):
         if kind == "classify":
-            found += [Case(kind, min(CLASSIFIED, pp), 0, rows) for rows in sizes]
+            selection += [Case(kind, min(CLASSIFIED, pp), 0, rows) for rows in sizes]
         elif kind == "generate":
-            found += [Case(kind, min(BEGUN, pp), min(WRITTEN, tg), rows) for rows in sizes]
+            selection += [Case(kind, min(BEGUN, pp), min(WRITTEN, tg), rows) for rows in sizes]
         elif kind in ("tg", "sampling"):
-            found.append(Case(kind, min(BEGUN, pp), tg))
+            selection.append(Case(kind, min(BEGUN, pp), tg))
         else:
-            found.append(Case(kind, pp, 0))
-    return found
+            selection.append(Case(kind, pp, 0))
+    return selection
 
 
 @dataclass(slots=True)
@@ -102,7 +102,7 @@ class Contestant:
 
     def offers(self, case: Case) -> bool:
         """Return whether the backend supports the case."""
-        return any(each in self.capabilities for each in case.needed)
+        return any(capability in self.capabilities for capability in case.needed)
 
     def sample(self, case: Case, prompts: Prompts, clock: Clock) -> Sample:
         """Run a case once, on random prompts. Raises what the model raises."""
@@ -166,4 +166,4 @@ class Contestant:
         start = clock()
         results = self.model.batch_generate(texts, max_tokens=case.generated)
         seconds = clock() - start
-        return Sample(sum(len(each.raise_for_error().tokens) for each in results), seconds)
+        return Sample(sum(len(result.raise_for_error().tokens) for result in results), seconds)

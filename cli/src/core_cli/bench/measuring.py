@@ -31,7 +31,7 @@ class Measurement:
 
     @property
     def rates(self) -> list[float]:
-        """Tokens or prompts a second, of each sample; of ``ttft`` the seconds."""
+        """Tokens or prompts per second for each sample; seconds for ``ttft``."""
         if self.case.kind == "ttft":
             return [sample.seconds for sample in self.samples]
         return [s.count / s.seconds if s.seconds else math.inf for s in self.samples]
@@ -43,7 +43,7 @@ class Measurement:
 
     @property
     def spread(self) -> float | None:
-        """Their standard deviation, as llama-bench's ``stddev_ts``: 0 of a single one."""
+        """The standard deviation of the rates, as llama-bench's ``stddev_ts``; 0 for one sample."""
         if not self.samples:
             return None
         return statistics.stdev(self.rates) if len(self.samples) > 1 else 0.0
@@ -81,14 +81,14 @@ def measured(
     clock: Clock = time.perf_counter,
     begun: Callable[[str], None] = lambda name: None,
 ) -> Iterator[list[Measurement]]:
-    """Measure case after case, and in each the contestants in turns; their measurements by case.
+    """Yield the measurements of each case, with the runs of the contestants interleaved.
 
-    Each run has prompts of its own, so that nothing which was kept answers for the machine.
-    ``begun`` hears the name of each case.
+    Each run has different prompts, so that no cache shortens it. ``begun`` is called with the name
+    of each case.
     """
     for number, case in enumerate(cases):
         begun(case.name)
-        runs = [_Turns(each, case, seed=1000 * number) for each in contestants]
+        runs = [_Turns(contestant, case, seed=1000 * number) for contestant in contestants]
         for _ in range(warmup):
             for run in runs:
                 run.once(clock)
@@ -111,7 +111,7 @@ class _Turns:
         self._peak = 0
 
     def once(self, clock: Clock) -> None:
-        """Measure again, unless it failed before."""
+        """Take one sample, unless an earlier one failed."""
         if self._failed:
             return
         try:
@@ -130,9 +130,9 @@ class _Turns:
         if not self._prompts.exact:
             return "words, not tokens"
         wanted = self._case.generated * self._case.rows
-        made = min((sample.count for sample in self.samples), default=wanted)
-        if wanted and made < wanted:
-            return f"ended after {made} of {wanted} tokens"
+        shortest = min((sample.count for sample in self.samples), default=wanted)
+        if wanted and shortest < wanted:
+            return f"ended after {shortest} of {wanted} tokens"
         return ""
 
 

@@ -51,7 +51,7 @@ _TRIES = 64
 
 
 class Prompts:
-    """Draws texts of random words; with a tokenizer they have exactly so many tokens.
+    """A source of texts of random words, of an exact number of tokens with a tokenizer.
 
     Without one, a word counts as one token (``exact`` is False). Equal seeds draw equal texts.
     """
@@ -62,7 +62,7 @@ class Prompts:
         self.exact = self._model is not None
 
     def text(self, tokens: int) -> str:
-        """Return a text of so many tokens, or of one word if that is more."""
+        """Return a text of this many tokens, or one word if that is longer."""
         words = [self._word()]
         while self._length(words) < tokens:
             words += [self._word() for _ in range(max(1, (tokens - self._length(words)) // 3))]
@@ -70,12 +70,12 @@ class Prompts:
 
     def texts(self, count: int, tokens: int) -> list[str]:
         """Return several texts, all different."""
-        found: dict[str, None] = {}
+        unique: dict[str, None] = {}
         for _ in range(50 * count):
-            found.setdefault(self.text(tokens))
-            if len(found) == count:
+            unique.setdefault(self.text(tokens))
+            if len(unique) == count:
                 break
-        return [*found]
+        return [*unique]
 
     def length(self, text: str) -> int:
         """Return the tokens of a text, or its words without a tokenizer."""
@@ -85,7 +85,7 @@ class Prompts:
         return self.length(" ".join(words))
 
     def _fitted(self, words: list[str], tokens: int) -> str:
-        """Remove words until there are too few tokens, then add endings up to the number."""
+        """Remove words until there are too few tokens, then add endings up to ``tokens``."""
         while len(words) > 1 and self._length(words) > tokens:
             words.pop()
         text = " ".join(words)
@@ -93,9 +93,13 @@ class Prompts:
             missing = tokens - self.length(text)
             if missing <= 0:
                 break
-            ends = [f" {self._word()}" for _ in range(4)] + [f" {each}" for each in "aio"]
+            ends = [f" {self._word()}" for _ in range(4)] + [f" {letter}" for letter in "aio"]
             longer = [text + end for end in (*ends, *"aeinst")]
-            fitting = [each for each in longer if self.length(text) < self.length(each) <= tokens]
+            fitting = [
+                candidate
+                for candidate in longer
+                if self.length(text) < self.length(candidate) <= tokens
+            ]
             if not fitting:
                 break
             text = max(fitting, key=self.length)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from core_cli.loading import Loaded
 
 _COMPARED = ("model", "backend", "adapter_path")
-# Measurements as JSON, JSON lines, CSV and Markdown: each form begins with our own names.
+# Measurements as JSON, JSON lines, CSV and Markdown: each format begins with one of our names.
 _FILE = outputs.Kind(
     "a file of measurements",
     re.compile(
@@ -36,7 +36,7 @@ _FILE = outputs.Kind(
     private=False,
 )
 _STEADY = {"prefix_cache": 0}
-"""What is kept of earlier prompts would be measured instead of the machine."""
+"""A prefix cache would make later runs faster."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,9 +56,9 @@ class BenchFlags(LoadFlags):
 
 
 def run(flags: BenchFlags) -> None:
-    """Load the models, measure them in turns, show the results.
+    """Load the models, measure them with interleaved runs, and show the results.
 
-    Raises `OutputError` for a file that something else wrote, and `CommandFailed` where nothing
+    Raises `OutputError` for a file that another program wrote, and `CommandFailed` if no test
     could be measured.
     """
     flags.need_model()
@@ -69,10 +69,11 @@ def run(flags: BenchFlags) -> None:
         contestants = [_loaded(stack, side) for side in sides]
         _tell_apart(contestants, flags.compare)
         if flags.verbose or output.is_terminal():
-            for each in contestants:
-                output.say(f"{each.name}, {each.backend}: loaded in {each.load_seconds:.2f} s")
+            for contestant in contestants:
+                name = f"{contestant.name}, {contestant.backend}"
+                output.say(f"{name}: loaded in {contestant.load_seconds:.2f} s")
 
-        found: list[Measurement] = []
+        measurements: list[Measurement] = []
         for group in measured(
             contestants,
             chosen,
@@ -80,10 +81,10 @@ def run(flags: BenchFlags) -> None:
             warmup=flags.warmup,
             begun=lambda name: output.say(f"{name} ..."),
         ):
-            found += group
+            measurements += group
 
-    _show(found, flags)
-    if not any(each.samples for each in found):
+    _show(measurements, flags)
+    if not any(measurement.samples for measurement in measurements):
         raise exits.CommandFailed("No test could be measured; the note of each gives the reason.")
 
 
@@ -112,32 +113,32 @@ def _loaded(stack: ExitStack, flags: BenchFlags) -> Contestant:
 def _tell_apart(contestants: Sequence[Contestant], sides: Sequence[str]) -> None:
     """Rename contestants of equal name by their ``--compare`` value."""
     seen = {(contestants[0].name, contestants[0].backend)}
-    for each, side in zip(contestants[1:], sides, strict=True):
-        if (each.name, each.backend) in seen:
-            each.name = f"{each.name} {side}"
-        seen.add((each.name, each.backend))
+    for contestant, side in zip(contestants[1:], sides, strict=True):
+        if (contestant.name, contestant.backend) in seen:
+            contestant.name = f"{contestant.name} {side}"
+        seen.add((contestant.name, contestant.backend))
 
 
-def _show(found: Sequence[Measurement], flags: BenchFlags) -> None:
+def _show(measurements: Sequence[Measurement], flags: BenchFlags) -> None:
     form = flags.to or _form_of(flags.output)
     if form == "table" and not flags.output:
-        rows = tables.rows(found)
-        kept = [n for n in range(len(tables.COLUMNS)) if any(row[n] for row in rows)]
-        names = [tables.COLUMNS[n].upper() for n in kept]
-        output.write_table(names, [[row[n] for n in kept] for row in rows])
+        rows = tables.rows(measurements)
+        filled = [n for n in range(len(tables.COLUMNS)) if any(row[n] for row in rows)]
+        names = [tables.COLUMNS[n].upper() for n in filled]
+        output.write_table(names, [[row[n] for n in filled] for row in rows])
     else:
-        data = _encoded(form, found)
+        data = _encoded(form, measurements)
         if flags.output:
             outputs.write(flags.output, data, _FILE)
         else:
             output.write_bytes(data)
     if flags.plot:
-        outputs.write(flags.plot, tables.svg(found), svg.KIND)
+        outputs.write(flags.plot, tables.svg(measurements), svg.KIND)
 
     peaks: dict[str, int] = {}
-    for each in found:
-        name = f"{each.contestant}, {each.backend}"
-        peaks[name] = max(peaks.get(name, 0), each.peak_memory)
+    for measurement in measurements:
+        name = f"{measurement.contestant}, {measurement.backend}"
+        peaks[name] = max(peaks.get(name, 0), measurement.peak_memory)
     for name, most in peaks.items():
         if most:
             output.say(f"{name}: peak memory {output.human_size(most)}")
@@ -148,10 +149,10 @@ def _form_of(name: str | None) -> str:
     return forms.get(Path(name).suffix, "json") if name else "table"
 
 
-def _encoded(form: str, found: Sequence[Measurement]) -> bytes:
-    records = [each.to_dict() for each in found]
+def _encoded(form: str, measurements: Sequence[Measurement]) -> bytes:
+    records = [measurement.to_dict() for measurement in measurements]
     if form in ("md", "table"):
-        return tables.markdown(found).encode()
+        return tables.markdown(measurements).encode()
     if form == "jsonl":
         return output.json_lines(records)
     if form == "json":

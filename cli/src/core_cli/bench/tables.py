@@ -13,42 +13,42 @@ _WIDTH, _LEFT, _LINE, _TOP = 860, 300, 22, 56  # pixels
 
 
 def rows(measurements: Sequence[Measurement]) -> list[list[str]]:
-    """Return a row for each, the rate with its standard deviation, the ratio to the first of its
-    test.
+    """Return a row per measurement: its rate with standard deviation, and its ratio to the first
+    measurement of the same test.
     """
     first: dict[str, float] = {}
-    found = []
-    for each in measurements:
-        mean, ratio = each.mean, ""
+    table = []
+    for measurement in measurements:
+        mean, ratio = measurement.mean, ""
         if mean is not None:
-            base = first.setdefault(each.case.name, mean)
+            base = first.setdefault(measurement.case.name, mean)
             if base != mean:
                 ratio = f"{mean / base:.2f}"
-        told = "-" if mean is None else f"{figure(mean)} ± {figure(each.spread or 0.0)}"
-        found.append(
+        rate = "-" if mean is None else f"{figure(mean)} ± {figure(measurement.spread or 0.0)}"
+        table.append(
             [
-                *(each.contestant, each.backend, each.case.name, told),
-                *(each.case.unit if mean is not None else "", ratio, each.note),
+                *(measurement.contestant, measurement.backend, measurement.case.name, rate),
+                *(measurement.case.unit if mean is not None else "", ratio, measurement.note),
             ]
         )
-    return found
+    return table
 
 
 def markdown(measurements: Sequence[Measurement]) -> str:
-    """Return the table as llama-bench prints it; columns without any value are left out."""
+    """Return the table as llama-bench prints it; columns without any value are omitted."""
     cells = rows(measurements)
-    kept = [n for n in range(len(COLUMNS)) if any(row[n] for row in cells)]
-    lines = [[COLUMNS[n] for n in kept], ["---:" if n == 3 else "---" for n in kept]]
-    lines += [[row[n].replace("|", "\\|") for n in kept] for row in cells]
+    filled = [n for n in range(len(COLUMNS)) if any(row[n] for row in cells)]
+    lines = [[COLUMNS[n] for n in filled], ["---:" if n == 3 else "---" for n in filled]]
+    lines += [[row[n].replace("|", "\\|") for n in filled] for row in cells]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines)
 
 
 def svg(measurements: Sequence[Measurement], title: str = "") -> str:
-    """Return bars of all tests, each scaled by its greatest mean; for ``ttft`` short is good."""
+    """Return bars of all tests, scaled by the greatest mean; shorter is better for ``ttft``."""
     groups: dict[str, list[Measurement]] = {}
-    for each in measurements:
-        if each.mean is not None:
-            groups.setdefault(each.case.name, []).append(each)
+    for measurement in measurements:
+        if measurement.mean is not None:
+            groups.setdefault(measurement.case.name, []).append(measurement)
     drawn: list[str] = [text(20, 26, title or "Benchmarks", 15, weight="bold")]
     y = float(_TOP)
     for name, group in groups.items():
@@ -58,12 +58,13 @@ def svg(measurements: Sequence[Measurement], title: str = "") -> str:
 
 
 def _bars(group: Sequence[Measurement], y: float) -> Iterator[str]:
-    most = max(each.mean or 0.0 for each in group) or 1.0
-    for number, each in enumerate(group):
-        mean, top = each.mean or 0.0, y + number * _LINE
-        told = f"{each.contestant}, {each.backend}: {figure(mean)} ± {figure(each.spread or 0.0)}"
-        yield bar(_LEFT, top, 380 * mean / most, _LINE - 6, 0.6, told)
-        who = each.backend if len(each.contestant) > 24 else f"{each.contestant}, {each.backend}"
+    most = max(measurement.mean or 0.0 for measurement in group) or 1.0
+    for number, measurement in enumerate(group):
+        mean, top = measurement.mean or 0.0, y + number * _LINE
+        name = f"{measurement.contestant}, {measurement.backend}"
+        title = f"{name}: {figure(mean)} ± {figure(measurement.spread or 0.0)}"
+        yield bar(_LEFT, top, 380 * mean / most, _LINE - 6, 0.6, title)
+        who = measurement.backend if len(measurement.contestant) > 24 else name
         yield text(_LEFT - 6, top + 12, who, 11, "end")
         yield text(_LEFT + 386 * mean / most + 4, top + 12, figure(mean), 11)
 

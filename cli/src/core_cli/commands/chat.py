@@ -96,24 +96,24 @@ class Talk:
         from core.types import Message
         from core_cli.interrupts import Stop, noted
 
-        asked, said, stop = Message("user", text), self.opening, Stop()
-        begun = [Message("assistant", said)] if said else []
+        user_message, reply, stop = Message("user", text), self.opening, Stop()
+        begun = [Message("assistant", reply)] if reply else []
         config = replace(self.config, cancel=stop.asked, continue_final_message=bool(begun))
-        messages = self.conversation.messages(asked, *begun)
+        messages = self.conversation.messages(user_message, *begun)
         with noted(stop), closing(self.model.chat(messages, config)) as stream:
             try:
-                output.write_text(said)
+                output.write_text(reply)
                 for token in stream:
-                    said += token.text
+                    reply += token.text
                     output.write_text(token.text)
             except GenerationCancelled:
                 if not stop.asked.is_set():
                     raise  # cancelled by a server, not by the user
             finally:
-                if said:
+                if reply:
                     output.write_text("\n")
-        if said:
-            self.conversation.turns += [asked, Message("assistant", said)]
+        if reply:
+            self.conversation.turns += [user_message, Message("assistant", reply)]
         return not stop.asked.is_set()
 
     def obey(self, line: str) -> None:

@@ -11,7 +11,7 @@ from core.models.files import read_config_json, resolve_path
 from core.types import DiscoveredModel
 from core_cli.commands.discover import modified
 
-# One fact, under its key in config.json and in GGUF metadata (after the architecture's name).
+# Facts, each with its key in config.json and in GGUF metadata (after the architecture's name).
 _KEYS = {
     "context_length": ("max_position_embeddings", "context_length"),
     "num_layers": ("num_hidden_layers", "block_count"),
@@ -20,65 +20,62 @@ _KEYS = {
 }
 
 
-def facts_of(path: str, found: DiscoveredModel | None, backend: str = "") -> dict[str, Any]:
+def facts_of(path: str, discovered: DiscoveredModel | None, backend: str = "") -> dict[str, Any]:
     """Return facts by name; None for those that the headers lack.
 
-    ``found`` is the result of discovery. Raises `ModelNotFoundError` and `ModelAccessError`
-    where nothing is there, or what may not be read, and where it is not a model to anybody: not to
-    `core`, and no ``backend`` is asked for by name.
+    ``discovered`` is the result of discovery. Raises `ModelNotFoundError` for a path that does not
+    exist or, without a named ``backend``, is not a model, and `ModelAccessError` for a path that
+    cannot be read.
     """
     location = resolve_path(path)
-    form = found.format if found else _format(location, backend)
+    form = discovered.format if discovered else _format(location, backend)
     facts: dict[str, Any] = {
         "path": location,
         "format": form,
-        "model_type": found.model_type or None if found else None,
-        "size_bytes": found.size_bytes if found else None,
-        "num_files": found.num_files if found else None,
-        "modified": modified(found.modified) if found else None,
-        "quantisation": found.quantisation or None if found else None,
-        "quant_bits": found.quant_bits if found else None,
-        "quant_group": found.quant_group if found else None,
-        "parts": _uses(found),
+        "model_type": discovered.model_type or None if discovered else None,
+        "size_bytes": discovered.size_bytes if discovered else None,
+        "num_files": discovered.num_files if discovered else None,
+        "modified": modified(discovered.modified) if discovered else None,
+        "quantisation": discovered.quantisation or None if discovered else None,
+        "quant_bits": discovered.quant_bits if discovered else None,
+        "quant_group": discovered.quant_group if discovered else None,
+        "parts": _uses(discovered),
         **dict.fromkeys(_KEYS),
     }
 
     # In a directory with a GGUF file, that file is read; damage is reported by the verdict.
     with contextlib.suppress(CoreError):
         if form == "gguf":
-            facts |= _of_gguf(found.path if found else path)
+            facts |= _of_gguf(discovered.path if discovered else path)
         elif form == "safetensors":
             facts |= _of_config(location)
     return facts
 
 
 def _format(location: str, backend: str) -> str | None:
-    """Return the format that `core` recognises.
-
-    None where it knows none, and a backend is named.
-    """
+    """Return the format that `core` recognises; None for an unknown one if a backend is named."""
     from core.models.locating import recognised
     from core.registry import REGISTRY
 
     formats = recognised(location)
     if not formats and not backend:
-        REGISTRY.choose(location)  # raises: it says what the backends read
+        REGISTRY.choose(location)  # raises an error that lists the supported formats
     return formats[0] if formats else None
 
 
-def _uses(found: DiscoveredModel | None) -> dict[str, str]:
-    """Return what becomes of each part that a name of Ollama's store stands for."""
-    if found is None or not found.parts:
+def _uses(discovered: DiscoveredModel | None) -> dict[str, str]:
+    """Return the use of each part of a model in Ollama's store."""
+    if discovered is None or not discovered.parts:
         return {}
     from core.models.ollama import ADAPTER, unapplied
 
-    adapters = {ADAPTER: "\n".join(found.adapters)} if found.adapters else {}
-    return adapters | {kind: use for kind, use, _ in unapplied(found)}
+    adapters = {ADAPTER: "\n".join(discovered.adapters)} if discovered.adapters else {}
+    return adapters | {kind: use for kind, use, _ in unapplied(discovered)}
 
 
 def _of_config(directory: str) -> dict[str, object]:
     config = read_config_json(directory)
-    text = config.get("text_config")  # of models that also see or hear
+    text = config.get("text_config")  # in multimodal models
     known = config | text if isinstance(text, dict) else config
     return {name: known.get(key) for name, (key, _) in _KEYS.items()}
 

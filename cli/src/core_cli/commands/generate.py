@@ -102,10 +102,10 @@ def _stream(flags: RowFlags, config: GenerateConfig) -> None:
                 if ended or output.is_terminal():
                     output.write_text("\n")
         if flags.verbose:
-            output.say(_told(stream.finish_reason, stream.metrics))
+            output.say(_statistics(stream.finish_reason, stream.metrics))
 
 
-def _told(reason: str | None, metrics: GenerateMetrics) -> str:
+def _statistics(reason: str | None, metrics: GenerateMetrics) -> str:
     count = output.counted(metrics.generated_tokens, "token")
     rate = metrics.decode_tokens_per_second
     return f"{reason}: {count} in {metrics.total_seconds:.1f} s, {rate:.1f} tokens/s"

@@ -50,8 +50,10 @@ def info(given: str | None, wanted: bool, as_json: bool, **options: Any) -> None
     if not wanted and config != LoadConfig(backend=config.backend):
         raise click.UsageError("Load options require --load.")
     place = located(model)
-    location, found = place.path, place.described(model_at(place.path))
-    facts = facts_of(location, found, config.backend) | _backend(location, found, config.backend)
+    location, discovered = place.path, place.described(model_at(place.path))
+    facts = facts_of(location, discovered, config.backend) | _backend(
+        location, discovered, config.backend
+    )
     if wanted and facts["backend"] is not None:
         loaded = load(model, config)
         with loaded.model:
@@ -64,19 +66,19 @@ def info(given: str | None, wanted: bool, as_json: bool, **options: Any) -> None
         raise click.exceptions.Exit(exits.BACKEND)
 
 
-def _backend(path: str, found: DiscoveredModel | None, name: str) -> dict[str, Any]:
+def _backend(path: str, discovered: DiscoveredModel | None, name: str) -> dict[str, Any]:
     """Return the backend chosen, the reason, and why backends of higher priority were skipped."""
     from core.errors import ModelAccessError
     from core.models.weight_files import NO_PERMISSION
     from core.registry import REGISTRY
     from core_cli.loading import choose
 
-    # The verdict of discover, which looks at the files as well.
-    verdict = REGISTRY.verdict(path, found)
-    problem = found.problem if found else ""
+    # The verdict that discover shows, which also checks the files.
+    verdict = REGISTRY.verdict(path, discovered)
+    problem = discovered.problem if discovered else ""
     if problem == NO_PERMISSION:
         raise ModelAccessError(verdict.reason)
-    able = [each for each in verdict.backends if name in ("", each)]
+    able = [candidate for candidate in verdict.backends if name in ("", candidate)]
     if not able and (problem or not name):
         unloadable: dict[str, Any] = {
             "backend": None,
@@ -134,10 +136,10 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         elif name == "size_bytes":
             yield _line("size", "-" if value is None else output.human_size(value))
         else:
-            yield _line(_WORDS.get(name, name.replace("_", " ")), _said(value))
+            yield _line(_WORDS.get(name, name.replace("_", " ")), _text(value))
 
 
-def _said(value: object) -> str:
+def _text(value: object) -> str:
     return "-" if value is None else str(value)
 
 
@@ -147,8 +149,8 @@ def _quantisation(facts: dict[str, Any]) -> str:
     name = facts.get("quantisation")
     if not bits:
         return name or ("-" if bits is None or facts.get("problem") else "none")
-    told = f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
-    return f"{name} ({told})" if name else told
+    detail = f"{bits} bits, in groups of {group}" if group else f"{bits} bits"
+    return f"{name} ({detail})" if name else detail
 
 
 def _line(name: str, value: str) -> str:

@@ -58,15 +58,17 @@ class ItemAsker:
         sound = [item for item in items if not isinstance(item, CoreError)]
         before = _spent(self._asker.speeds.values())
         results = iter(self._asker.answered(sound, replace(self._config, cancel=cancel)))
-        found = []
+        answered_rows = []
         for row, item in zip(block, items, strict=True):
             if isinstance(item, CoreError):
-                found.append(Answered(row, self.kind.failed(item), item))
+                answered_rows.append(Answered(row, self.kind.failed(item), item))
             else:
                 result = next(results)
-                found.append(Answered(row, self.kind.answer(result), result.error))
+                answered_rows.append(Answered(row, self.kind.answer(result), result.error))
         after = _spent(self._asker.speeds.values())
-        return found, Cost(len(sound), 0, *(b - a for a, b in zip(before, after, strict=True)))
+        return answered_rows, Cost(
+            len(sound), 0, *(b - a for a, b in zip(before, after, strict=True))
+        )
 
     @property
     def variables(self) -> Mapping[str, object]:
@@ -97,11 +99,11 @@ class ItemAsker:
 
 
 def _spent(speeds: Any) -> tuple[int, int, int]:
-    each = [*speeds]
+    measured = [*speeds]
     return (
-        sum(speed.prompt_tokens for speed in each),
-        sum(speed.cached_tokens for speed in each),
-        sum(speed.tokens for speed in each),
+        sum(speed.prompt_tokens for speed in measured),
+        sum(speed.cached_tokens for speed in measured),
+        sum(speed.tokens for speed in measured),
     )
 
 
@@ -123,61 +125,61 @@ class Marks:
 
     def to_dict(self) -> dict[str, Any]:
         """Return all metrics for a report; speeds are from this run only."""
-        found = self.tally.to_dict()
+        metrics = self.tally.to_dict()
         speeds = {_shown(size): speed.to_dict() for size, speed in self._speeds().items()}
-        return {**found, "speed": speeds} if speeds else found
+        return {**metrics, "speed": speeds} if speeds else metrics
 
     def tell(self) -> None:
         """Print accuracy and speed on stderr."""
-        found = self.to_dict()
-        if found["accuracy"] is None:
+        metrics = self.to_dict()
+        if metrics["accuracy"] is None:
             output.say("no item could be scored")
             return
 
-        told = [share(found, "accuracy", "correct")]
-        if "accuracy_normalised" in found:
-            told.append(share(found, "accuracy_normalised", "normalised by choice length"))
-        if "accuracy_of_majority" in found:
-            told.append(share(found, "accuracy_of_majority", "majority of samples"))
-        if "accuracy_of_others" in found:
-            told.append(share(found, "accuracy_of_others", "without items that are examples"))
-        for k, each in found.get("pass_at", {}).items():
-            told.append(f"pass@{k}: {_percent(each['mean'], each['interval'])}")
+        lines = [share(metrics, "accuracy", "correct")]
+        if "accuracy_normalised" in metrics:
+            lines.append(share(metrics, "accuracy_normalised", "normalised by choice length"))
+        if "accuracy_of_majority" in metrics:
+            lines.append(share(metrics, "accuracy_of_majority", "majority of samples"))
+        if "accuracy_of_others" in metrics:
+            lines.append(share(metrics, "accuracy_of_others", "without items that are examples"))
+        for k, chance in metrics.get("pass_at", {}).items():
+            lines.append(f"pass@{k}: {_percent(chance['mean'], chance['interval'])}")
 
-        calibration = found["calibration_error"]
+        calibration = metrics["calibration_error"]
         if calibration is not None:
-            brier = f", Brier {found['brier']:.3f}" if found["brier"] is not None else ""
-            interval = found["calibration_error_interval"]
-            told.append(f"{error_text(calibration, interval)}{brier}")
-        for line in (*told, *self._of_sizes(found)):
+            brier = f", Brier {metrics['brier']:.3f}" if metrics["brier"] is not None else ""
+            interval = metrics["calibration_error_interval"]
+            lines.append(f"{error_text(calibration, interval)}{brier}")
+        for line in (*lines, *self._of_sizes(metrics)):
             output.say(line)
 
-    def _of_sizes(self, found: Mapping[str, Any]) -> list[str]:
+    def _of_sizes(self, metrics: Mapping[str, Any]) -> list[str]:
         first, lines = True, []
         for size, speed in self._speeds().items():
             name = "all at once" if size == ALL else f"batch size {size}"
-            told = [f"{name}: {_rate(speed.items, speed.seconds)} items/s"]
+            parts = [f"{name}: {_rate(speed.items, speed.seconds)} items/s"]
             if speed.tokens:
-                told.append(f"{_rate(speed.tokens, speed.seconds)} tokens/s")
+                parts.append(f"{_rate(speed.tokens, speed.seconds)} tokens/s")
             if not first:
-                again = found["batch_sizes"][str(size)]
-                told.append(f"{_percent(again['accuracy'], None)} correct")
-                told.append(f"{output.counted(again['other_answers'], 'answer')} changed")
+                again = metrics["batch_sizes"][str(size)]
+                parts.append(f"{_percent(again['accuracy'], None)} correct")
+                parts.append(f"{output.counted(again['other_answers'], 'answer')} changed")
             first = False
-            lines.append(", ".join(told))
+            lines.append(", ".join(parts))
         return lines
 
 
-def share(found: Mapping[str, Any], name: str, words: str) -> str:
+def share(metrics: Mapping[str, Any], name: str, words: str) -> str:
     """Return a share with its interval as text."""
-    return f"{words}: {_percent(found[name], found[f'{name}_interval'])}"
+    return f"{words}: {_percent(metrics[name], metrics[f'{name}_interval'])}"
 
 
 def _percent(value: float | None, interval: Sequence[float] | None) -> str:
     if value is None:
         return "-"
-    told = f"{100 * value:.1f} %"
-    return told if not interval else f"{told} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
+    text = f"{100 * value:.1f} %"
+    return text if not interval else f"{text} ({100 * interval[0]:.1f} to {100 * interval[1]:.1f})"
 
 
 def _rate(count: int, seconds: float) -> str:

@@ -26,8 +26,8 @@ _SHOWN = 20
 def compare(flags: EvalFlags) -> None:
     """Compare two evaluations and print their agreement.
 
-    Each of ``--compare`` is a file that ``eval -o`` wrote, a model, or NAME=VALUE, a flag
-    to override. Raises `CommandFailed` below ``--fail-under``.
+    Each value of ``--compare`` is a file that ``eval -o`` wrote, a model, or NAME=VALUE, which
+    overrides a flag. Raises `CommandFailed` below ``--fail-under``.
     """
     from core_tasks.evaluation.comparison import compare as compared
 
@@ -39,20 +39,20 @@ def compare(flags: EvalFlags) -> None:
             _written(side, flags, Path(directory) / f"{number}.jsonl")
             for number, side in enumerate(sides)
         ]
-        found = compared(*map(records, files))
+        comparison = compared(*map(records, files))
         speeds = [speed_of(file) for file in files]
-    told = {
+    report = {
         "compared": [*sides],
-        **found.to_dict(),
+        **comparison.to_dict(),
         "speed": dict(zip(("first", "second"), speeds, strict=True)),
     }
     if flags.report:
-        reports.save(flags.report, told)
+        reports.save(flags.report, report)
     if flags.as_json:
-        output.write_bytes(output.json_lines([told]))
+        output.write_bytes(output.json_lines([report]))
     else:
-        _tell(found, sides, speeds)
-    _check(found, flags.fail_under)
+        _tell(comparison, sides, speeds)
+    _check(comparison, flags.fail_under)
 
 
 def _written(side: str, flags: EvalFlags, target: Path) -> str:
@@ -91,46 +91,48 @@ def _is_written(name: str) -> bool:
         return False
 
 
-def _tell(found: Comparison, sides: Any, speeds: Any) -> None:
+def _tell(comparison: Comparison, sides: Any, speeds: Any) -> None:
     lines = [
         ("", *sides),
-        *_figures(found),
+        *_figures(comparison),
         *_rates(speeds),
     ]
     output.write_table(lines[0], lines[1:])
 
     # Agreement, and the significance of the difference.
-    agreement = "-" if found.agreement is None else f"{100 * found.agreement:.1f} %"
-    told = [
-        f"same answer: {found.same} of {output.counted(found.items, 'item')}, {agreement}",
-        f"correct only in the first: {found.first_alone}, only in the second: "
-        f"{found.second_alone}; McNemar p = {found.p_value:.3g}",
+    agreement = "-" if comparison.agreement is None else f"{100 * comparison.agreement:.1f} %"
+    items = output.counted(comparison.items, "item")
+    summary = [
+        f"same answer: {comparison.same} of {items}, {agreement}",
+        f"correct only in the first: {comparison.first_alone}, only in the second: "
+        f"{comparison.second_alone}; McNemar p = {comparison.p_value:.3g}",
     ]
-    if found.failed:
-        told.append(f"{output.counted(found.failed, 'item')} failed and skipped")
-    if found.largest_difference is not None:
-        told.append(
-            f"largest probability difference: {found.largest_difference:.3g}, {found.largest_at}"
+    if comparison.failed:
+        summary.append(f"{output.counted(comparison.failed, 'item')} failed and skipped")
+    if comparison.largest_difference is not None:
+        summary.append(
+            f"largest probability difference: {comparison.largest_difference:.3g}, "
+            f"{comparison.largest_at}"
         )
-    for line in told:
+    for line in summary:
         output.say(line)
 
     # Items with different answers, the most confident first.
-    for flip in found.flips[:_SHOWN]:
+    for flip in comparison.flips[:_SHOWN]:
         output.say(f"  {_flip(flip)}")
-    if len(found.flips) > _SHOWN:
-        output.say(f"  and {len(found.flips) - _SHOWN} more; --json has all")
+    if len(comparison.flips) > _SHOWN:
+        output.say(f"  and {len(comparison.flips) - _SHOWN} more; --json has all")
 
 
-def _figures(found: Comparison) -> list[tuple[str, str, str]]:
+def _figures(comparison: Comparison) -> list[tuple[str, str, str]]:
     rows = []
     for key, words in (("accuracy", "accuracy"), ("accuracy_normalised", "by length")):
-        if key in found.first and key in found.second:
-            told = (share(each, key, "")[2:] for each in (found.first, found.second))
-            rows.append((words, *told))
+        if key in comparison.first and key in comparison.second:
+            cells = (share(side, key, "")[2:] for side in (comparison.first, comparison.second))
+            rows.append((words, *cells))
     for key, words in (("calibration_error", "calibration error"), ("brier", "Brier")):
-        told = (_figure(each[key]) for each in (found.first, found.second))
-        rows.append((words, *told))
+        cells = (_figure(side[key]) for side in (comparison.first, comparison.second))
+        rows.append((words, *cells))
     return rows  # type: ignore[return-value]
 
 
@@ -141,19 +143,19 @@ def _rates(speeds: Any) -> list[tuple[str, str, str]]:
 
 
 def _flip(flip: Flip) -> str:
-    told = []
-    for each in (flip.first, flip.second):
-        sure = each.get("sureness")
-        told.append(
-            f"{each['prediction']!r}{'' if sure is None else f' ({sure:.3f})'}"
-            f"{', correct' if each['right'] else ''}"
+    answers = []
+    for record in (flip.first, flip.second):
+        sure = record.get("sureness")
+        answers.append(
+            f"{record['prediction']!r}{'' if sure is None else f' ({sure:.3f})'}"
+            f"{', correct' if record['right'] else ''}"
         )
-    return f"{flip.name}, gold {flip.gold!r}: {' | '.join(told)}"
+    return f"{flip.name}, gold {flip.gold!r}: {' | '.join(answers)}"
 
 
-def _check(found: Comparison, least: float | None) -> None:
-    if least is not None and (found.agreement is None or found.agreement < least):
-        agreement = 0.0 if found.agreement is None else found.agreement
+def _check(comparison: Comparison, least: float | None) -> None:
+    if least is not None and (comparison.agreement is None or comparison.agreement < least):
+        agreement = 0.0 if comparison.agreement is None else comparison.agreement
         raise exits.CommandFailed(
             f"Agreement {100 * agreement:.1f} % is below --fail-under {100 * least:g} %."
         )

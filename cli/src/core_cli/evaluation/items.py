@@ -74,17 +74,17 @@ def first_of(flags: EvalFlags) -> Item | None:
     """
     if flags.file in (None, "-"):
         return None
-    found: list[Exception] = []
+    errors: list[Exception] = []
     for row in _rows(flags.file, flags, _LOOKED_AT):
         try:
             return item_of(row, names_of(flags))
         except (InputError, MissingFieldError) as error:
-            found.append(error)
-    if not found:
+            errors.append(error)
+    if not errors:
         raise click.UsageError(f"{flags.file} contains no items.")
     raise click.UsageError(
-        f"{flags.file} has no items in its first {output.counted(len(found), 'row')}: "
-        f"{found[0]} Select the fields with --field, --answer-field and --choices-field."
+        f"{flags.file} has no items in its first {output.counted(len(errors), 'row')}: "
+        f"{errors[0]} Select the fields with --field, --answer-field and --choices-field."
     )
 
 
@@ -99,42 +99,42 @@ def examples_of(flags: EvalFlags) -> tuple[Item, ...]:
             raise click.UsageError("--shots requires --few-shot FILE.")
         return ()
     try:
-        found = [item_of(row, names_of(flags)) for row in _rows(name, flags, wanted)]
+        examples = [item_of(row, names_of(flags)) for row in _rows(name, flags, wanted)]
     except InputError as error:
         raise click.UsageError(f"--few-shot {name}: {error}") from None
-    if not found or (wanted and len(found) < wanted):
+    if not examples or (wanted and len(examples) < wanted):
         raise click.UsageError(
-            f"{name} has only {output.counted(len(found), 'example')}; --shots is {wanted}."
-            if found
+            f"{name} has only {output.counted(len(examples), 'example')}; --shots is {wanted}."
+            if examples
             else f"{name} contains no examples."
         )
-    return tuple(found)
+    return tuple(examples)
 
 
 def warn_of_examples(flags: EvalFlags, examples: Sequence[Item]) -> None:
     """Warn before the work of items that are among the examples."""
     if not examples or flags.file in (None, "-"):
         return
-    held, told = 0, {told_by(example) for example in examples}
+    count, known = 0, {told_by(example) for example in examples}
     for row in _rows(flags.file, flags, flags.limit):
         try:
-            held += told_by(item_of(row, names_of(flags))) in told
+            count += told_by(item_of(row, names_of(flags))) in known
         except InputError:
             continue
-    if held:
+    if count:
         output.warn(
-            f"{output.counted(held, 'item')} of {flags.file} "
-            f"{'is' if held == 1 else 'are'} also in the examples of {flags.few_shot}, which "
+            f"{output.counted(count, 'item')} of {flags.file} "
+            f"{'is' if count == 1 else 'are'} also in the examples of {flags.few_shot}, which "
             "reveal the answer."
         )
 
 
 def _rows(name: str, flags: EvalFlags, limit: int | None) -> Iterator[Row]:
     own = flags.form if name == flags.file else "auto"
-    with source.opened(name, own, Fields(flags.field, usual=QUESTIONS)) as found:
-        if found.form == "text":
+    with source.opened(name, own, Fields(flags.field, usual=QUESTIONS)) as reader:
+        if reader.form == "text":
             raise click.UsageError(
                 f"{name} is plain text. Items need a question and an answer: pass JSON lines, a "
                 "JSON array, CSV, TSV or Parquet."
             )
-        yield from islice(found.rows(), limit)
+        yield from islice(reader.rows(), limit)

@@ -37,8 +37,8 @@ _BLOCK, _LARGEST = 32, 1024
 def evaluate(flags: EvalFlags) -> Marks:
     """Run, score and write all items of ``-i``, then print a summary.
 
-    Raises `click.UsageError` for flags that make no sense together, and `CommandFailed` where items
-    failed, or the accuracy is below ``--fail-under``.
+    Raises `click.UsageError` for flags that cannot be combined, and `CommandFailed` if items failed
+    or the accuracy is below ``--fail-under``.
     """
     _refuse(flags)
     prompting = prompting_of(flags)
@@ -64,7 +64,9 @@ def evaluate(flags: EvalFlags) -> Marks:
                 generate=answering(loaded),
             )
         )
-        return ItemAsker(loaded, askers[0], items.names_of(flags), _told(loaded, config, metric))
+        return ItemAsker(
+            loaded, askers[0], items.names_of(flags), _answer_config(loaded, config, metric)
+        )
 
     marks = Marks(flags.pass_at, lambda: askers[0].speeds if askers else {})
     task = RowJob(
@@ -81,7 +83,7 @@ def evaluate(flags: EvalFlags) -> Marks:
         block=_block(sizes),
         steady=len(sizes) > 1,
     )
-    # A row has these flags too; an item has used them already.
+    # The prompts of items already include these flags.
     unused: dict[str, Any] = {"chat": False, "system": None, "opening": None}
     run(replace(flags, template=None, template_file=None, **unused), task)
     if flags.fail_under is not None:
@@ -100,14 +102,14 @@ def check_accuracy(marks: Marks, least: float) -> None:
 
 
 def prompting_of(flags: EvalFlags) -> Prompting:
-    """Return how items become prompts. Raises `click.UsageError`."""
+    """Return the settings that turn items into prompts. Raises `click.UsageError`."""
     template = None
     if flags.template_file is not None:
         template = checks.read_text(flags.template_file)
     elif flags.template is not None:
         template = Template.typed(flags.template).source
 
-    found = Prompting(
+    prompting = Prompting(
         template=template,
         examples=items.examples_of(flags),
         letters=flags.letters,
@@ -118,10 +120,10 @@ def prompting_of(flags: EvalFlags) -> Prompting:
         **given(prefix=flags.answer_prefix),
     )
     try:
-        found.check()
+        prompting.check()
     except EvaluationError as error:
         raise click.UsageError(str(error)) from None
-    return found
+    return prompting
 
 
 def _refuse(flags: EvalFlags) -> None:
@@ -135,12 +137,12 @@ def _refuse(flags: EvalFlags) -> None:
 
 def _metric(flags: EvalFlags) -> Metric:
     """Return the metric; without ``--metric`` the first item decides."""
-    asked = flags.metric
+    requested = flags.metric
     first = items.first_of(flags)
-    if asked is None and first is None and not flags.letters:
+    if requested is None and first is None and not flags.letters:
         raise click.UsageError("Items from stdin require --metric choice, exact or numeric.")
-    if asked is not None or flags.letters:
-        return asked or "choice"
+    if requested is not None or flags.letters:
+        return requested or "choice"
     assert first is not None
     return metric_of(first)
 
@@ -156,10 +158,10 @@ def _marking(flags: EvalFlags, metric: Metric) -> Marking:
     return Marking(metric, not flags.ignore_case, not flags.ignore_punctuation, extract)
 
 
-def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
-    """Return the config, asking for log-probabilities if available, which give the confidence."""
-    told = metric != "choice" and Capability.LOGPROBS in loaded.capabilities
-    return replace(config, return_logprobs=True) if told else config
+def _answer_config(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
+    """Return the config with log-probabilities, if available: they give the confidence."""
+    with_logprobs = metric != "choice" and Capability.LOGPROBS in loaded.capabilities
+    return replace(config, return_logprobs=True) if with_logprobs else config
 
 
 def _need_templates(loaded: Loaded, config: GenerateConfig) -> None:
@@ -181,7 +183,7 @@ def _block(sizes: Sequence[int]) -> int | None:
 def _question(
     flags: EvalFlags, prompting: Prompting, marking: Marking, sizes: Sequence[int]
 ) -> str:
-    """Return what the scores depend on beyond the flags that every job records."""
+    """Return the facts that the scores depend on, besides the flags that every job records."""
     extract = None if marking.extract is None else marking.extract.pattern
     return json.dumps(
         {

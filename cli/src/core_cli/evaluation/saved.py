@@ -16,24 +16,24 @@ from core_cli.jobs.journal import Journal
 from core_tasks.agreement.measures import share
 from core_tasks.evaluation.result import Record
 
-_LONGEST = 2**26  # bytes of a line: an item with all its samples has room
+_LONGEST = 2**26  # bytes of a line, enough for an item with all its samples
 _BEYOND = 1e-6  # tolerance of probabilities beyond 0 or 1, for rounding
 
 
 def records(name: str) -> Iterator[tuple[str, Record]]:
     """Yield the items of a file that ``eval -o`` wrote, each with its line in the input.
 
-    Raises `click.UsageError` for a file of anything else.
+    Raises `click.UsageError` for any other file.
     """
-    found = False
+    has_items = False
     with open(name, "rb") as stream:
         for number, line in enumerate(_lines(name, stream), 1):
             line = line.removeprefix(BOM_UTF8).strip().rstrip(b",")
             if line in (b"", b"[", b"]"):
                 continue
-            found = True
+            has_items = True
             yield _record(name, number, line)
-    if not found:
+    if not has_items:
         raise click.UsageError(f"{name} contains no items.")
 
 
@@ -58,7 +58,7 @@ def _record(name: str, number: int, line: bytes) -> tuple[str, Record]:
 
 
 def _check(record: Fields) -> None:
-    """Raise `Refused` for what is not an item with its marks (`ItemResult.to_dict`)."""
+    """Raise `Refused` if a record is not a scored item (`ItemResult.to_dict`)."""
     record.integer("line")
     record.text("gold")
     for name in ("prediction", "right", "error"):

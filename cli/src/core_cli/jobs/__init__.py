@@ -1,1 +1,1 @@
-"""Jobs from a file to a file, which resume where they were interrupted."""
+"""Jobs from a file to a file, which can be resumed after an interruption."""

@@ -40,35 +40,35 @@ class Gold:
                 self.missing += 1
             elif answer["error"] is None:
                 label, share = answer.get("label"), answer.get("probability", best(answer))
-                told = label if isinstance(label, str) and label != UNSURE else None
+                prediction = label if isinstance(label, str) and label != UNSURE else None
                 share = shown(share) if isinstance(share, float) else None
-                self.agreement.add(str(gold), told, share)
+                self.agreement.add(str(gold), prediction, share)
 
     def tell(self) -> None:
         """Print the accuracy and the metrics of each label on stderr."""
-        found = self.agreement.to_dict()
-        if found["accuracy"] is None:
+        metrics = self.agreement.to_dict()
+        if metrics["accuracy"] is None:
             output.say(f"no row has a gold label in {self.field!r}")
             return
-        low, high = (100 * end for end in found["accuracy_interval"])
-        told = [
-            f"correct: {found['right']} of {found['answered']}, {100 * found['accuracy']:.1f} % "
-            f"({low:.1f} to {high:.1f})"
+        low, high = (100 * end for end in metrics["accuracy_interval"])
+        parts = [
+            f"correct: {metrics['right']} of {metrics['answered']}, "
+            f"{100 * metrics['accuracy']:.1f} % ({low:.1f} to {high:.1f})"
         ]
-        told.append(f"macro F1 {found['macro_f1']:.3f}")
-        if found["calibration_error"] is not None:
-            interval = found["calibration_error_interval"]
-            told.append(error_text(found["calibration_error"], interval))
-        output.say(", ".join(told))
+        parts.append(f"macro F1 {metrics['macro_f1']:.3f}")
+        if metrics["calibration_error"] is not None:
+            interval = metrics["calibration_error_interval"]
+            parts.append(error_text(metrics["calibration_error"], interval))
+        output.say(", ".join(parts))
 
-        if found["coverage"] < 1:
-            output.say(f"answered: {100 * found['coverage']:.1f} %; the rest are unsure")
-        for name, label in list(found["labels"].items())[:_SHOWN]:
+        if metrics["coverage"] < 1:
+            output.say(f"answered: {100 * metrics['coverage']:.1f} %; the rest are unsure")
+        for name, label in list(metrics["labels"].items())[:_SHOWN]:
             output.say(
                 f"  {name}: precision {label['precision']:.3f}, recall {label['recall']:.3f}, "
                 f"F1 {label['f1']:.3f}, {output.counted(label['support'], 'row')}"
             )
-        for line in _confused(found["confusion"]):
+        for line in _confused(metrics["confusion"]):
             output.say(line)
 
     def to_dict(self) -> dict[str, object]:
@@ -88,7 +88,7 @@ def _confused(table: Mapping[str, Mapping[str, int]]) -> list[str]:
         for label, count in row.items()
         if gold != label
     ]
-    first = sorted(wrong, key=lambda found: (-found[0], *found[1:]))[:_SHOWN]
+    first = sorted(wrong, key=lambda confusion: (-confusion[0], *confusion[1:]))[:_SHOWN]
     return [f"  {gold} predicted as {label}: {count}" for count, gold, label in first]
 
 
@@ -106,25 +106,25 @@ def labels_in(value: object, known: Collection[str] = ()) -> frozenset[str] | No
     if value is None or not isinstance(value, str):
         return None if value is None else frozenset((str(value),))
 
-    # One label that is known, a list in JSON, or labels with a separator between them.
+    # A known label, a list in JSON, or labels with a separator between them.
     text = value.strip()
     if value in known or text in known:
         return frozenset((value if value in known else text,))
     if text.startswith("["):
         try:
-            found = json.loads(text)
+            parsed = json.loads(text)
         except (ValueError, RecursionError):
-            found = None
-        if isinstance(found, list):
-            return frozenset(map(str, found))
-    separator = next((each for each in _SEPARATORS if each in text), "\n")
+            parsed = None
+        if isinstance(parsed, list):
+            return frozenset(map(str, parsed))
+    separator = next((character for character in _SEPARATORS if character in text), "\n")
     return frozenset(part.strip() for part in text.split(separator) if part.strip())
 
 
 class ManyGold:
-    """A comparison of the labels found with those in the input's field.
+    """A comparison of the predicted labels with the gold labels of the input.
 
-    Each label is a separate question about each row; one without an answer counts as not found.
+    Each label is a separate question about each row; one without an answer counts as not predicted.
     """
 
     key = "gold"
@@ -143,12 +143,12 @@ class ManyGold:
             elif answer["error"] is not None:
                 self.failed += 1
             else:
-                found = labels_in(answer.get("labels"), self._labels) or frozenset()
+                predicted = labels_in(answer.get("labels"), self._labels) or frozenset()
                 self.rows += 1
-                self.exact += found == gold
+                self.exact += predicted == gold
                 self._support.update(gold)
-                self._found.update(found)
-                self._hits.update(gold & found)
+                self._found.update(predicted)
+                self._hits.update(gold & predicted)
 
     def _by_label(self) -> dict[str, LabelMeasures]:
         names = dict.fromkeys([*self._labels, *sorted({*self._support, *self._found})])
@@ -169,10 +169,10 @@ class ManyGold:
             f"({low:.1f} to {high:.1f}), micro F1 {self._micro_f1():.3f}, "
             f"macro F1 {macro_f1(labels) or 0.0:.3f}"
         )
-        for name, each in [*labels.items()][:_SHOWN]:
+        for name, measures in [*labels.items()][:_SHOWN]:
             output.say(
-                f"  {name}: precision {each.precision:.3f}, recall {each.recall:.3f}, "
-                f"F1 {each.f1:.3f}, {output.counted(each.support, 'row')}"
+                f"  {name}: precision {measures.precision:.3f}, recall {measures.recall:.3f}, "
+                f"F1 {measures.f1:.3f}, {output.counted(measures.support, 'row')}"
             )
 
     def _micro_f1(self) -> float:
@@ -182,8 +182,8 @@ class ManyGold:
     def to_dict(self) -> dict[str, object]:
         """Return the comparison for a report.
 
-        ``micro_f1`` is of all labels' rows together, ``macro_f1`` the mean over the labels, both
-        as in scikit-learn; ``exact`` is the share of the rows that have all labels right.
+        ``micro_f1`` is computed over the rows of all labels together, ``macro_f1`` is the mean over
+        the labels, both as in scikit-learn; ``exact`` is the share of rows with all labels correct.
         """
         labels = self._by_label()
         return {
@@ -196,12 +196,12 @@ class ManyGold:
             "macro_f1": macro_f1(labels),
             "labels": {
                 name: {
-                    "precision": each.precision,
-                    "recall": each.recall,
-                    "f1": each.f1,
-                    "support": each.support,
-                    "answered": each.answered,
+                    "precision": measures.precision,
+                    "recall": measures.recall,
+                    "f1": measures.f1,
+                    "support": measures.support,
+                    "answered": measures.answered,
                 }
-                for name, each in labels.items()
+                for name, measures in labels.items()
             },
         }

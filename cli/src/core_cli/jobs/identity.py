@@ -33,8 +33,8 @@ def identity(
     command: str, flags: RowFlags, template: str | None, config: GenerateConfig
 ) -> dict[str, Any]:
     """Return the facts that must be equal when the job is resumed, for JSON."""
-    asked = {field.name: getattr(config, field.name) for field in fields(config)}
-    options = {name: value for name, value in asked.items() if name not in ("cancel", "labels")}
+    settings = {field.name: getattr(config, field.name) for field in fields(config)}
+    options = {name: value for name, value in settings.items() if name not in ("cancel", "labels")}
     return _plain(
         {
             "core": core.__version__,
@@ -75,10 +75,12 @@ def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None
         return
     name = changed[0]
     before, after = _shown(known.get(name)), _shown(now[name])
-    told = "has changed" if name in ("input", "model") else f"changed from {before} to {after}"
+    difference = (
+        "has changed" if name in ("input", "model") else f"changed from {before} to {after}"
+    )
     raise click.UsageError(
-        f"Cannot resume {output}: {name} {told}. Restore the original value, or start over with "
-        "--overwrite."
+        f"Cannot resume {output}: {name} {difference}. Restore the original value, or start over "
+        "with --overwrite."
     )
 
 
@@ -111,7 +113,7 @@ def _shown(value: object) -> str:
 _KEY = "api_key"
 _VARIABLE = "CORE_REMOTE_API_KEY"
 _FLAG, _FLAG_AND_EQUALS = "--option", "--option="
-_SHORT = re.compile("-[A-Za-z]*O")  # with other short flags before it, perhaps
+_SHORT = re.compile("-[A-Za-z]*O")  # other short flags may precede it
 
 
 def public_pairs(pairs: Iterable[str]) -> list[str]:
@@ -162,8 +164,8 @@ def command_to_go_on() -> str:
     # After a "--" the flag would be a prompt; no prompts are given with -i.
     dropped = ("--overwrite", "--resume", "--")
     arguments, variables = public_arguments(sys.argv[1:])
-    kept = [argument for argument in arguments if argument not in dropped]
-    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
+    remaining = [argument for argument in arguments if argument not in dropped]
+    return variables + " ".join(map(quoted, ["infer-cli", *remaining, "--resume"]))
 
 
 def calibrate_command(flags: RowFlags) -> str | None:
@@ -178,14 +180,14 @@ def calibrate_command(flags: RowFlags) -> str | None:
     if template is not None and set(template.fields) != {TEXT}:
         return None
     arguments = ["infer-cli", "calibrate", "-m", str(flags.model)]
-    alike = {
+    shared_flags = {
         "--backend": flags.backend,
         "--adapter-path": flags.adapter_path,
         "--format": flags.form,
         "--field": flags.field,
         "--gold": flags.gold,
     }
-    for flag, value in alike.items():
+    for flag, value in shared_flags.items():
         if value not in (None, "", "auto"):
             arguments += [flag, str(value)]
     arguments += ["-i", "FILE" if flags.file in (None, "-") else str(flags.file)]

@@ -1,4 +1,7 @@
-"""A job from a file to a file, with its progress in a journal; files of others are not replaced."""
+"""A job from a file to a file, with its progress in a journal.
+
+Files that other programs wrote are not replaced.
+"""
 
 from __future__ import annotations
 
@@ -79,7 +82,7 @@ class Job:
 
     @property
     def _begun(self) -> bool:
-        """Return whether any of the output that the journal knows is there."""
+        """Return whether any output recorded in the journal exists."""
         if self._journal.done is not None:
             return self.path.exists() and self.path.stat().st_size == self._journal.done
         return self.path.exists() or self.lines.exists()
@@ -93,7 +96,7 @@ class Job:
     @contextmanager
     def opened(self, encoder: Encoder) -> Iterator[Writer]:
         """Open the output to write the missing blocks."""
-        self._refuse_foreign()  # the model took its time to load
+        self._refuse_foreign()  # the model took time to load, and files may have changed
         if self._fresh:
             self._journal.begin_anew(self._facts)
             if self.lines != self.path:
@@ -183,12 +186,12 @@ def opened(flags: RowFlags, facts: dict[str, Any]) -> Iterator[Job]:
     """Yield the job of these flags, locked.
 
     An existing output is an error without ``resume`` or ``overwrite``.
-    Raises `OutputError` for files that something else wrote, and `click.UsageError`.
+    Raises `OutputError` for files that another program wrote, and `click.UsageError`.
     """
     assert flags.output is not None
     path, form, source = _target(flags.output), flags.output_form, flags.file or "-"
     if form == "parquet":
-        pyarrow_parquet()  # or it would be missed when all the work is done
+        pyarrow_parquet()  # fails now rather than after the work
     for file in (path, journal_of(path), rows_of(path)):
         if os.path.exists(source) and file.exists() and file.samefile(source):
             raise click.UsageError(

@@ -23,11 +23,11 @@ from core.system.terminal import visible
 from core_cli.values import Cost
 
 fcntl: Any = None
-with contextlib.suppress(ImportError):  # not on Windows, where two jobs are not kept apart
+with contextlib.suppress(ImportError):  # not on Windows, where concurrent jobs are not detected
     import fcntl
 
 _FIRST = b'{"job": '
-_LONGEST = 2**26  # bytes of a line: labels and a template have room
+_LONGEST = 2**26  # bytes of a line, enough for labels and a template
 _MOST_BYTES = 2**27  # enough for 300 million rows, whose blocks fit in memory
 _COSTS = len(fields(Cost))
 _MOST_CRC = 2**32 - 1
@@ -42,7 +42,7 @@ def journal_of(target: Path) -> Path:
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """A block that is complete in the output. ``cost`` is what `Cost` has, for the summary."""
+    """A complete block of the output. ``cost`` has the fields of `Cost`, for the summary."""
 
     rows: int
     end: int
@@ -74,7 +74,7 @@ class Journal:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        # While it is locked, or it might be the first line of another job that goes.
+        # Removed while locked: later it may be the journal of another job.
         if self._created and os.fstat(self._file.fileno()).st_size == 0:
             with contextlib.suppress(OSError):
                 self.path.unlink()
@@ -90,14 +90,14 @@ class Journal:
         self.job, self.foreign = job, False
         self.blocks: list[Block] = []
         self.done: int | None = None
-        self._crc: int | None = None  # of the finished output; older journals have none
-        self._ends: list[int] = []  # of the first line, and of the line of each block
+        self._crc: int | None = None  # CRC-32 of the finished output; None in older journals
+        self._ends: list[int] = []  # offsets of the ends of the first line and of each block's line
 
     def cut(self, count: int) -> None:
         """Drop all entries after the first ``count`` blocks."""
         self.blocks, self.done = self.blocks[:count], None
         self._ends = self._ends[: count + 1]
-        self._file.truncate(self._ends[-1])  # in one step: a kill finds the one or the other
+        self._file.truncate(self._ends[-1])  # atomic, even if the process is killed
 
     def add(self, block: Block) -> None:
         """Record that a block is complete in the output."""
@@ -112,9 +112,9 @@ class Journal:
         self.done = size
 
     def changed(self) -> str:
-        """Return what changed in a finished output since; empty if nothing has.
+        """Return the change in a finished output as text; empty without one.
 
-        All of it is read: its CRC-32 takes a quarter of the time of the digest of the input.
+        Reads the complete file: the CRC-32 takes a quarter of the time of the input's digest.
         """
         target = self._target
         size = target.stat().st_size if target.exists() else None
@@ -149,7 +149,7 @@ class Journal:
                 self._take(Fields(json_value(line)))
 
     def _take(self, entry: Fields) -> None:
-        """Add what a line says. Raises `Refused` for one that no job writes."""
+        """Add the entry of a line. Raises `Refused` for a line that no job writes."""
         if entry.given("done"):
             crc = entry.integer("crc", high=_MOST_CRC) if entry.given("crc") else None
             self.done, self._crc = entry.integer("done"), crc
@@ -178,7 +178,7 @@ class Journal:
 
         Raises `click.UsageError` for a second one.
         """
-        # The one that finishes first may take its file away: then another is made.
+        # Another job may remove its journal when it ends, so that a new file is needed.
         while True:
             self._created = not os.path.lexists(self.path)
             try:
@@ -207,10 +207,10 @@ class Journal:
                     f"Another running job is writing {visible(str(target))}. Wait for it to end, "
                     "or choose another -o."
                 ) from None
-            except OSError:  # a file system without locks, as some are that a network shares
+            except OSError:  # a file system without locks, such as some network shares
                 return file
 
-            # The lock is worth something only on the file that has the name now.
+            # The lock is useful only on the file that has this name now.
             with contextlib.suppress(FileNotFoundError):
                 if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path)):
                     return file

@@ -24,7 +24,7 @@ from core_cli.writing import parquet
 from core_cli.writing.answers import LINE
 from core_cli.writing.encoders import LONGEST_CELL, table_lines
 
-_OUTPUT = outputs.Kind("the output of a job", re.compile(b""))  # the journal says which job
+_OUTPUT = outputs.Kind("the output of a job", re.compile(b""))  # the journal identifies the job
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
 Numbered = tuple[int, Any]
 
@@ -33,7 +33,7 @@ def merge(output: Path, parts: Sequence[Path], overwrite: bool = False) -> int:
     """Write the rows of all shards to ``output`` and its journal; return their number.
 
     Raises `click.UsageError` for shards that are incomplete, missing or of different jobs, and
-    for an output that exists; `OutputError` for one that no job has written.
+    for an output that exists; `OutputError` if no job wrote that output.
     """
     parts, job = _checked(parts)
     form = str(job["to"])
@@ -75,7 +75,7 @@ class _Counted:
 
 def _checked(parts: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
     """Return the shards in order, and their job without the shard number."""
-    found: dict[int, Path] = {}
+    by_number: dict[int, Path] = {}
     first: dict[str, Any] | None = None
     whole = 1
     for part in parts:
@@ -95,14 +95,16 @@ def _checked(parts: Sequence[Path]) -> tuple[list[Path], dict[str, Any]]:
             raise click.UsageError(
                 f"{part} belongs to a different job than {parts[0]}: {changed[0]} differs."
             )
-        if number in found:
-            raise click.UsageError(f"Shard {number} is given twice: {found[number]} and {part}.")
-        found[number] = part
-    missing = next((number for number in range(1, whole + 1) if number not in found), None)
+        if number in by_number:
+            raise click.UsageError(
+                f"Shard {number} is given twice: {by_number[number]} and {part}."
+            )
+        by_number[number] = part
+    missing = next((number for number in range(1, whole + 1) if number not in by_number), None)
     if missing is not None:
         raise click.UsageError(f"Shard {missing} of {whole} is missing.")
     assert first is not None
-    return [found[number] for number in sorted(found)], first
+    return [by_number[number] for number in sorted(by_number)], first
 
 
 def _shard(part: Path, job: dict[str, Any]) -> tuple[int, int]:
@@ -124,7 +126,7 @@ def _sound(part: Path, rows: Iterator[Numbered]) -> Iterator[Numbered]:
 
 
 def _columns(part: Path, form: str) -> list[str]:
-    """Return the columns of the merged table: those of the first shard."""
+    """Return the columns of the first shard, which the merged table has."""
     if form not in ("csv", "tsv"):
         return []
     csv.field_size_limit(LONGEST_CELL)
@@ -142,7 +144,7 @@ def _rows(part: Path, form: str, columns: Sequence[str]) -> Iterator[Numbered]:
         with open(part, newline="", encoding="utf-8") as stream:
             reader = csv.reader(stream, delimiter=_SEPARATORS[form])
 
-            # Each shard has the columns of its own first rows.
+            # The first rows of a shard decide its columns.
             mine = {name: place for place, name in enumerate(next(reader))}
             places = [mine.get(name) for name in columns]
             for cells in reader:
@@ -194,14 +196,14 @@ def _schema(parts: Sequence[Path]) -> Any:
     text, integer, number = pyarrow.string(), pyarrow.int64(), pyarrow.float64()
     types = {}
     for name in files[0].schema_arrow.names:
-        having = [file for file in files if _tells(file, name)]
-        found = {file.schema_arrow.field(name).type for file in having}
-        if found == {integer, number}:
+        having = [file for file in files if _has_values(file, name)]
+        column_types = {file.schema_arrow.field(name).type for file in having}
+        if column_types == {integer, number}:
             integers = [f for f in having if f.schema_arrow.field(name).type == integer]
             exact = all(_is_exact(file, name) for file in integers)
             types[name] = number if exact else text
         else:
-            types[name] = found.pop() if len(found) == 1 else text
+            types[name] = column_types.pop() if len(column_types) == 1 else text
     return pyarrow.schema(types)
 
 
@@ -214,15 +216,12 @@ def _is_exact(file: Any, name: str) -> bool:
     return True
 
 
-def _tells(file: Any, name: str) -> bool:
-    """Return whether a column exists and has a value.
-
-    An empty column's type has no meaning.
-    """
+def _has_values(file: Any, name: str) -> bool:
+    """Return whether a column exists and has a value; the type of an empty one is arbitrary."""
     names = file.schema_arrow.names
     if name not in names:
         return False
     groups = (file.metadata.row_group(n) for n in range(file.metadata.num_row_groups))
     columns = [(group.num_rows, group.column(names.index(name))) for group in groups]
-    told = [(count, column.statistics) for count, column in columns]
-    return any(facts is None or count > facts.null_count for count, facts in told)
+    group_statistics = [(count, column.statistics) for count, column in columns]
+    return any(facts is None or count > facts.null_count for count, facts in group_statistics)

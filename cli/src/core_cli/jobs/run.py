@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from core_cli.rows.template import Template
     from core_cli.values import Kind
 
-# A cache of earlier blocks is missing when a job is resumed, and changes the last digits.
+# A resumed job lacks the prefix cache of earlier blocks, which changes the last digits.
 _STEADY = {"prefix_cache": 0}
 
 
@@ -49,10 +49,10 @@ class RowJob:
 
     ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
     options adapted to the backend. ``room`` returns the number of context tokens that a shortened
-    prompt leaves free. ``question`` is what the answers depend on beyond the flags, and ``shown``
-    the prompt that it makes of a row's. ``labelled`` has the labels that may follow such a prompt,
-    and their prefix; None without labels. ``gold`` compares the answers with a field of the input,
-    ``marks`` in another way.
+    prompt leaves free. ``question`` identifies a task, head or evaluation beyond the flags, and
+    ``shown`` turns a row's prompt into its prompt. ``labelled`` has the labels that may follow such
+    a prompt, and their prefix; None without labels. ``gold`` compares the answers with a field of
+    the input, ``marks`` in another way.
 
     ``fields`` name the fields of a row, and ``asker`` handles rows that need more than the text.
     ``block`` is the number of rows per block; by default blocks grow. ``steady`` disables caches
@@ -112,7 +112,7 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
         elif flags.dry_run:
             preview.estimate(asker, rows.rows, loaded)
         else:
-            with _said_in_the_end():
+            with _unlikely_labels_unlogged():
                 _Run(flags, row_job, asker, rows, work, loaded.model).run()
 
 
@@ -159,11 +159,11 @@ def _asker(
             loaded, row_job.generate(loaded), row_job.config, chat, created
         )
     config = row_job.fitted(loaded, row_job.config)
-    # The labels of a row_job or head follow its own prompt, not the row's.
+    # With a task or head, the labels follow its prompt, not the row's.
     labels = bool(config.labels) and row_job.question is None
     room = row_job.room(loaded)
     maker = input.prompt_maker(flags, loaded, template, config, room, labels=labels)
-    # Equal prompts have equal answers unless tokens are sampled.
+    # Duplicate prompts have equal answers unless tokens are sampled.
     known = Known() if flags.dedupe and config.temperature == 0 else None
     return Asker(loaded.model, row_job.ask(loaded), row_job.kind, maker, config, known)
 
@@ -176,7 +176,7 @@ def _progress_of(flags: RowFlags) -> bool | None:
 
 
 @contextmanager
-def _said_in_the_end() -> Iterator[None]:
+def _unlikely_labels_unlogged() -> Iterator[None]:
     """Silence the log about unlikely labels: the summary reports them with numbers."""
     logger = logging.getLogger("core_runtime.label_mass")
     logger.disabled = True
@@ -233,8 +233,8 @@ class _Run:
             output.check_reader()
             with interrupts.noted(self._stop):
                 start = time.perf_counter()
-                found, cost = self._asker.answered(block, self._stop.asked)
-                done = self._done(found)
+                answered_rows, cost = self._asker.answered(block, self._stop.asked)
+                done = self._done(answered_rows)
                 self._progress.clear()
                 sink.write(done)
                 self._note(done, cost, time.perf_counter() - start)
@@ -262,13 +262,13 @@ class _Run:
             rest = blocks(self._rows.rows, size=self._row_job.block)
             self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
             for block in rest:
-                self._stop.raise_asked()  # after the last block there is nothing left to stop
+                self._stop.raise_asked()  # not after the last block, when the output is complete
                 with interrupts.noted(self._stop):
                     start = time.perf_counter()
-                    found, cost = self._asker.answered(block, never)
+                    answered_rows, cost = self._asker.answered(block, never)
                     seconds = time.perf_counter() - start
-                    writer.write(found, cost, seconds)
-                    self._note(found, cost, seconds)
+                    writer.write(answered_rows, cost, seconds)
+                    self._note(answered_rows, cost, seconds)
             writer.end()
         work.finish(self._layout.columns(()))
 
@@ -303,7 +303,7 @@ class _Run:
             self._write_report(self._flags.report)
         if self._flags.plot:
             gold = self._summary.gold
-            assert isinstance(gold, Gold)  # a plot of many labels a row is refused
+            assert isinstance(gold, Gold)  # --plot is rejected for multi-label tasks
             outputs.write(self._flags.plot, gold.picture(), svg.KIND)
         if self._summary.failed:
             rows = output.counted(self._summary.rows, "row")
@@ -325,8 +325,8 @@ class _Run:
 
     def _joining(self) -> str | None:
         """Return advice on joining labels to prompts, if that makes unlikely ones likelier."""
-        found = [self._asker.prompt(row) for row in self._summary.doubts.rows]
-        prompts = [self._row_job.shown(prompt) for prompt in found if isinstance(prompt, str)]
+        rendered = [self._asker.prompt(row) for row in self._summary.doubts.rows]
+        prompts = [self._row_job.shown(prompt) for prompt in rendered if isinstance(prompt, str)]
         if self._row_job.labelled is None or not prompts:
             return None
         return joining.advice(self._model, prompts, self._row_job.labelled)

@@ -144,18 +144,18 @@ class Summary:
         return [f"{self.failed} failed: {kinds}"] if self.failed else []
 
     def _saved(self) -> list[str]:
-        told = []
+        savings = []
         if self.cost.equal:
-            told.append(f"{output.counted(self.cost.equal, 'row')} answered by a duplicate")
+            savings.append(f"{output.counted(self.cost.equal, 'row')} answered by a duplicate")
         if self.cost.cached_tokens:
             of = f"{self.cost.cached_tokens:,} of {self.cost.prompt_tokens:,} prompt tokens"
-            told.append(f"{of} reused")
-        return [f"saved: {', '.join(told)}"] if told else []
+            savings.append(f"{of} reused")
+        return [f"saved: {', '.join(savings)}"] if savings else []
 
 
-_FEW, _MOST = 20, 0.9  # labelled rows that tell something; the share that one label may take
-_TINY, _BESIDE = 1e-6, 1e-3  # shares of all probability, and of the likeliest token's
-_TRIED = 8  # rows that run again, with their labels joined the other way
+_FEW, _MOST = 20, 0.9  # labelled rows needed for a warning; the largest share of one label
+_TINY, _RELATIVE = 1e-6, 1e-3  # smallest label mass: absolute, and relative to the likeliest token
+_TRIED = 8  # rows to run again with the labels joined the other way
 _SAMPLE, _MOVED = 512, 0.2  # rows to sample; the share whose label the prior may change
 _SHOWN, _LONGEST = 20, 40
 
@@ -168,23 +168,23 @@ class Doubts:
     """
 
     def __init__(self) -> None:
-        self.tiny = self.beside = 0
+        self.tiny = self.unlikely = 0
         self.rows: list[Row] = []
         self.joining: str | None = None
         self.instead: Counter[str] = Counter()
         self._logprobs: list[Mapping[str, float]] = []
 
     def add(self, answer: Answer, row: Row | None = None) -> None:
-        """Count a labelled answer. One that was read back from a table has fewer values."""
+        """Count a labelled answer; an answer read back from a table has fewer values."""
         mass, token, logprobs = (answer.get(name) for name in ("label_mass", "token", "logprobs"))
         if isinstance(mass, float):
             mass = shown(mass)
             least = _TINY
             if isinstance(token, dict):
-                least = max(_TINY, _BESIDE * _probability(token))
+                least = max(_TINY, _RELATIVE * _probability(token))
             self.tiny += mass < _TINY
             if isinstance(token, dict) and mass < least:
-                self.beside += 1
+                self.unlikely += 1
                 self.instead[str(token.get("text"))] += 1
             if row is not None and mass < least and len(self.rows) < _TRIED:
                 self.rows.append(row)
@@ -193,9 +193,9 @@ class Doubts:
             self._logprobs.append(logprobs)
 
     def moved(self) -> tuple[int, int]:
-        """Return the number of rows whose label changes without the prior, and of how many.
+        """Return the number of rows whose label changes without the prior, and the number of rows.
 
-        The preference is a batch prior's, at its usual strength (`core_tasks.fitting.prior_of`).
+        The prior is a batch prior at its default strength (`core_tasks.fitting.prior_of`).
         """
         if len(self._logprobs) < _FEW:
             return 0, 0
@@ -204,7 +204,7 @@ class Doubts:
         try:
             prior = prior_of(rows, "batch")
             return sum(_best(row) != _best(prior(row)) for row in rows), len(rows)
-        except CalibrationError:  # rows of other labels, or a label that never can come
+        except CalibrationError:  # rows with different labels, or a label of zero probability
             return 0, 0
 
     def lines(self, counts: Mapping[str, int], command: str | None) -> list[str]:
@@ -212,14 +212,14 @@ class Doubts:
 
         ``command`` fixes them, if given.
         """
-        # Labels may be as uneven as the texts: a prior does not help then.
+        # Labels may be as uneven as the texts, and then a prior does not help.
         prompted, uneven = self._decided_by_the_prompt(), self._uneven(counts)
-        found = [*uneven, *prompted, *self._beside_the_point()]
+        warnings = [*uneven, *prompted, *self._unlikely_labels()]
         if prompted and command is not None:
-            found.append(f"To subtract the prior, run:\n{command}")
+            warnings.append(f"To subtract the prior, run:\n{command}")
         elif uneven:
-            found.append("If the texts are not as uneven, measure the accuracy: --gold FIELD.")
-        return found
+            warnings.append("If the texts are not as uneven, measure the accuracy: --gold FIELD.")
+        return warnings
 
     def _uneven(self, counts: Mapping[str, int]) -> list[str]:
         labelled = sum(counts.values())
@@ -227,14 +227,14 @@ class Doubts:
             return []
         label, count = max(counts.items(), key=lambda pair: pair[1])
         never = [repr(label) for label, count in counts.items() if not count]
-        found = []
+        warnings = []
         if count > _MOST * labelled:
-            found.append(
+            warnings.append(
                 f"Warning: {percent(count, labelled)} of the rows get the label {label!r}."
             )
         if never:
-            found.append(f"Warning: labels never chosen: {', '.join(never[:_SHOWN])}.")
-        return found
+            warnings.append(f"Warning: labels never chosen: {', '.join(never[:_SHOWN])}.")
+        return warnings
 
     def _decided_by_the_prompt(self) -> list[str]:
         moved, rows = self.moved()
@@ -246,13 +246,13 @@ class Doubts:
             "the same one."
         ]
 
-    def _beside_the_point(self) -> list[str]:
-        count = max(self.tiny, self.beside)
+    def _unlikely_labels(self) -> list[str]:
+        count = max(self.tiny, self.unlikely)
         if not count:
             return []
         rows = output.counted(count, "row")
-        said = ", ".join(f"{_cut(text)} ({count})" for text, count in self.instead.most_common(3))
-        instead = f"; the likeliest token is {said}" if said else ""
+        tokens = ", ".join(f"{_cut(text)} ({count})" for text, count in self.instead.most_common(3))
+        instead = f"; the likeliest token is {tokens}" if tokens else ""
         advice = self.joining or (
             "Reword the prompt so that a label follows naturally; --show-prompt displays it."
         )

@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 
 MAX_LINE_BYTES = 16 * 2**20
-"""More than a context of a million tokens holds; a longer line is refused, unread."""
+"""More than a context of a million tokens; a longer line is rejected without reading it."""
 MAX_SKIPPED_BYTES = 2**30
-"""The rest of such a line is passed over; where it goes on beyond this, the input is."""
+"""The rest of such a line is skipped; if it is longer than this, reading ends."""
 
 FORMS = ("text", "jsonl", "json", "csv", "tsv", "parquet")
 

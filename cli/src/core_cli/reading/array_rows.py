@@ -17,13 +17,13 @@ _BETWEEN = re.compile(r"[ \t\r\n,]*")
 _SCALAR = re.compile(r"[^\[\]{},\n]*")
 _SHOWN = 1000
 _LONGEST_LITERAL = 16
-"""Characters at the end of what was read that may be half of ``-Infinity`` or ``\\\\ud83d``."""
+"""Characters at the end of the buffer that may be half of ``-Infinity`` or ``\\\\ud83d``."""
 
 
 def rows_of_array(stream: IO[bytes], fields: Fields) -> Iterator[Row]:
     """Yield one row per element of a JSON array, or per object of several in a row.
 
-    A broken element is its own error; reading continues after its closing bracket.
+    A broken element becomes a row with an error; reading continues after its closing bracket.
     """
     for line, element in _Elements(stream):
         if isinstance(element, str):
@@ -47,8 +47,8 @@ class _Elements:
         self._stream = stream
         self._decoder = codecs.getincrementaldecoder("utf-8-sig")("surrogateescape")
         # Only the end of an element is searched; the element is decoded once complete.
-        kept = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
-        self._scan = json.JSONDecoder(strict=False, **kept).raw_decode
+        as_text = dict.fromkeys(("parse_int", "parse_float", "parse_constant"), str)
+        self._scan = json.JSONDecoder(strict=False, **as_text).raw_decode
         self._text, self._start, self._line = "", 0, 1
         self._ended = False
         self._opened: int | None = None
@@ -72,9 +72,9 @@ class _Elements:
     def _is_next(self) -> bool:
         """Move to the next element, over separators and the array's brackets."""
         while True:
-            found = _BETWEEN.match(self._text, self._start)
-            assert found is not None
-            self._go(found.end())
+            separators = _BETWEEN.match(self._text, self._start)
+            assert separators is not None
+            self._go(separators.end())
             if self._start == len(self._text):
                 if self._ended:
                     return False
@@ -112,7 +112,7 @@ class _Elements:
         if self._ended or not (open_string or error.pos > len(self._text) - _LONGEST_LITERAL):
             line = self._line + self._text.count("\n", self._start, error.pos)
             place = "" if line == self._line else f" on line {line}"
-            # Where a name has to be, no object begins: the one before it was not closed.
+            # A brace instead of a name begins the next object: this one was not closed.
             begins = "property name" in error.msg and self._text[error.pos : error.pos + 1] == "{"
             end = error.pos if begins else None
             raise _Broken(f"{error.msg.removesuffix(' at')}{place}", end) from None
@@ -136,8 +136,8 @@ class _Elements:
         depth, quoted, passed = 0, False, 0
         while passed <= reading.MAX_SKIPPED_BYTES:
             last = self._start
-            for found in MARKS.finditer(self._text, self._start):
-                mark, last = found[0], found.end()
+            for match in MARKS.finditer(self._text, self._start):
+                mark, last = match[0], match.end()
                 if mark == '"':
                     quoted = not quoted
                 elif not quoted and mark in "[{":
@@ -161,10 +161,10 @@ class _Elements:
         """Skip to where the next element may begin; False at the end."""
         passed, end = 0, self._start + 1
         while passed <= reading.MAX_SKIPPED_BYTES:
-            found = _SCALAR.match(self._text, end)
-            assert found is not None
-            passed += found.end() - self._start
-            self._go(found.end())
+            match = _SCALAR.match(self._text, end)
+            assert match is not None
+            passed += match.end() - self._start
+            self._go(match.end())
             if self._start < len(self._text) or self._ended:
                 return True
             self._read()

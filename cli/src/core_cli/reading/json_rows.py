@@ -15,12 +15,12 @@ if TYPE_CHECKING:
 
 
 MAX_DEPTH = 200
-"""Brackets within brackets; whatever writes the record again needs as much of the stack."""
+"""Deepest nesting of brackets: writing the record again recurses as deep."""
 MARKS = re.compile(r'\\.|["\[\]{}]', re.DOTALL)
 
 
 def rows_of_lines(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Row]:
-    """Yield one row per non-blank line, a JSON object; a broken line is that row's error."""
+    """Yield a row per non-blank line, a JSON object; a broken line becomes a row with an error."""
     for number, line in enumerate(lines(stream), 1):
         if not line.strip():
             continue
@@ -34,7 +34,7 @@ def rows_of_lines(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Row]
 def row_of_text(line: int, text: str, fields: Fields) -> Row:
     """Return the row of a JSON text that begins on a line, or a row with its error.
 
-    Bytes that are not UTF-8 are surrogates in it.
+    Invalid UTF-8 is passed as surrogates.
     """
     import msgspec
 
@@ -63,8 +63,8 @@ def is_deep(text: str) -> bool:
     if text.count("[") + text.count("{") <= MAX_DEPTH:
         return False
     depth, quoted = 0, False
-    for found in MARKS.finditer(text):
-        mark = found[0]
+    for match in MARKS.finditer(text):
+        mark = match[0]
         if mark == '"':
             quoted = not quoted
         elif not quoted and mark in "[{":
@@ -86,10 +86,10 @@ def _reason(text: str, error: Exception) -> str:
     try:
         value = json.loads(text, parse_constant=_refuse_constant, parse_int=str)
         json.dumps(value, ensure_ascii=False).encode()
-    except json.JSONDecodeError as found:
-        return f"{found.msg.removesuffix(' at')} at character {found.pos + 1}"
-    except InputError as found:
-        return str(found)
+    except json.JSONDecodeError as invalid:
+        return f"{invalid.msg.removesuffix(' at')} at character {invalid.pos + 1}"
+    except InputError as constant:
+        return str(constant)
     except UnicodeEncodeError:
         return "it contains half of a surrogate pair, such as \\ud800"
     return str(error).split(" - at ")[0]
@@ -104,7 +104,7 @@ _KEYS = {"custom_id", "url", "body"}
 
 
 def are_requests(head: bytes) -> bool:
-    """Return whether an input with this beginning has such lines."""
+    """Return whether the first line of an input is a request of OpenAI's batch files."""
     import msgspec
 
     try:

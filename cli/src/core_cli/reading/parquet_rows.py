@@ -29,7 +29,7 @@ def opened(stream: IO[bytes], name: str) -> pyarrow.parquet.ParquetFile:
 
 
 def pyarrow_parquet() -> Any:
-    """Return the module ``pyarrow.parquet``. Raises `click.UsageError` where it is missing."""
+    """Return the module ``pyarrow.parquet``. Raises `click.UsageError` if it is missing."""
     try:
         import pyarrow.parquet
     except ImportError:

@@ -21,7 +21,7 @@ from core_cli.reading.table_rows import SEPARATORS, separator_of
 
 _BYTES, _LINES = 2**16, 21
 _GRACE = 0.05  # seconds to wait for a writer
-Told = Callable[[bytes], bool]
+Decides = Callable[[bytes], bool]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,11 +32,11 @@ class Head:
     whole: bool = False
 
 
-def looked_at(stream: IO[bytes], told: Told = lambda line: False) -> tuple[Head, IO[bytes]]:
+def looked_at(stream: IO[bytes], decides: Decides = lambda line: False) -> tuple[Head, IO[bytes]]:
     """Return the head of a stream, and a stream that begins with it.
 
-    The format must not depend on how a pipe delivers its bytes, so this waits for 21 lines, or for
-    the first one if ``told`` returns that it decides.
+    The format must not depend on how a pipe delivers its bytes, so this waits for 21 lines, or only
+    for the first one if ``decides`` returns True for it.
     """
     start = stream.tell() if is_file(stream) else None
     pipe = io.BufferedReader(_Pipe(stream), _BYTES)
@@ -45,7 +45,7 @@ def looked_at(stream: IO[bytes], told: Told = lambda line: False) -> tuple[Head,
     for number in range(_LINES):
         line = source.readline(_BYTES - len(data))
         data += line
-        if not line or len(data) == _BYTES or (number == 0 and told(data)):
+        if not line or len(data) == _BYTES or (number == 0 and decides(data)):
             break
     head = Head(data, whole=not line)
     if start is None:
@@ -63,10 +63,7 @@ def is_file(stream: IO[bytes]) -> bool:
 
 
 def more_waits(stream: IO[bytes]) -> bool:
-    """Return whether a stream returned by `looked_at` can be read without a long wait.
-
-    True if that is unknown.
-    """
+    """Return whether a stream of `looked_at` can be read without a long wait; True if unknown."""
     raw = getattr(stream, "raw", None)
     return not isinstance(raw, _Again) or stream.tell() < raw.tell() or raw.more_waits()
 
@@ -81,7 +78,7 @@ class _Pipe(io.RawIOBase):
         return True
 
     def readinto(self, buffer: Any) -> int:
-        # Only what a pipe holds now, so that typed lines are returned at once.
+        # Reads only the available bytes, so that typed lines are returned at once.
         part = self._read(len(buffer))
         buffer[: len(part)] = part
         self._count += len(part)
@@ -106,7 +103,7 @@ class _Pipe(io.RawIOBase):
 
 
 class _Again(_Pipe):
-    """A stream with the bytes prepended that were read from it."""
+    """A stream with the bytes that were read from it prepended."""
 
     def __init__(self, data: bytes, stream: Any) -> None:
         super().__init__(stream)
@@ -114,8 +111,8 @@ class _Again(_Pipe):
 
     def more_waits(self) -> bool:
         """Return whether bytes are buffered here or available in the stream."""
-        behind = self._stream.raw
-        return bool(self._data or self._stream.tell() < behind.tell() or behind.more_waits())
+        raw = self._stream.raw
+        return bool(self._data or self._stream.tell() < raw.tell() or raw.more_waits())
 
     def _read(self, size: int) -> bytes:
         part = self._data[:size] or self._stream.read1(size)
@@ -142,11 +139,9 @@ _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
 
 def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
-    """Return the format of an input with these first bytes.
+    """Return the format of an input with these first bytes; ``form`` is as requested, or "auto".
 
-    ``form`` is the requested one, or "auto".
-
-    Raises `click.UsageError` for bytes of an unknown or another format, and for ambiguous ones.
+    Raises `click.UsageError` for bytes of an unknown, another or an ambiguous format.
     """
     data = head.data.removeprefix(b"\xef\xbb\xbf")
     if problem := _unreadable(name, data):
@@ -155,21 +150,23 @@ def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
     if packed and form not in ("auto", "parquet"):
         raise click.UsageError(f"{_shown(name)} is Parquet, not {form}. Remove --format {form}.")
 
-    found = form if form != "auto" else "parquet" if packed else _found(name, data, head, fields)
-    if found == "text" and (fields.text is not None or fields.identity is not None):
+    detected = (
+        form if form != "auto" else "parquet" if packed else _detected(name, data, head, fields)
+    )
+    if detected == "text" and (fields.text is not None or fields.identity is not None):
         flag = "--field" if fields.text is not None else "--id-field"
         raise click.UsageError(
             f"{flag} requires fields, but {_shown(name)} looks like plain text. If it is a table "
             "or JSON, pass --format csv, tsv, jsonl or json."
         )
     # If text was requested, a line may have any content.
-    if found in ("jsonl", "csv", "tsv") or (found, form) == ("text", "auto"):
+    if detected in ("jsonl", "csv", "tsv") or (detected, form) == ("text", "auto"):
         _refuse_old_ends(name, data)
-    return found
+    return detected
 
 
-def is_told_by(name: str, form: str, line: bytes) -> bool:
-    """Return whether the first line alone decides the format, so that no other is awaited."""
+def is_decided_by(name: str, form: str, line: bytes) -> bool:
+    """Return whether the first line alone decides the format, so that no other needs to be read."""
     line = line.removeprefix(b"\xef\xbb\xbf").strip()
     if form != "auto" or form_of_name(name) is not None or not line:
         return form != "auto"
@@ -178,7 +175,7 @@ def is_told_by(name: str, form: str, line: bytes) -> bool:
     return not any(separator.encode() in line for separator in SEPARATORS)
 
 
-def _found(name: str, data: bytes, head: Head, fields: Fields) -> str:
+def _detected(name: str, data: bytes, head: Head, fields: Fields) -> str:
     named = form_of_name(name)
     if named in ("json", "jsonl") and _ARRAY.match(data):
         return "json"
@@ -215,7 +212,7 @@ def _unreadable(name: str, data: bytes) -> str | None:
 
 
 def _zeros(data: bytes) -> str:
-    """Return the byte order of UTF-16 without a mark: half of the bytes are zero then."""
+    """Return the byte order of UTF-16 without a mark, in which half of the bytes are zero."""
     pairs = len(data) // 2
     first, second = data[0::2].count(0), data[1::2].count(0)
     if max(first, second) <= 0.4 * pairs or min(first, second) >= 0.1 * pairs:

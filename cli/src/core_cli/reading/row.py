@@ -1,4 +1,4 @@
-"""A row of input: made of a line or a record, with the fields that hold its text and its id."""
+"""A row of input from a line or a record, and the fields with its text and its id."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class Row:
     """One prompt as the user gave it.
 
     ``line`` is its first line in the input, from 1; in Parquet the number of the row. ``identity``
-    is its id with the field's name. ``fields`` are all fields of the record, and ``size`` about how
-    many bytes it had. ``text`` is the last message of a conversation.
+    is its id with the field's name. ``fields`` are all fields of the record, and ``size`` is its
+    approximate size in bytes. ``text`` is the last message of a conversation.
     """
 
     line: int
@@ -43,7 +43,7 @@ class Row:
 
     @property
     def place(self) -> str:
-        """Its place in the input, for messages: ``line 3``."""
+        """The place in the input, for messages: ``line 3``."""
         return f"{self.unit} {self.line}"
 
 
@@ -56,7 +56,7 @@ def lines(stream: IO[bytes]) -> Iterator[bytes]:
     mark = b"\xef\xbb\xbf"
     while line:
         cut = len(line) > reading.MAX_LINE_BYTES and not line.endswith(b"\n")
-        # A cut line stays longer than the limit, by which it is recognised.
+        # A cut line is still longer than the limit, so that the caller recognises it.
         yield line if cut else line.removeprefix(mark)
         if cut and not _skip_rest(stream):
             return
@@ -73,7 +73,7 @@ def _skip_rest(stream: IO[bytes]) -> bool:
 
 
 def too_long(number: int, line: bytes, name: str) -> Row | None:
-    """Return the error row of a line that is too long; None for another."""
+    """Return the error row of a line that is too long, else None."""
     if len(line) <= reading.MAX_LINE_BYTES:
         return None
     source = "stdin" if name == "-" else name
@@ -106,7 +106,7 @@ _EXPECTED = (
 
 @dataclass(frozen=True, slots=True)
 class Fields:
-    """Names of the fields for the ``text`` and the ``identity``; None stands for the usual ones.
+    """Names of the fields for the ``text`` and the ``identity``; None selects the usual ones.
 
     ``others`` are fields that a template uses. ``text_wanted`` is False if the template uses no
     text. ``usual`` are the usual fields of a text.
@@ -132,7 +132,7 @@ class Fields:
         identity = None
         try:
             identity = self._identity(f"{unit} {line}", record)
-            text, messages = self._asked(f"{unit} {line}", record)
+            text, messages = self._content(f"{unit} {line}", record)
         except InputError as error:
             return Row(line, "", record, identity=identity, error=error, unit=unit, size=size)
         return Row(line, text, record, messages, identity, unit=unit, size=size)
@@ -143,7 +143,7 @@ class Fields:
         names = _ID_FIELDS if self.identity is None else (self.identity,)
         return next(((name, record[name]) for name in names if name in record), None)
 
-    def _asked(
+    def _content(
         self, place: str, record: dict[str, object]
     ) -> tuple[str, tuple[Message, ...] | None]:
         body = record.get("body", record) if self.text is None else record
@@ -155,9 +155,9 @@ class Fields:
 
         # The text is in the named field, or in the first of the usual ones.
         names = (self.text,) if self.text is not None else self.usual
-        found = next((name for name in names if name in body), None)
-        if found is not None and (self.text_wanted or isinstance(body[found], str)):
-            return _text(place, found, body[found]), None
+        text_field = next((name for name in names if name in body), None)
+        if text_field is not None and (self.text_wanted or isinstance(body[text_field], str)):
+            return _text(place, text_field, body[text_field]), None
 
         # Without a text it may be a conversation, or the template needs none.
         if self.text is None and "messages" in body:
@@ -181,9 +181,9 @@ def _missing(place: str, names: Sequence[str], fields: Sequence[str], flag: str)
         f"{{{near[0]}}}" if flag == "--template" else f"{flag} {shlex.quote(near[0])}"
     )
     hint = f" Did you mean {shown}?" if shown else ""
-    told = _shortened(", ".join(repr(_shortened(name)) for name in known))
+    available = _shortened(", ".join(repr(_shortened(name)) for name in known))
     advice = " Select the text field with --field." if flag == "--field" else ""
-    return f"{missing} Available fields: {told}.{advice}{hint}"
+    return f"{missing} Available fields: {available}.{advice}{hint}"
 
 
 def _shortened(text: str) -> str:

@@ -23,7 +23,7 @@ class Source:
         self, stream: IO[bytes], name: str, form: str, fields: Fields, requests: bool = False
     ) -> None:
         self.name = name
-        head, self._stream = looked_at(stream, partial(recognising.is_told_by, name, form))
+        head, self._stream = looked_at(stream, partial(recognising.is_decided_by, name, form))
         self._fields = fields
         self.form = recognising.form_of(name, head, form, fields)
         if form == "auto" and self.form == "jsonl" and requests and are_requests(head.data):
@@ -32,9 +32,9 @@ class Source:
             raise click.UsageError(
                 "Parquet cannot be read from a pipe. Pass the file with -i FILE."
             )
-        known = self.form != "parquet" and is_file(stream)  # Parquet is not read from its start
+        known = self.form != "parquet" and is_file(stream)  # Parquet is not read sequentially
         size = os.fstat(stream.fileno()).st_size if known else 0
-        self.size = size or None  # a file of /proc has none
+        self.size = size or None  # 0 for files in /proc
 
     def rows(self) -> Iterator[Row]:
         """Return the rows in order; they can be read once."""
@@ -64,7 +64,7 @@ class Source:
 def opened(name: str, form: str, fields: Fields, requests: bool = False) -> Iterator[Source]:
     """Open a file, or stdin as ``-``. Raises `click.UsageError` if it cannot be read.
 
-    With ``requests``, lines of OpenAI's batches are the form ``openai``, and not JSON lines.
+    With ``requests``, lines of OpenAI's batch files have the format ``openai``, not JSON lines.
     """
     if name == "-":
         with click.open_file(name, "rb") as stdin:

@@ -94,7 +94,7 @@ def _row(
 
 
 def _is_text(cells: list[str]) -> bool:
-    """Return whether a text has no bytes that are not UTF-8."""
+    """Return whether all cells were valid UTF-8."""
     if all(map(str.isascii, cells)):
         return True
     try:
@@ -105,15 +105,15 @@ def _is_text(cells: list[str]) -> bool:
 
 
 _MOST_LINES = 2**20
-"""Lines that one record may have; what is kept of each is more than its bytes."""
+"""Maximum lines of one record, because each takes more memory than its bytes."""
 _FREE = 4
 
 
 class TableLines:
     """The lines of a stream as text, counted; bytes that are not UTF-8 become surrogates.
 
-    An unclosed quote takes everything after it into its cell. `return_rest` gives the lines
-    back: the record ends with its first line, and is broken.
+    An unclosed quote takes everything after it into its cell. `return_rest` then ends the broken
+    record with its first line, and the others are read again.
     """
 
     def __init__(self, stream: IO[bytes]) -> None:
@@ -121,7 +121,7 @@ class TableLines:
         self._lines = lines(stream)
         self._record: list[bytes] = []
         self._again: deque[bytes] = deque()
-        # Bytes that may be read again, so that no input takes more than a few times its length.
+        # Bytes that may still be read again, so that the total is at most a few times the input.
         self._credit = _FREE * reading.MAX_LINE_BYTES
         self._size = 0
 
@@ -153,7 +153,7 @@ class TableLines:
         self._record, self._size = [], 0
 
     def return_rest(self) -> None:
-        """End the record with its first line, so that the others are read again."""
+        """End the record with its first line, so that its other lines are read again."""
         rest = self._record[1:]
         size = sum(map(len, rest))
         if size > self._credit:

@@ -36,7 +36,7 @@ class Known:
     _ENTRY = 2000  # bytes of an answer with a few labels, and of the entry itself
 
     def __init__(self, largest: int = 64 * 2**20) -> None:
-        # In a plain dictionary, finding the first key passes all deleted ones.
+        # A dict would skip all deleted keys to find the first one.
         self._answers: OrderedDict[Hashable, Answer] = OrderedDict()
         self._bytes, self._largest = 0, largest
 
@@ -54,7 +54,7 @@ class Known:
 
 
 class RowAsker(Protocol):
-    """A protocol: answers blocks of rows, and has the kind of their answers."""
+    """A runner of blocks of rows, with the kind of their answers."""
 
     kind: Kind
 
@@ -110,12 +110,12 @@ class Asker:
         prompts = [self.prompt(row) for row in block]
         if self._known is None:
             answers = iter(self._asked([p for p in prompts if isinstance(p, str)], cancel))
-            found = [
+            answered_rows = [
                 Answered(row, *next(answers)) if isinstance(prompt, str) else self._bad(row, prompt)
                 for row, prompt in zip(block, prompts, strict=True)
             ]
-            asked = sum(isinstance(prompt, str) for prompt in prompts)
-            return found, self._cost(asked, 0)
+            prompt_count = sum(isinstance(prompt, str) for prompt in prompts)
+            return answered_rows, self._cost(prompt_count, 0)
 
         # Each unknown prompt runs once.
         unknown = {
@@ -124,10 +124,12 @@ class Asker:
             if isinstance(prompt, str) and self._known.get(_key(prompt)) is None
         }
         new = dict(zip(unknown, self._asked(list(unknown.values()), cancel), strict=True))
-        found = [self._found(row, prompt, new) for row, prompt in zip(block, prompts, strict=True)]
+        answered_rows = [
+            self._found(row, prompt, new) for row, prompt in zip(block, prompts, strict=True)
+        ]
         self._known.put({key: answer for key, (answer, error) in new.items() if error is None})
         equal = sum(isinstance(prompt, str) for prompt in prompts) - len(unknown)
-        return found, self._cost(len(unknown), equal)
+        return answered_rows, self._cost(len(unknown), equal)
 
     def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Restore the cache that an earlier run of the job had after this block."""
@@ -163,7 +165,7 @@ class Asker:
             return row.error
         try:
             return self._maker.prompt(row)
-        except CoreError as error:  # a chat template that refuses this row
+        except CoreError as error:  # the chat template rejects this row
             return error
 
     def _asked(
@@ -189,10 +191,10 @@ class Asker:
     def _bad(self, row: Row, error: Exception) -> Answered:
         return Answered(row, self.kind.failed(error), error)
 
-    def _cost(self, asked: int, equal: int) -> Cost:
-        spent = self._model.metrics if asked else GenerateMetrics()
+    def _cost(self, prompt_count: int, equal: int) -> Cost:
+        spent = self._model.metrics if prompt_count else GenerateMetrics()
         return Cost(
-            *(asked, equal, spent.prompt_tokens, spent.cached_prompt_tokens),
+            *(prompt_count, equal, spent.prompt_tokens, spent.cached_prompt_tokens),
             spent.generated_tokens,
         )
 
@@ -210,7 +212,7 @@ def _size(key: Hashable) -> int:
 
 
 FIRST_BLOCK, LARGEST_BLOCK = 32, 256
-"""The first results should come soon; a block that was interrupted is computed again whole."""
+"""Blocks start small for early results; an interrupted block is computed again completely."""
 LARGEST_TEXT = 16 * 2**20
 """Characters of texts, or bytes of records, after which a block ends early."""
 
@@ -248,7 +250,7 @@ class Identities:
     """A check that warns once of a duplicate among the first 100,000 ids."""
 
     def __init__(self) -> None:
-        # Of each id no more than its hash, for an id can be as long as a line.
+        # Only hashes, because an id can be as long as a line.
         self._places: dict[int, str] = {}
         self._looks = True
 
@@ -269,7 +271,7 @@ class Identities:
 
 
 def answering(loaded: Loaded) -> Ask:
-    """Return the operation that answers many prompts, one by one if a backend has no batches."""
+    """Return the operation for many prompts, one by one if the backend has no batches."""
     from core.protocols import Capability
 
     together = Capability.BATCH_GENERATE in loaded.capabilities

@@ -58,26 +58,27 @@ def refuse(flags: RowFlags, few_shot: str | None = None) -> None:
 
 
 def template_of(template: str | None, file: str | None, *, records: bool) -> Template | None:
-    """Return the template of ``--template`` or its file; texts without ``records`` have one field.
+    """Return the template of ``--template`` or its file.
 
-    Raises `click.UsageError` for one without a field, or with another than there is.
+    Without ``records``, {text} is the only field. Raises `click.UsageError` for a template without
+    a field or with an unknown one.
     """
     if file is not None:
-        found = Template(read_text(file))
+        parsed = Template(read_text(file))
     elif template is not None:
-        found = Template.typed(template)
+        parsed = Template.typed(template)
     else:
         return None
 
-    if not found.fields:
+    if not parsed.fields:
         name = "--template-file" if file else "--template"
         raise click.UsageError(f"{name} must contain {{text}} or another input field in braces.")
-    if not records and (other := [name for name in found.fields if name != TEXT]):
+    if not records and (other := [name for name in parsed.fields if name != TEXT]):
         raise click.UsageError(
             f"--template uses {{{other[0]}}}, but these prompts only have {{text}}. For literal "
             f"braces, double them: {{{{{other[0]}}}}}."
         )
-    return found
+    return parsed
 
 
 def template_of_rows(flags: RowFlags) -> Template | None:
@@ -111,7 +112,7 @@ def refuse_for_requests(flags: RowFlags) -> None:
 
 
 def read_text(name: str) -> str:
-    """Return the text of a template file. Raises `click.UsageError` if it is not one."""
+    """Return the text of a template file. Raises `click.UsageError` if too long or not UTF-8."""
     with open(name, "rb") as stream:
         data = stream.read(2**24 + 1)
     if len(data) > 2**24:
@@ -154,7 +155,7 @@ def _refuse_output(flags: RowFlags, inputs: Mapping[str, str | None]) -> None:
 def _refuse_file(
     flag: str, name: str | None, kind: outputs.Kind, others: Mapping[str, str | None]
 ) -> None:
-    """Raise `click.UsageError` for an output that cannot be written or is another file too."""
+    """Raise `click.UsageError` for an output that cannot be written or is also another file."""
     if not name:
         return
     try:

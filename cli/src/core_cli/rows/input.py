@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from core_cli.rows.prompts import PromptMaker
 
 
-_LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
+_LOOKED_AT = 32  # rows to search for the first valid one, which must have a text
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,8 @@ def opened(
 ) -> Iterator[Input]:
     """Yield the rows from arguments, a file or stdin; ``fields`` name their fields.
 
-    Raises `click.UsageError` for flags that make no sense together, and if the first valid
-    row lacks the text field, because all others will too.
+    Raises `click.UsageError` for flags that cannot be combined, and if the first valid row lacks
+    the text field, because all others probably do too.
     """
     from core_cli.reading import json_rows, source
 
@@ -53,32 +53,32 @@ def opened(
         yield Input(islice(rows, flags.limit), lambda: None, "arguments")
         return
     name = flags.file or "-"
-    # With a question for all rows, a request's own words are a row as any other.
+    # With a question for all rows, a batch request is read as an ordinary row.
     asks = fields is not None or template is not None
     own = not asks and not _asks(flags)
-    items = fields is not None  # whose reader refuses blank questions
+    items = fields is not None  # their reader rejects blank questions
     fields = fields or fields_of(flags, template)
-    with source.opened(name, flags.form, fields, own) as found:
+    with source.opened(name, flags.form, fields, own) as reader:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
-        if others and found.form == "text":
+        if others and reader.form == "text":
             raise click.UsageError(
                 f"--template uses {{{others[0]}}}, but lines of text only have {{text}}. For "
                 f"literal braces, double them: {{{{{others[0]}}}}}."
             )
-        rows = _part(_with_text(found.rows()), flags.shard)
-        if not items and found.form != json_rows.FORM:
+        rows = _part(_with_text(reader.rows()), flags.shard)
+        if not items and reader.form != json_rows.FORM:
             rows = _not_blank(rows, flags, template)
 
         def share() -> float | None:
-            whole = None if flags.limit else found.size
-            return found.position() / whole if whole else None
+            whole = None if flags.limit else reader.size
+            return reader.position() / whole if whole else None
 
         shown = "stdin" if name == "-" else name
-        yield Input(islice(rows, flags.limit), share, shown, found.form, found.more_waits)
+        yield Input(islice(rows, flags.limit), share, shown, reader.form, reader.more_waits)
 
 
 def _asks(flags: RowFlags) -> bool:
-    """Return whether the flags ask a question, or say how rows are read."""
+    """Return whether the flags set a question or the way rows are read."""
     question = flags.task or flags.head or flags.labels or flags.labels_file
     return bool(question or flags.field or flags.id_field or flags.system or flags.truncate)
 
@@ -121,7 +121,7 @@ def _not_blank(rows: Iterator[Row], flags: RowFlags, template: Template | None) 
 def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
     from core_cli.reading.row import MissingFieldError
 
-    # Broken rows tell nothing of the others.
+    # Broken rows do not show which fields the others have.
     read: list[Row] = []
     for row in islice(rows, _LOOKED_AT):
         read.append(row)
@@ -141,9 +141,9 @@ def prompt_maker(
     *,
     labels: bool = False,
 ) -> PromptMaker:
-    """Return the maker of prompts from rows; ``labels`` tells whether labels follow them.
+    """Return the maker of prompts from rows; ``labels`` if labels follow them.
 
-    Raises `UnsupportedOperationError` without a tokeniser, `core.OptionError`.
+    Raises `UnsupportedOperationError` without a tokeniser, and `OptionError`.
     """
     from core_cli.rows.prompts import PromptMaker, Truncation
 
@@ -179,34 +179,34 @@ class RowCount:
         self._start, self._before = time.perf_counter(), 0
 
     def add(self, count: int, failed: int, counts: Mapping[str, int]) -> None:
-        """Add finished rows; all failed rows and the rows by label so far."""
+        """Add finished rows; set the total of failed rows and the rows by label."""
         self.done += count
         self.failed, self.counts = failed, counts
 
     def skip(self, count: int) -> None:
-        """Set the rows that an earlier run finished, which do not count for the rate."""
+        """Set the rows that an earlier run finished, excluded from the rate."""
         self.done, self._before = count, count
 
     def text(self) -> str:
         """Return ``412 rows, 20 %, 18.3 rows/s, 1:27 left; 2 failed; sports 210, ...``."""
         seconds = time.perf_counter() - self._start
-        made, share = self.done - self._before, self._share()
+        new_rows, share = self.done - self._before, self._share()
         parts = [output.counted(self.done, "row")]
         if share is not None:
             parts.append(f"{100 * share:.0f} %")
-        if made:
-            parts.append(f"{made / seconds:.1f} rows/s")
-        if made and share:
+        if new_rows:
+            parts.append(f"{new_rows / seconds:.1f} rows/s")
+        if new_rows and share:
             whole = self.done / share
-            parts.append(f"{_clock((whole - self.done) * seconds / made)} left")
+            parts.append(f"{_clock((whole - self.done) * seconds / new_rows)} left")
 
-        told = [", ".join(parts)]
+        clauses = [", ".join(parts)]
         if self.failed:
-            told.append(f"{self.failed} failed")
+            clauses.append(f"{self.failed} failed")
         if self.counts:
             first = sorted(self.counts.items(), key=lambda pair: -pair[1])[:4]
-            told.append(", ".join(f"{label} {count}" for label, count in first))
-        return "; ".join(told)
+            clauses.append(", ".join(f"{label} {count}" for label, count in first))
+        return "; ".join(clauses)
 
 
 def _clock(seconds: float) -> str:

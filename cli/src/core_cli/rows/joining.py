@@ -1,6 +1,6 @@
-"""Shows how labels are joined to prompts, with or without a space, and compares both for a few.
+"""Shows how labels are joined to prompts, with or without a space, and compares both ways.
 
-The wrong choice costs nearly all of the label mass, whatever the prompt.
+The wrong way costs nearly all of the label mass, for any prompt.
 """
 
 from __future__ import annotations
@@ -50,17 +50,17 @@ def advice(model: TextModel, prompts: Sequence[str], config: GenerateConfig) -> 
     None without another way, or if it gives less than ten times the mass.
     """
     now = [label_texts(prompt, config.labels, config.label_prefix) for prompt in prompts]
-    alike = [
+    comparable = [
         prompt
         for prompt, texts in zip(prompts, now, strict=True)
         if texts == now[0] and not prompt[-1:].isspace()
     ]
-    if not alike or config.label_prefix.strip():  # no white space, or one that cannot be missing
+    if not comparable or config.label_prefix.strip():  # the prefix is more than white space
         return None
     spaced = now[0][0][:1].isspace()
     other = [text.lstrip() if spaced else f" {text}" for text in now[0]]
     try:
-        masses = [_masses(model, alike, config, texts) for texts in (now[0], other)]
+        masses = [_masses(model, comparable, config, texts) for texts in (now[0], other)]
     except CoreError:  # for example, labels that are equal without their space
         return None
     gains = [math.log(after / before) for before, after in zip(*masses, strict=True)]
@@ -74,8 +74,8 @@ def _masses(
     model: TextModel, prompts: Sequence[str], config: GenerateConfig, texts: Sequence[str]
 ) -> list[float]:
     """Return the label mass of each prompt with these texts after it."""
-    asked = replace(config, labels=tuple(texts), label_prefix="", labels_only=False)
-    results = model.classify(prompts, asked)
+    variant = replace(config, labels=tuple(texts), label_prefix="", labels_only=False)
+    results = model.classify(prompts, variant)
     return [max(result.raise_for_error().label_mass or 0.0, _LEAST) for result in results]
 
 

@@ -1,4 +1,4 @@
-"""Rows that are requests of OpenAI's batch files, each with its own options."""
+"""Rows that are requests of OpenAI's batch files, each with its options."""
 
 from __future__ import annotations
 
@@ -54,8 +54,8 @@ class RequestAsker:
     """An asker of blocks of requests, like `core_cli.rows.asker.Asker` for other rows.
 
     ``generate`` is the model's operation, ``defaults`` are options for requests that lack them.
-    ``created`` is the time in the answers, in seconds since 1970: that of the input, so that a
-    resumed job writes the same bytes.
+    ``created`` is the time in the answers, in seconds since 1970: the modification time of the
+    input, so that a resumed job writes the same bytes.
     """
 
     def __init__(
@@ -77,8 +77,8 @@ class RequestAsker:
         requests = [self._request(row) for row in block]
         prompts = [prompt for request in requests for prompt in request.prompts]
         results = iter(self._results(prompts, cancel))
-        found = [self._answered(r, [next(results) for _ in r.prompts]) for r in requests]
-        return found, Cost(asked=len(prompts))
+        answered_rows = [self._answered(r, [next(results) for _ in r.prompts]) for r in requests]
+        return answered_rows, Cost(asked=len(prompts))
 
     def recall(self, block: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Do nothing: no answer depends on earlier blocks."""
@@ -107,7 +107,7 @@ class RequestAsker:
             if isinstance(line.request, GenerationRequest):
                 return self._generation(row, line, line.request)
             return self._decision(row, line, line.request)
-        except CoreError as error:  # a chat template that refuses it, or a model without one
+        except CoreError as error:  # the chat template rejects it, or the model has none
             return _Request(row, line, error=error)
 
     def _generation(self, row: Row, line: batch.Line, request: GenerationRequest) -> _Request:
@@ -171,13 +171,13 @@ class RequestAsker:
             else:
                 return Answered(request.row, batch.answered(request.line.custom_id, body, id=id))
 
-        # A line that is no request has no shape of its own to be refused in.
+        # A line that cannot be read has no API whose error format it could use.
         assert error is not None
         if request.line.custom_id is None and request.row.error is not None:
             answer = batch.unanswered(None, "invalid_json_line", str(error), id=id)
         else:
-            told = refusal(batch.dialect(request.line.url), error)
-            answer = batch.refused(request.line.custom_id, told, id=id)
+            error_body = refusal(batch.dialect(request.line.url), error)
+            answer = batch.refused(request.line.custom_id, error_body, id=id)
         return Answered(request.row, answer, error)
 
     def _tokenizing(self) -> Tokenizing:

@@ -28,24 +28,24 @@ class Template:
     def typed(cls, source: str) -> Template:
         """Return a typed template, where ``\\n`` is a line break and ``\\\\n`` these characters."""
 
-        def unescaped(found: re.Match[str]) -> str:
-            return "\n" if found[1] == "n" else "\\"
+        def unescaped(escape: re.Match[str]) -> str:
+            return "\n" if escape[1] == "n" else "\\"
 
         return cls(_ESCAPES.sub(unescaped, source))
 
     @property
     def fields(self) -> tuple[str, ...]:
         """Names of the fields that the template uses, each once."""
-        found = (match[2] for match in _PLACES.finditer(self.source))
-        return tuple(dict.fromkeys(name for name in found if name is not None))
+        names = (match[2] for match in _PLACES.finditer(self.source))
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
     def filled(self, row: Row, text: str) -> str:
         """Return the prompt of a row. Raises `InputError` for a field that it lacks."""
 
-        def value(found: re.Match[str]) -> str:
-            if found[1] is not None:
-                return f"{{{found[1]}}}"
-            return text if found[2] == TEXT else _shown(row, found[2], row.fields)
+        def value(placeholder: re.Match[str]) -> str:
+            if placeholder[1] is not None:
+                return f"{{{placeholder[1]}}}"
+            return text if placeholder[2] == TEXT else _shown(row, placeholder[2], row.fields)
 
         return _PLACES.sub(value, self.source)
 

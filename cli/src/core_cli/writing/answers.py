@@ -23,11 +23,11 @@ def labelled(min_margin: float | None) -> Kind:
     """Return the kind with labels; a margin below ``min_margin`` makes a label "unsure"."""
 
     def answer(result: Result) -> Answer:
-        found = result.to_dict()
-        margin = found["margin"]
+        record = result.to_dict()
+        margin = record["margin"]
         if min_margin is not None and isinstance(margin, float) and margin < min_margin:
-            found["label"] = UNSURE
-        return found
+            record["label"] = UNSURE
+        return record
 
     columns = ("label", "probability", "margin", "label_mass", "error")
     return Kind(answer, _unclassified, columns, _label_values, _CLASSIFIED)
@@ -54,12 +54,12 @@ _IN_MODE = {
     "levels": ("label", "value", "spread"),
     "many": ("labels",),
 }
-"""The columns of a table that are not those of every decision, by the mode of the task."""
+"""Columns of a table that depend on the mode of the task."""
 _ONLY_IN = {"value": "levels", "spread": "levels", "labels": "many", "parts": "many"}
 
 
 _OF_LABELS = ("label_mass", "logprobs", "token")
-"""What a head says nothing about: it looks at no label's probability to come next."""
+"""Fields that a head does not set: it reads hidden states, not the probabilities of labels."""
 
 
 def decided(question: Question, min_margin: float | None) -> Kind:
@@ -72,19 +72,19 @@ def decided(question: Question, min_margin: float | None) -> Kind:
     left_out |= {*_OF_LABELS} if question.level == "L2" else set()
 
     def answer(result: Decision) -> Answer:
-        found = {name: v for name, v in result.to_dict().items() if name not in left_out}
-        margin = found["margin"]
+        record = {name: v for name, v in result.to_dict().items() if name not in left_out}
+        margin = record["margin"]
         small = min_margin is not None and isinstance(margin, float) and margin < min_margin
-        if "label" in found and result.error is None and (small or not result.accepted):
-            found["label"] = UNSURE
-        return found
+        if "label" in record and result.error is None and (small or not result.accepted):
+            record["label"] = UNSURE
+        return record
 
     columns = (*_IN_MODE[question.mode], "label_mass", "level", "error")
     columns = tuple(name for name in columns if name not in left_out)
 
     def values(answer: Answer) -> tuple[object, ...]:
-        told = {**answer, "probability": best(answer), "error": message(answer)}
-        return tuple(told[name] for name in columns)
+        cells = {**answer, "probability": best(answer), "error": message(answer)}
+        return tuple(cells[name] for name in columns)
 
     def failed(error: Exception) -> Answer:
         return answer(Decision(level=question.level, error=error))
@@ -129,10 +129,10 @@ def generated(with_tokens: bool) -> Kind:
 
     def answer(result: Result) -> Answer:
         assert isinstance(result, BatchResult)
-        found: Answer = {"answer": result.text, "finish_reason": result.finish_reason}
+        record: Answer = {"answer": result.text, "finish_reason": result.finish_reason}
         if with_tokens:
-            found["tokens"] = [token.to_dict() for token in result.tokens]
-        return {**found, "error": error_record(result.error)}
+            record["tokens"] = [token.to_dict() for token in result.tokens]
+        return {**record, "error": error_record(result.error)}
 
     def failed(error: Exception) -> Answer:
         return answer(BatchResult(finish_reason="error", error=error))
@@ -146,7 +146,7 @@ def _answer_values(answer: Answer) -> tuple[object, ...]:
 
 
 def message(answer: Answer) -> str | None:
-    """Return the message of a failed row; None for another."""
+    """Return the message of a failed row, else None."""
     error = answer["error"]
     return str(error["message"]) if isinstance(error, dict) else None
 
@@ -193,14 +193,16 @@ class Layout:
         return name
 
     def columns(self, rows: Sequence[Answered]) -> tuple[str, ...]:
-        """Return the columns of a table: those of the first row that has any."""
-        kept = next((kept for row in rows if (kept := self.kept(row.row))), {})
-        return LINE, *kept, *self.kind.columns
+        """Return the columns of a table; the first row with input fields sets theirs."""
+        input_fields = next(
+            (input_fields for row in rows if (input_fields := self.kept(row.row))), {}
+        )
+        return LINE, *input_fields, *self.kind.columns
 
     def cells(self, answered: Answered, columns: Sequence[str]) -> list[object]:
         """Return the cells of a row in a table with these columns."""
-        kept, count = self.kept(answered.row), len(self.kind.columns)
-        mine = [kept.get(name) for name in columns[1:-count]]
+        input_fields, count = self.kept(answered.row), len(self.kind.columns)
+        mine = [input_fields.get(name) for name in columns[1:-count]]
         return [answered.row.line, *mine, *self.kind.cells(answered.answer)]
 
 
@@ -228,7 +230,7 @@ def figure(value: float) -> str:
 
 
 def shown(value: float) -> float:
-    """Return a number as rounded in tables, which is what a resumed job reads back."""
+    """Return a number as rounded in tables, and so as a resumed job reads it back."""
     return float(figure(value))
 
 

@@ -162,7 +162,7 @@ def _of_cells(kind: Kind, cells: Sequence[object]) -> Answer:
 
 
 LONGEST_CELL = 2**31 - 1
-"""Characters: what was written must be read again."""
+"""Maximum characters of a cell: no limit, because every written cell must be readable again."""
 
 
 def table_lines(rows: Iterable[Sequence[str]], separator: str) -> str:
@@ -176,8 +176,10 @@ def table_lines(rows: Iterable[Sequence[str]], separator: str) -> str:
 
 
 def table_cells(text: str, separator: str) -> list[list[str]]:
-    """Return the cells of such lines."""
-    before = csv.field_size_limit(LONGEST_CELL)  # its own is 128 KiB, and an input has another
+    """Return the cells of lines from `table_lines`."""
+    before = csv.field_size_limit(
+        LONGEST_CELL
+    )  # 128 KiB by default; the readers of inputs set another
     try:
         return list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     finally:

@@ -1,4 +1,4 @@
-"""Writes a Parquet file from lines of JSON at the end of a job, as Parquet cannot grow."""
+"""Writes a Parquet file from lines of JSON at the end of a job: Parquet cannot be appended to."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def write(lines: Path, output: Path, columns: tuple[str, ...]) -> None:
     """Write the file from flat records, atomically.
 
     A column has the common type of its values, else texts, with JSON for other values.
-    ``columns`` are those of a file without rows. Raises `OutputError` for an existing file that no
+    ``columns`` are used for a file without rows. Raises `OutputError` for an existing file that no
     job has written.
     """
     records = (record for batch in _batches(lines) for record in batch)
@@ -75,8 +75,8 @@ def _schema(lines: Path, columns: tuple[str, ...]) -> Any:
         for record in records:
             for name, value in record.items():
                 kinds.setdefault(name, set()).add(_kind(value))
-    found = {name: _type(kinds.get(name, set())) for name in kinds or columns}
-    return pyarrow.schema(found)
+    types = {name: _type(kinds.get(name, set())) for name in kinds or columns}
+    return pyarrow.schema(types)
 
 
 def _type(kinds: set[type]) -> Any:
@@ -110,7 +110,7 @@ def _fitted(record: Mapping[str, object], schema: Any) -> dict[str, object]:
         if field.type == pyarrow.string() and value is not None and not isinstance(value, str):
             row[field.name] = json.dumps(value, ensure_ascii=False)
         elif field.type == pyarrow.float64() and isinstance(value, int):
-            row[field.name] = float(value)  # pyarrow refuses those beyond 2**53
+            row[field.name] = float(value)  # pyarrow rejects integers beyond 2**53
     return row
 
 

@@ -105,10 +105,10 @@ class Rendered(ValuePlan[RenderedPrompt]):
 
     def _value(self) -> RenderedPrompt:
         try:
-            found = prompt_of(super()._value())
+            prompt = prompt_of(super()._value())
         except ValueError as error:
             raise self._call.nonsense(str(error)) from None
-        return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
+        return prompt if isinstance(prompt, RenderedPrompt) else RenderedPrompt(prompt)
 
 
 def _of_template(config: GenerateConfig) -> GenerateConfig:

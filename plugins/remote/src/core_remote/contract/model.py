@@ -107,9 +107,9 @@ def wrong_turn(turns: Sequence[Message]) -> CoreError | None:
 
 def sorted_out(texts: Sequence[str]) -> tuple[dict[int, CoreError], list[str]]:
     """Return the errors of invalid texts by index, and the valid texts."""
-    found = [text_error(text) for text in texts]
+    errors = [text_error(text) for text in texts]
     wrong: dict[int, CoreError] = {
-        place: error for place, error in enumerate(found) if error is not None
+        place: error for place, error in enumerate(errors) if error is not None
     }
     return wrong, without(texts, wrong)
 

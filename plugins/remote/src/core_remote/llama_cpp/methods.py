@@ -122,7 +122,7 @@ class TokenPromptsMethods(TokenPromptsOperations, LlamaServerModel):
         rows = token_prompts(prompts, attention_mask)
         configs = [of_sample(request, sample) for sample in range(samples)]
         results = self.together(
-            [(partial(self._given, row), each) for row in rows for each in configs], request
+            [(partial(self._given, row), config) for row in rows for config in configs], request
         )
         return [
             TokenSequence.of(rows[place // samples], result) for place, result in enumerate(results)
