@@ -96,7 +96,7 @@ dist: $(BUILDING)
 
 # Every link and anchor is checked. The API is read from the source: nothing of ours is installed.
 docs: $(DOCUMENTING)
-	$(BIN)/python tools/site.py
+	$(BIN)/python tools/site_pages.py
 	$(BIN)/zensical build --strict --clean
 
 # Files in the order of conftest.py, the longest first, not by the number of their tests. pytest's
