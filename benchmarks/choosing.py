@@ -65,8 +65,8 @@ def trained(of: LabelledSet, rows: Sequence[int]) -> Any:
 
 def accuracy(of: LabelledSet, rows: Sequence[int]) -> float:
     """Return its accuracy on the held-out rows."""
-    predicted = trained(of, rows).predict([of.texts[row] for row in of.held])
-    return float(np.mean(predicted == np.array([of.gold[row] for row in of.held])))
+    predicted = trained(of, rows).predict([of.texts[row] for row in of.evaluation])
+    return float(np.mean(predicted == np.array([of.gold[row] for row in of.evaluation])))
 
 
 def ngram_accuracies(of: LabelledSet) -> dict[str, float]:
@@ -81,7 +81,7 @@ def ngram_accuracies(of: LabelledSet) -> dict[str, float]:
 
 def calls_of(name: str, model: Any, of: LabelledSet) -> Calls:
     """Return the calls of a model to be timed: labels of prompts, and a head on hidden states."""
-    texts = [of.texts[row] for row in of.held]
+    texts = [of.texts[row] for row in of.evaluation]
     prompts = [of.templates[TEMPLATE].format(text=text) for text in texts]
     learned = next(iter(draws(of, max(SIZES))))
     few = FewShot(model)
@@ -107,7 +107,7 @@ def measure(runs: int) -> dict[str, Any]:
     """Train the n-grams on all sets, and time every method on one."""
     sets = {of.name: of for of in load_sets([*SETS])}
     of = sets[TIMED]
-    classifier, texts = trained(of, of.fitting), [of.texts[row] for row in of.held]
+    classifier, texts = trained(of, of.fitting), [of.texts[row] for row in of.evaluation]
     calls: Calls = {NGRAMS: lambda: classifier.predict(texts)}
     for name, path in MODELS.items():
         options = {"prefix_cache": 0}  # nothing is cached between the calls

@@ -7,7 +7,7 @@ Each has its name in `Capability`; the capabilities that a backend declares must
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
@@ -419,3 +419,11 @@ class DeviceReporting(Protocol):
         Does not raise.
         """
         ...
+
+
+PROTOCOLS: Mapping[Capability, type] = {
+    capability: globals()[name]
+    for capability in Capability
+    if (name := capability.value.title().replace("_", "")) in globals()
+}
+"""The protocol of each capability that is named after one."""

@@ -232,6 +232,13 @@ def resolve_request(
     return _resolve(GenerateConfig, config, options, RequestOptions, operation)
 
 
+def resolve(
+    config: GenerateConfig | None, options: object, known: type, operation: str
+) -> GenerateConfig:
+    """Combine a config with keywords of the type ``known``; raises like `resolve_generate`."""
+    return _resolve(GenerateConfig, config, options, known, operation)
+
+
 def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
     """Combine a config with the keywords of ``load_model``; raises like `resolve_generate`."""
     return _resolve(LoadConfig, config, options, LoadOptions, "load_model")

@@ -34,7 +34,7 @@ class SamplingOption:
     wrong: float
     """A value out of range."""
     help: str
-    """The help text of its flag on the command line."""
+    """The help text of its flag on the command line, without the default."""
     short: tuple[str, ...] = ()
     """Other spellings of its flag."""
     filters: bool = False
@@ -65,7 +65,7 @@ SAMPLING_OPTIONS = (
         low=0.0,
         telling=0.5,
         wrong=-1.0,
-        help="0 is greedy, the default.",
+        help="Sampling temperature; 0 is greedy.",
         short=("--temp",),
     ),
     SamplingOption(
@@ -75,7 +75,7 @@ SAMPLING_OPTIONS = (
         low=0,
         telling=2,
         wrong=-1,
-        help="Keep the k likeliest tokens; 0 is off.",
+        help="Sample from the K most likely tokens; 0 disables.",
         filters=True,
         only_best=1,
     ),
@@ -88,7 +88,7 @@ SAMPLING_OPTIONS = (
         above=True,
         telling=0.5,
         wrong=0.0,
-        help="Locally typical sampling; 1 is off.",
+        help="Locally typical sampling threshold; 1 disables.",
         filters=True,
     ),
     SamplingOption(
@@ -100,7 +100,7 @@ SAMPLING_OPTIONS = (
         above=True,
         telling=0.5,
         wrong=0.0,
-        help="Nucleus sampling; 1 is off.",
+        help="Nucleus sampling threshold; 1 disables.",
         filters=True,
         only_best=1e-6,
     ),
@@ -112,7 +112,7 @@ SAMPLING_OPTIONS = (
         high=1.0,
         telling=0.5,
         wrong=2.0,
-        help="Floor relative to the best token; 0 is off.",
+        help="Drop tokens below this fraction of the top token's probability; 0 disables.",
         filters=True,
         only_best=1.0,
     ),
@@ -124,7 +124,7 @@ SAMPLING_OPTIONS = (
         above=True,
         telling=1.5,
         wrong=0.0,
-        help="1 is off.",
+        help="Penalty for repeated tokens; 1 disables.",
     ),
     SamplingOption(
         name="seed",
@@ -134,7 +134,7 @@ SAMPLING_OPTIONS = (
         high=2**64 - 1,
         telling=1,
         wrong=-1,
-        help="Makes sampling repeatable.",
+        help="Random seed; makes sampling repeatable.",
     ),
 )
 """All options, in the order of `core.GenerateConfig`, of the flags, and of the checks."""

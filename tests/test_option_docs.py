@@ -41,7 +41,7 @@ OPTIONS = {
 }
 PROTOCOLS = core.TextModel, core.BatchStreaming, core.ClassifyStreaming, core.Scoring
 READERS = core.TokenPrompts, core.HiddenStates, core.AttentionInspector
-MODELS = FakeModel, ReferenceModel, MlxModel, LlamaModel, BridgeModel
+MODELS = FakeModel, core.aio.AsyncModel, ReferenceModel, MlxModel, LlamaModel, BridgeModel
 
 
 def entry_points() -> Iterator[Any]:

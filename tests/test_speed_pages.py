@@ -1,4 +1,4 @@
-"""docs/speed.md, docs/mlx_native.md and docs/choosing.md show the recorded measurements."""
+"""docs/speed.md and docs/choosing.md show the recorded measurements."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from benchmarks import choosing
-from benchmarks.classify_parts import machine, report
+from benchmarks import choosing, machine
+from benchmarks.classify_parts import report
 from benchmarks.classify_parts.contestants import OURS, PEERS
 from benchmarks.classify_parts.measuring import Result
 from benchmarks.label_parts.sets import load_sets
@@ -48,12 +48,6 @@ def test_so_are_those_of_calls_as_users_make_them() -> None:
     results = [Result(**row) for row in written["results"]]
     assert report.markdown(results, OURS, OTHER_PEERS) in page("speed")
     assert machine.caption(written["machine"]) in page("speed")
-
-
-def test_the_profile_is_the_recorded_one() -> None:
-    written = recorded("classify_profile")
-    assert report.profile_markdown(written["profiles"], report.PARTS) in page("mlx_native")
-    assert machine.caption(written["machine"]) in page("mlx_native")
 
 
 def test_the_accuracies_of_methods_are_the_recorded_ones() -> None:

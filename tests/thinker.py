@@ -8,7 +8,7 @@ from core.kit.chat import RenderedPrompt, refuse_variables
 from core.messages import checked_conversation
 from core.options import GenerateConfig, TemplateOptions, resolve_template
 from core.testing import FakeModel
-from core.testing.vocabulary import render_chat
+from core.testing.language import render_chat
 from core.types import Conversation
 
 

@@ -6,14 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import cast
 
 import pytest
 
 from core.errors import InvalidOptionError
+from core.kit.operations import OPERATIONS
 from core.options import GenerateConfig
-from core.protocols import Backend, Capability
-from core_conformance.checking.registry import all_checks
+from core.protocols import Backend
+from core_conformance.checking.check import all_checks
 from core_conformance.proof import selftest
 from core_conformance.reference import Reference, vocabulary, write_model
 from core_conformance.reference.optional import ReferenceModel
@@ -67,10 +68,12 @@ def test_a_tokenizer_that_normalises(path: str, cut: Cut, monkeypatch: pytest.Mo
 class RefusesOddStops(ReferenceModel):
     """Says at the call that a stop can never come."""
 
-    def checked(
-        self, operation: Capability, config: GenerateConfig | None, options: Any
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: object
     ) -> GenerateConfig:
-        request = super().checked(operation, config, options)
+        request = super().resolve_request(operation, config, options)
+        if "stop" not in OPERATIONS[operation][1].__annotations__:
+            return request
         for token in request.stop_tokens:
             if token >= vocabulary.VOCAB_SIZE:
                 raise InvalidOptionError("stop_tokens", token, "ids of the vocabulary")

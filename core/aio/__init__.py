@@ -13,7 +13,131 @@ that wait in the event loop (`core.Asynchronous`), such as the models of a serve
 stops its request; the model remains usable.
 """
 
-from core.aio.model import AsyncModel, load_model, of
-from core.aio.streams import AsyncItems, AsyncTokens
+from __future__ import annotations
+
+import asyncio
+import os
+from collections.abc import AsyncIterable
+from contextvars import ContextVar
+from types import TracebackType
+from typing import Any, Self, Unpack, cast
+
+from core import api
+from core.aio.operations import AsyncOperations
+from core.aio.streams import AsyncItems, AsyncTokens, ClassifiedBlocks
+from core.aio.threads import ThreadCalls, in_thread
+from core.extensions import Asynchronous
+from core.kit.support import unsupported_method
+from core.options import ClassifyOptions, LoadConfig, LoadOptions, resolve_classify
+from core.protocols import TextModel
+from core.types import GenerateMetrics, ModelInfo
 
 __all__ = ["AsyncItems", "AsyncModel", "AsyncTokens", "load_model", "of"]
+
+_LAST: ContextVar[dict[object, GenerateMetrics]] = ContextVar("core.aio.metrics")
+
+
+async def load_model(
+    path: str | os.PathLike[str],
+    config: LoadConfig | None = None,
+    /,
+    **options: Unpack[LoadOptions],
+) -> AsyncModel:
+    """Load a model, as `core.load_model` does, in a thread.
+
+    A load cannot be stopped: if the task is cancelled meanwhile, the model is closed after it.
+    """
+    cancelled = False
+
+    def work() -> TextModel:
+        model = api.load_model(path, config, **options)
+        if cancelled:
+            model.close()
+        return model
+
+    def stop() -> None:
+        nonlocal cancelled
+        cancelled = True
+
+    return of(await in_thread(work, stop))
+
+
+def of(model: TextModel) -> AsyncModel:
+    """Return the same model for asyncio. Both may be used concurrently; closing one closes both."""
+    return AsyncModel(model)
+
+
+class AsyncModel(AsyncOperations):
+    """A `core.TextModel` for asyncio; methods that the model lacks raise an error.
+
+    Streams raise for invalid options at the call, everything else when awaited. Several calls of
+    one event loop run concurrently, as far as the model allows, and so do calls of several loops.
+    ``classify_iter`` also takes an asynchronous iterable, whose prompts it classifies in blocks.
+    """
+
+    def __init__(self, model: TextModel) -> None:
+        self.model = model
+        self._calls = model if isinstance(model, Asynchronous) else ThreadCalls(model)
+        self._key = object()
+
+    def __repr__(self) -> str:
+        return f"<AsyncModel of {self.model!r}>"
+
+    @property
+    def info(self) -> ModelInfo:
+        """Facts about the model."""
+        return self.model.info
+
+    @property
+    def model_type(self) -> str:
+        """The architecture's name."""
+        return self.model.model_type
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """The metrics of the last call that this task finished; all zero before the first."""
+        return _LAST.get({}).get(self._key, GenerateMetrics())
+
+    async def aclose(self) -> None:
+        """Close the model, in a thread that waits for running calls. Closing twice is fine."""
+        await asyncio.shield(in_thread(self.model.close))
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+        /,
+    ) -> None:
+        await self.aclose()
+
+    async def _call(self, operation: str, /, *arguments: Any, **options: Any) -> Any:
+        self._require(operation)
+        result, metrics = await self._calls.call_async(operation, *arguments, **options)
+        self._record(metrics)
+        return result
+
+    def _tokens(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncTokens:
+        self._require(operation)
+        stream = self._calls.stream_async(operation, *arguments, **options)
+        return AsyncTokens(stream, self._record)
+
+    def _items(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncItems[Any]:
+        prompts, config, *_ = arguments
+        if isinstance(prompts, AsyncIterable):
+            request = resolve_classify(config, cast("ClassifyOptions", options))
+            self.model.classify([], request)  # raises if it does not support these options
+            return AsyncItems(ClassifiedBlocks(prompts, request, self._calls), self._record)
+        self._require(operation)
+        return AsyncItems(self._calls.stream_async(operation, *arguments, **options), self._record)
+
+    def _require(self, operation: str) -> None:
+        """Raise `core.UnsupportedOperationError` for a method that the model lacks."""
+        if getattr(self.model, operation, None) is None:
+            raise unsupported_method(operation, self.model)
+
+    def _record(self, metrics: GenerateMetrics) -> None:
+        _LAST.set({**_LAST.get({}), self._key: metrics})

@@ -1,16 +1,21 @@
-"""Asynchronous iterators: the tokens of a stream, and the items of other operations."""
+"""Asynchronous iterators: tokens of a stream, items of other operations, results of blocks."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable
-from typing import Any, Generic, Self, TypeVar
+from collections import deque
+from collections.abc import AsyncIterable, AsyncIterator, Callable
+from typing import Any, Generic, Self, TypeVar, cast
 
-from core.extensions import AsyncStream
+from core.extensions import Asynchronous, AsyncStream
+from core.kit.support import block_sizes
+from core.options import GenerateConfig
 from core.records import without_frames
-from core.types import FinishReason, GenerateMetrics, Token
+from core.types import ClassifyResult, FinishReason, GenerateMetrics, Token
 
 T = TypeVar("T")
 Record = Callable[[GenerateMetrics], None]
+
+_FIRST, _LARGEST = 16, 512  # prompts of a block: the first results come soon
 
 
 class AsyncItems(AsyncIterator[T], Generic[T]):
@@ -75,3 +80,49 @@ class AsyncTokens(AsyncItems[Token]):
         async for _ in self:
             pass
         return "".join(self._parts)
+
+
+class ClassifiedBlocks:
+    """Results of ``classify`` for an asynchronous iterable, block by block in constant memory.
+
+    See `core.AsyncStream`; the metrics are the last block's.
+    """
+
+    finish_reason: FinishReason | None = None
+
+    def __init__(
+        self, prompts: AsyncIterable[str], config: GenerateConfig, calls: Asynchronous
+    ) -> None:
+        self._prompts, self._config, self._calls = aiter(prompts), config, calls
+        self._sizes = block_sizes(_FIRST, _LARGEST)
+        self._ready: deque[ClassifyResult] = deque()
+        self._closed = False
+        self.metrics = GenerateMetrics()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ClassifyResult:
+        if not self._ready and not self._closed:
+            block = await self._block(next(self._sizes))
+            if block:
+                results, self.metrics = await self._calls.call_async(
+                    "classify", block, self._config
+                )
+                self._ready.extend(cast("list[ClassifyResult]", results))
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    async def _block(self, size: int) -> list[str]:
+        block: list[str] = []
+        async for prompt in self._prompts:
+            block.append(prompt)
+            if len(block) == size:
+                break
+        return block
+
+    async def aclose(self) -> None:
+        """Stop taking prompts."""
+        self._closed = True
+        self._ready.clear()

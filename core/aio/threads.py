@@ -15,16 +15,14 @@ from dataclasses import replace
 from typing import Any, TypeVar
 
 from core.errors import UnsupportedOptionError
-from core.options import CancelToken, GenerateConfig
+from core.kit.operations import OPERATIONS
+from core.options import CancelToken, GenerateConfig, TemplateOptions
 from core.protocols import TextModel
 from core.types import FinishReason, GenerateMetrics
 
 T = TypeVar("T")
 
 _BUFFER = 256  # items that a stream's thread goes ahead of its reader
-_WITHOUT_OPTIONS = frozenset(
-    {"encode", "decode", "render_chat", "memory", "reset_peak_memory", "choices"}
-)
 
 
 class ThreadCalls:
@@ -38,11 +36,13 @@ class ThreadCalls:
     ) -> tuple[object, GenerateMetrics]:
         """Return the result of the method with that name, and its cost."""
         method, cancel = getattr(self._model, operation), _Cancel(arguments, options)
+        _, keywords = OPERATIONS.get(operation, ("", TemplateOptions))
+        cancellable = "cancel" in keywords.__annotations__
 
         def work() -> tuple[object, GenerateMetrics]:
-            if operation in _WITHOUT_OPTIONS:
-                return method(*arguments, **options), GenerateMetrics()
-            return cancel.applied(method, arguments, options), self._model.metrics
+            if cancellable:
+                return cancel.applied(method, arguments, options), self._model.metrics
+            return method(*arguments, **options), GenerateMetrics()
 
         return await in_thread(work, cancel.set)
 
@@ -66,11 +66,11 @@ async def in_thread(work: Callable[[], T], stop: Callable[[], object] = lambda: 
         try:
             result = context.run(work)
         except StopIteration as error:  # which no future takes
-            _tell(loop, _settle, done, None, RuntimeError(f"a call raised {error!r}"))
+            _schedule(loop, _settle, done, None, RuntimeError(f"a call raised {error!r}"))
         except BaseException as error:  # noqa: BLE001 - raised where it is awaited
-            _tell(loop, _settle, done, None, error)
+            _schedule(loop, _settle, done, None, error)
         else:
-            _tell(loop, _settle, done, result, None)
+            _schedule(loop, _settle, done, result, None)
 
     threading.Thread(target=run, name="core-aio", daemon=True).start()
     try:
@@ -131,7 +131,7 @@ class _Reading:
         self._items, self._cancel, self._metrics_of = items, cancel, metrics
         self._room = threading.Semaphore(_BUFFER)
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._made: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
+        self._queue: asyncio.Queue[tuple[Any, BaseException | None, bool]] = asyncio.Queue()
         self._ended = asyncio.Event()
         self._stopped = False
         self.over = False  # not the error that ended it, whose frames hold the stream
@@ -150,7 +150,7 @@ class _Reading:
             )
             run.start()
         try:
-            item, error, last = await self._made.get()
+            item, error, last = await self._queue.get()
         except BaseException:  # the task was cancelled, or is dropped
             self.over = True
             self.stop()
@@ -195,11 +195,11 @@ class _Reading:
             self._put(None, error, True)
             del error  # its traceback keeps this frame
             assert self._loop is not None
-            _tell(self._loop, self._ended.set)
+            _schedule(self._loop, self._ended.set)
 
     def _put(self, item: Any, error: BaseException | None, last: bool) -> None:
         assert self._loop is not None
-        if not _tell(self._loop, self._made.put_nowait, (item, error, last)):
+        if not _schedule(self._loop, self._queue.put_nowait, (item, error, last)):
             self._stopped = True
 
     def _close(self) -> None:
@@ -208,21 +208,22 @@ class _Reading:
         with suppress(Exception):
             if close is not None:
                 close()
-            # A stream tells its own; of pairs and results, the model does.
-            reason = getattr(self._items, "finish_reason", None)
-            own = hasattr(self._items, "finish_reason")
-            found = self._items.metrics if own else self._metrics_of()  # type: ignore[attr-defined]
-            self.metrics, self.finish_reason = found, reason
+            # A token stream has its own metrics; for pairs and results, the model has them.
+            items: Any = self._items
+            if hasattr(items, "finish_reason"):
+                self.metrics, self.finish_reason = items.metrics, items.finish_reason
+            else:
+                self.metrics = self._metrics_of()
 
 
 class _Cancel:
     """A cancel token that is set by the task or by the caller's own token."""
 
     def __init__(self, arguments: tuple[Any, ...], options: dict[str, Any]) -> None:
-        config = next((each for each in arguments if isinstance(each, GenerateConfig)), None)
-        given = options.get("cancel", config.cancel if config is not None else None)
-        self._given: CancelToken | None = given if isinstance(given, CancelToken) else None
-        self._wrong = given is not None and self._given is None
+        config = next((arg for arg in arguments if isinstance(arg, GenerateConfig)), None)
+        token = options.get("cancel", config.cancel if config is not None else None)
+        self._callers: CancelToken | None = token if isinstance(token, CancelToken) else None
+        self._invalid = token is not None and self._callers is None
         self._set = threading.Event()
 
     def set(self) -> None:
@@ -231,29 +232,30 @@ class _Cancel:
 
     def is_set(self) -> bool:
         """See `core.CancelToken`."""
-        return self._set.is_set() or (self._given is not None and self._given.is_set())
+        return self._set.is_set() or (self._callers is not None and self._callers.is_set())
 
     def applied(
         self, method: Callable[..., Any], arguments: tuple[Any, ...], options: dict[str, Any]
     ) -> Any:
         """Make the call with this cancel token; without it if the backend takes none."""
-        if self._wrong:
+        if self._invalid:
             return method(*arguments, **options)  # which raises
         try:
-            if getattr(method, "__name__", "") == "submit":  # it takes a config alone
-                prompt, *given = arguments
-                config = given[0] if given and given[0] is not None else GenerateConfig()
-                if isinstance(config, GenerateConfig):
-                    return method(prompt, replace(config, cancel=self), **options)
-                return method(*arguments, **options)
-            return method(*arguments, **{**options, "cancel": self})
+            if getattr(method, "__name__", "") != "submit":
+                return method(*arguments, **{**options, "cancel": self})
+            prompt, config = (*arguments, None)[:2]  # it takes no keywords
+            if config is None or isinstance(config, GenerateConfig):
+                config = replace(config or GenerateConfig(), cancel=self)
+            return method(prompt, config, **options)
         except UnsupportedOptionError as error:
-            if error.option != "cancel" or self._given is not None:
+            if error.option != "cancel" or self._callers is not None:
                 raise
             return method(*arguments, **options)
 
 
-def _tell(loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any) -> bool:
+def _schedule(
+    loop: asyncio.AbstractEventLoop, call: Callable[..., object], *arguments: Any
+) -> bool:
     """Schedule a call in the loop. Return False if the loop has ended."""
     try:
         loop.call_soon_threadsafe(call, *arguments)

@@ -1,37 +1,31 @@
-"""Common parts of backends: the clock of a request, and the base classes of models and streams."""
+"""Common parts of backends: a request's clock, and base classes of backends, models, streams."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
-from typing import Self, Unpack
+from typing import Self
 
 from core import log
-from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
-from core.kit.support import unsupported
+from core.errors import (
+    BackendUnavailableError,
+    GenerationCancelled,
+    GenerationTimeout,
+    ModelClosedError,
+    UnsupportedOperationError,
+)
+from core.kit.operations import OPERATIONS, TextModelOperations
+from core.kit.support import refuse_load_options, unsupported
 from core.option_docs import all_options_named
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    resolve_classify,
-    resolve_generate,
-)
-from core.protocols import Capability, TokenStream
+from core.options import GenerateConfig, LoadConfig, resolve
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.records import error_record, without_frames
-from core.types import (
-    BatchResult,
-    ClassifyResult,
-    Conversation,
-    FinishReason,
-    GenerateMetrics,
-    Token,
-)
+from core.types import FinishReason, GenerateMetrics, Token
 
 Check = Callable[[], None]
 """Function that raises if the request has to stop: cancelled, out of time, or model closed."""
@@ -160,10 +154,51 @@ class TokenStreamBase(Iterator[Token]):
         return "not read yet; iterate it, or call text()"
 
 
-class TextModelBase:
-    """A `TextModel` without operations; subclasses override the ones they support.
+class BackendBase(ABC):
+    """A `core.Backend` of this version of the contract, without `load_model`.
 
-    Each operation checks its options first, so that an invalid one is an error here as everywhere,
+    ``own_options``: the backend's load options, by name, each with a description.
+    """
+
+    name: str
+    protocol = PROTOCOL_VERSION
+    capabilities: frozenset[Capability]
+    formats: frozenset[str]
+    own_options: Mapping[str, str] = {}
+
+    def available(self) -> bool:
+        """Return True if the backend can run here."""
+        return self.unavailable_reason() is None
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Return the reason why it cannot run here, and what to do; None if it can."""
+
+    def check_available(self) -> None:
+        """Raise `core.BackendUnavailableError` if the backend cannot run here."""
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+
+    def check_options(self, config: LoadConfig) -> None:
+        """Raise `core.OptionError` for a load option that the backend does not support."""
+        refuse_load_options(config, self.name, self.capabilities, self.own_options)
+
+
+def check_process(process: int) -> None:
+    """Raise `ModelClosedError` in a fork of the process, by id, that loaded the model."""
+    if os.getpid() != process:
+        raise ModelClosedError(
+            "The model was loaded before a fork and cannot be used in the child process. Load "
+            "it again with core.load_model()."
+        )
+
+
+class TextModelBase(TextModelOperations):
+    """A `TextModel` without operations; subclasses implement the ones they support.
+
+    A subclass overrides ``classify``, or ``do_classify``, which gets its options resolved.
+    Every other operation checks its options, so that an invalid one is an error here as everywhere,
     then raises `UnsupportedOperationError` with the names of the backends that support it.
     ``refusals`` are the backends that `core.load_model` tried before this model's and that do not
     support the model, each with its reason. The options that a subclass's methods take are added
@@ -191,53 +226,25 @@ class TextModelBase:
         """The metrics of the last call that this thread finished; all zero before the first."""
         return getattr(self._finished, "metrics", GenerateMetrics())
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_generate(config, options)
-        raise unsupported(Capability.GENERATE, self._backend, self.refusals)
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: object
+    ) -> GenerateConfig:
+        """Return the options of a call. Raises for invalid ones.
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        """Raise `UnsupportedOperationError`."""
+        Raises for unsupported ones through ``refuse_unsupported``.
+        """
         self.check_open()
-        resolve_generate(config, options, "chat")
-        raise unsupported(Capability.CHAT, self._backend, self.refusals)
+        capability, known = OPERATIONS[operation]
+        request = resolve(config, options, known, operation)
+        self.refuse_unsupported(request, capability)
+        return request
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_classify(config, options)
-        raise unsupported(Capability.CLASSIFY, self._backend, self.refusals)
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        """Raise for options that the backend does not support: for subclasses."""
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> list[BatchResult]:
-        """Raise `UnsupportedOperationError`."""
-        self.check_open()
-        resolve_generate(config, options, "batch_generate")
-        raise unsupported(Capability.BATCH_GENERATE, self._backend, self.refusals)
+    def unsupported(self, capability: Capability) -> UnsupportedOperationError:
+        """Return the error of an operation without an implementation."""
+        return unsupported(capability, self._backend, self.refusals)
 
     def check_open(self) -> None:
         """Raise `ModelClosedError` after ``close()``."""

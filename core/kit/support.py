@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from core import validate
@@ -21,15 +21,12 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.extensions import Declaring
+from core.kit.operations import OPERATIONS
 from core.messages import checked_conversation, checked_messages  # noqa: F401 - their old place
 from core.options import (
-    ChatOptions,
-    ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
-    RequestOptions,
-    TemplateOptions,
 )
 from core.protocols import Backend, Capability
 from core.sampling_options import SAMPLING_OPTIONS
@@ -53,15 +50,8 @@ ASKED = "asked for"
 """The reason for a setting that the user chose."""
 
 CLASSIFYING = frozenset({Capability.CLASSIFY, Capability.CLASSIFY_STREAMING})
-_KEYWORDS: Mapping[Capability, type] = {
-    **dict.fromkeys(CLASSIFYING, ClassifyOptions),
-    Capability.CHAT: ChatOptions,
-    Capability.TOKENIZING: TemplateOptions,
-    Capability.SCORING: RequestOptions,
-    Capability.HIDDEN_STATES: RequestOptions,
-    Capability.ATTENTION_INSPECTOR: RequestOptions,
-}
-"""The keywords of each operation; for any other, `GenerateOptions`."""
+# By capability; if several operations have one, those of the first.
+_KEYWORDS = dict(reversed(list(OPERATIONS.values())))
 
 
 def refuse_options(

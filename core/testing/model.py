@@ -2,15 +2,23 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Literal, Unpack
+from typing import Literal
 
 from core import validate
 from core.errors import GenerationCancelled, RequestError
 from core.kit.base import RequestClock, TextModelBase
 from core.kit.chat import RenderedPrompt
 from core.kit.labels import label_texts, with_scores
+from core.kit.operations import (
+    BatchStreamingOperations,
+    ClassifyStreamingOperations,
+    HiddenStatesOperations,
+    SubmittingOperations,
+    TokenizingOperations,
+)
 from core.kit.support import (
     checked_layers,
     checked_prompts,
@@ -18,24 +26,11 @@ from core.kit.support import (
     refuse_options,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    RequestOptions,
-    TemplateOptions,
-    resolve_classify,
-    resolve_generate,
-    resolve_request,
-    resolve_template,
-)
+from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
-from core.testing import states, vocabulary
-from core.testing.generation import Engine, Generation
-from core.testing.sampling import draw, logprob
+from core.testing import language
+from core.testing.generation import FakeEngine, FakeGeneration, FakeStream, FinishedRow
 from core.testing.script import Answers, Errors, Labels, Script
-from core.testing.stream import FakeStream, ReadStream
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -51,28 +46,13 @@ NAME = "fake"
 CONTEXT_LENGTH = 4096
 _ALWAYS = frozenset(
     {
-        Capability.GENERATE,
-        Capability.CHAT,
-        Capability.CHAT_TEMPLATE,
-        Capability.CLASSIFY,
-        Capability.BATCH_GENERATE,
-        Capability.LOGPROBS,
-        Capability.SEED,
-        Capability.PARALLEL,
-        Capability.ROTATE,
-        Capability.TOKENIZING,
-        Capability.SUBMITTING,
-        Capability.BATCH_STREAMING,
-        Capability.CLASSIFY_STREAMING,
-        Capability.HIDDEN_STATES,
+        *(Capability.GENERATE, Capability.CHAT, Capability.CHAT_TEMPLATE, Capability.CLASSIFY),
+        *(Capability.BATCH_GENERATE, Capability.LOGPROBS, Capability.SEED, Capability.PARALLEL),
+        *(Capability.ROTATE, Capability.TOKENIZING, Capability.SUBMITTING),
+        *(Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING, Capability.HIDDEN_STATES),
     }
 )
-_HONOURED = {
-    *("max_tokens", "stop", "stop_tokens", "cancel", "timeout", "seed", "return_logprobs"),
-    *("temperature", "top_k", "top_p", "min_p", "repeat_penalty"),
-    *("labels", "label_prefix", "labels_only", "return_logits"),  # or their capability is missing
-    *("chat_template_kwargs", "continue_final_message"),
-}
+_HONOURED = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +70,14 @@ def capabilities(labels: Labels | None) -> frozenset[Capability]:
     return _ALWAYS if labels is None else _ALWAYS | {Capability.LABELS}
 
 
-class FakeModel(TextModelBase):
+class FakeModel(
+    TokenizingOperations,
+    SubmittingOperations,
+    BatchStreamingOperations,
+    ClassifyStreamingOperations,
+    HiddenStatesOperations,
+    TextModelBase,
+):
     """A `core.TextModel` without a model, whose answers a test sets by prompt.
 
     ``answers``: one text for all prompts; a mapping from prompt to text; a sequence, of which each
@@ -116,7 +103,7 @@ class FakeModel(TextModelBase):
         super().__init__(name)
         self.calls: list[Call] = []
         self.capabilities = capabilities(labels)
-        self._engine = Engine(
+        self._engine = FakeEngine(
             Script(answers, labels, errors),
             validate.integer("context_length", context_length, 1),
             context_overflow == "rotate",
@@ -133,182 +120,123 @@ class FakeModel(TextModelBase):
         """Facts about the model; its logits are exact."""
         return ModelInfo(
             architecture=NAME,
-            vocab_size=vocabulary.VOCAB_SIZE,
-            num_layers=states.LAYERS,
-            hidden_size=states.SIZE,
+            vocab_size=language.VOCAB_SIZE,
+            num_layers=language.LAYERS,
+            hidden_size=language.STATE_SIZE,
             quant_bits=0,
             quant_group=0,
             context_length=self._engine.context_length,
             logit_tolerance=0.0,
         )
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        """Raise for options that the fake does not support."""
+        refuse_options(request, capability, self._backend, self.capabilities, honours=_HONOURED)
+
+    def do_generate(self, prompt: str, request: GenerateConfig) -> TokenStream:
         """Return the answer to a prompt, character by character."""
-        request = self._checked(Capability.GENERATE, config, options)
-        [text] = self._noted("generate", [prompt], request)
+        [text] = self._recorded("generate", [prompt], request)
         return self._stream(text, request)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> TokenStream:
         """Return the answer to the last message."""
-        request = self._checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
-        prompt = vocabulary.render_chat(turns, request)
+        prompt = language.render_chat(turns, request)
         self.calls.append(Call("chat", (), tuple(turns), request))
         return self._stream(prompt, request)
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Return the first token of each answer, without using the answer up, and label scores."""
-        request = self._checked_classify(Capability.CLASSIFY, config, options)
-        return list(self._classified(self._noted("classify", prompts, request), request))
+    def do_submit(self, prompt: str, request: GenerateConfig) -> TokenStream:
+        """Run ``generate`` to its end; its tokens wait in the stream."""
+        [text] = self._recorded("submit", [prompt], request)
+        row = FinishedRow(self._row(text, request, RequestClock(request)))
+        return FakeStream(lambda: row, self.record)
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Return the answer to each prompt."""
-        request = self._checked(Capability.BATCH_GENERATE, config, options)
-        texts, clock = self._noted("batch_generate", prompts, request), RequestClock(request)
-        rows = [Generation(self._engine, text, request, clock) for text in texts]
+        texts, clock = self._recorded("batch_generate", prompts, request), RequestClock(request)
+        rows = [self._row(text, request, clock) for text in texts]
         results = [_result(row) for row in rows]
         self.record(_metrics(rows, clock))
         return results
 
-    def batch_stream(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_stream(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> Iterator[tuple[int, Token]]:
         """Return pairs of row and token, row by row; the first failed row's error ends it."""
-        request = self._checked(Capability.BATCH_STREAMING, config, options)
-        return self._streamed(self._noted("batch_stream", prompts, request), request)
+        return self._pairs(self._recorded("batch_stream", prompts, request), request)
 
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        """Return the first token of each answer, without using the answer up, and label scores."""
+        return list(self._classified(self._recorded("classify", prompts, request), request))
+
+    def do_classify_iter(
+        self, prompts: Iterable[str], request: GenerateConfig
     ) -> Iterator[ClassifyResult]:
         """Run ``classify``, prompt by prompt; each is a separate call in ``calls``."""
-        request = self._checked_classify(Capability.CLASSIFY_STREAMING, config, options)
-        return self._classified(
-            self._each(checked_stream("classify_iter", prompts), request), request
+        stream = enumerate(checked_stream("classify_iter", prompts))
+        texts = (
+            text
+            for index, prompt in stream
+            for text in self._recorded("classify_iter", [prompt], request, index)
         )
+        return self._classified(texts, request)
 
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
-        """Run ``generate`` to its end; its tokens wait in the stream."""
-        request = self._checked(Capability.SUBMITTING, config, {})
-        [text] = self._noted("submit", [prompt], request)
-        return ReadStream(self._stream(text, request), self.record)
-
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
+    def do_hidden_states(
+        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
     ) -> list[HiddenResult]:
         """Return states that are similar for prompts with common words."""
-        self.check_open()
-        request = resolve_request(config, options, "hidden_states")
-        numbers = checked_layers(layers, states.LAYERS)
-        texts, clock = self._noted("hidden_states", prompts, request), RequestClock(request)
-        results = [states.read(self._engine, text, numbers, clock) for text in texts]
-        read = [text for text, found in zip(texts, results, strict=True) if found.error is None]
-        tokens = sum(map(len, map(vocabulary.encode, read)))
+        numbers = checked_layers(layers, language.LAYERS)
+        texts, clock = self._recorded("hidden_states", prompts, request), RequestClock(request)
+        results: list[HiddenResult] = []
+        tokens = 0
+        for text in texts:
+            try:
+                clock.check()
+                tokens += len(self._engine.ids(text))
+            except RequestError as error:
+                results.append(HiddenResult(error=error))
+            else:
+                states = array("f")
+                for layer in numbers:
+                    states.extend(language.hidden_state(text, layer))
+                results.append(HiddenResult(numbers, states))
         self.record(GenerateMetrics(tokens, total_seconds=clock.seconds))
         return results
+
+    def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
+        """Return the prompt that ``chat`` would continue."""
+        return language.render_chat(checked_conversation(messages), request)
 
     def encode(self, text: str) -> list[int]:
         """Return the code point of each character; see `core.Tokenizing`."""
         self.check_open()
-        return vocabulary.encode(text)
+        return language.encode(text)
 
     def decode(self, ids: Sequence[int]) -> str:
         """Return the text of these ids without special tokens."""
         self.check_open()
-        return vocabulary.decode(ids)
+        return language.decode(ids)
 
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
-        """Return the prompt that ``chat`` would continue."""
-        self.check_open()
-        request = resolve_template(config, options)
-        self._refuse_options(request, Capability.TOKENIZING)
-        return vocabulary.render_chat(checked_conversation(messages), request)
-
-    def _checked(
-        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve_generate(config, options, operation.value)
-        self._refuse_options(request, operation)
-        return request
-
-    def _checked_classify(
-        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve_classify(config, options)
-        self._refuse_options(request, operation)
-        return request
-
-    def _refuse_options(self, request: GenerateConfig, operation: Capability) -> None:
-        refuse_options(request, operation, self._backend, self.capabilities, honours=_HONOURED)
-
-    def _noted(
+    def _recorded(
         self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0
     ) -> list[str]:
-        """Return the prompts, made sure to be texts and written down as a call."""
+        """Return the prompts, checked to be texts and recorded as a call."""
         texts = checked_prompts(operation, prompts, first)
         self.calls.append(Call(operation, tuple(texts), (), config))
         return texts
 
-    def _each(self, prompts: Iterable[str], config: GenerateConfig) -> Iterator[str]:
-        for index, prompt in enumerate(prompts):
-            yield from self._noted("classify_iter", [prompt], config, index)
+    def _row(self, prompt: str, config: GenerateConfig, clock: RequestClock) -> FakeGeneration:
+        return FakeGeneration(self._engine, prompt, config, clock)
 
     def _stream(self, prompt: str, config: GenerateConfig) -> FakeStream:
-        def begin() -> Generation:
-            return Generation(self._engine, prompt, config, RequestClock(config))
+        return FakeStream(lambda: self._row(prompt, config, RequestClock(config)), self.record)
 
-        return FakeStream(begin, self.record)
-
-    def _streamed(
-        self, prompts: Sequence[str], config: GenerateConfig
-    ) -> Iterator[tuple[int, Token]]:
+    def _pairs(self, prompts: Sequence[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         clock = RequestClock(config)
-        rows = [Generation(self._engine, prompt, config, clock) for prompt in prompts]
-        failed: RequestError | None = None
+        rows = [self._row(prompt, config, clock) for prompt in prompts]
+        first_error: RequestError | None = None
 
         try:
             for index, row in enumerate(rows):
@@ -316,12 +244,12 @@ class FakeModel(TextModelBase):
                     for token in row.tokens():
                         yield index, token
                 except RequestError as error:
-                    failed = failed or error
+                    first_error = first_error or error
         finally:
             self.record(_metrics(rows, clock))
 
-        if failed is not None:
-            raise failed
+        if first_error is not None:
+            raise first_error
 
     def _classified(
         self, prompts: Iterable[str], config: GenerateConfig
@@ -340,7 +268,7 @@ class FakeModel(TextModelBase):
             else:
                 tokens, rows = tokens + len(ids), rows + 1
 
-            # Before each result, for a reader may stop at any; the log hears of the whole call.
+            # Before each result, because a reader may stop at any; the log gets the entire call.
             self._finished.metrics = GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds)
             yield result
 
@@ -348,12 +276,12 @@ class FakeModel(TextModelBase):
 
     def _read(self, prompt: str, ids: list[int], config: GenerateConfig) -> ClassifyResult:
         """Return the token drawn after a prompt, and the labels' scores."""
-        script, question = self._engine.script, vocabulary.asked(prompt)
-        likely = next(map(ord, script.foreseen(question)), vocabulary.END)
-        token = draw(likely, ids, config)
-        own = logprob(token, likely) if config.return_logprobs else None
+        script, question = self._engine.script, language.question(prompt)
+        likely = next(map(ord, script.foreseen(question)), language.END)
+        token = language.draw(likely, ids, config)
+        own = language.logprob(token, likely) if config.return_logprobs else None
 
-        result = ClassifyResult(Token(token, vocabulary.decode([token]), own))
+        result = ClassifyResult(Token(token, language.decode([token]), own))
         if not config.labels:
             return result
         texts = label_texts(prompt, config.labels, config.label_prefix)
@@ -362,7 +290,7 @@ class FakeModel(TextModelBase):
         return with_scores(result, scores)
 
 
-def _result(row: Generation) -> BatchResult:
+def _result(row: FakeGeneration) -> BatchResult:
     tokens: list[Token] = []
     try:
         tokens.extend(row.tokens())  # tokens before an error are kept
@@ -372,9 +300,9 @@ def _result(row: Generation) -> BatchResult:
     return BatchResult(tuple(tokens), row.reason or "error")
 
 
-def _metrics(rows: Sequence[Generation], clock: RequestClock) -> GenerateMetrics:
+def _metrics(rows: Sequence[FakeGeneration], clock: RequestClock) -> GenerateMetrics:
     return GenerateMetrics(
         prompt_tokens=sum(row.prompt_tokens for row in rows),
-        generated_tokens=sum(row.given for row in rows),
+        generated_tokens=sum(row.emitted for row in rows),
         total_seconds=clock.seconds,
     )

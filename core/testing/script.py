@@ -36,7 +36,7 @@ class Script:
         self._lock = threading.Lock()  # of the queue; never held while a test's function runs
         self._known = answers if isinstance(answers, Mapping) else None
 
-        # What a prompt would be answered with now, "" where nothing is written down.
+        # The answer to a prompt that comes next; "" without one.
         self._foreseen: Callable[[str], str]
         if isinstance(answers, str):
             self._foreseen = lambda prompt: answers
@@ -86,40 +86,40 @@ class Script:
             return self._queue[0] if self._queue else ""
 
     def scores(
-        self, prompt: str, asked: str, labels: Sequence[str], texts: Sequence[str]
+        self, prompt: str, question: str, labels: Sequence[str], texts: Sequence[str]
     ) -> LabelScores:
         """Return the labels' scores. ``texts`` are the labels with the text before them."""
-        given, behind = tuple(labels), tuple(texts)
+        key = tuple(labels), tuple(texts)
         spaced = prompt[-1:].isspace() or bool(unspaced(prompt))  # no space is usual there
-        names = _names(given, behind, spaced)
-        found = self._labelled(asked, list(names))
-        likely = tuple([found.get(name, 0.0) for name in names])
-        known = _scored(given, behind, spaced, likely)
-        shares, logprobs = dict(known.probabilities), dict(known.logprobs)  # each row's own
-        return LabelScores(known.label, shares, logprobs, known.label_mass, known.margin)
+        names = _names(*key, spaced)
+        shares = self._labelled(question, list(names))
+        scores = _scored(*key, spaced, tuple([shares.get(name, 0.0) for name in names]))
+        return replace(  # each row's own
+            scores, probabilities=dict(scores.probabilities), logprobs=dict(scores.logprobs)
+        )
 
-    def _labelled(self, asked: str, names: Sequence[str]) -> Mapping[str, float]:
+    def _labelled(self, question: str, names: Sequence[str]) -> Mapping[str, float]:
         labels = self._labels
-        if isinstance(labels, Mapping) and asked not in labels:
+        if isinstance(labels, Mapping) and question not in labels:
             raise AssertionError(
-                f"FakeModel has no label for {asked!r:.200}. It has labels for: "
+                f"FakeModel has no label for {question!r:.200}. It has labels for: "
                 f"{', '.join(map(repr, labels)) or 'nothing'}."
             )
         assert labels is not None  # without them, the capability is not declared
-        found = labels[asked] if isinstance(labels, Mapping) else labels(asked, names)
+        label = labels[question] if isinstance(labels, Mapping) else labels(question, names)
 
-        if isinstance(found, str):
-            if found not in names:
+        if isinstance(label, str):
+            if label not in names:
                 raise AssertionError(
-                    f"FakeModel labels {asked!r:.200} as {found!r}, which is not one of {names}."
+                    f"FakeModel labels {question!r:.200} as {label!r}, which is not one of {names}."
                 )
-            return {found: 1.0}
-        shares = found.values()
+            return {label: 1.0}
+        shares = label.values()
         if not (min(shares, default=0.0) >= 0.0 and math.fsum(shares) <= 1.0 + 1e-6):  # or NaN
             raise AssertionError(
-                f"FakeModel's probabilities for {asked!r:.200} are invalid: {found!r}."
+                f"FakeModel's probabilities for {question!r:.200} are invalid: {label!r}."
             )
-        return found
+        return label
 
 
 @lru_cache(maxsize=64)

@@ -11,8 +11,8 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from core import extensions
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.extensions import PROTOCOLS
 from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
@@ -37,27 +37,7 @@ _templates: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
 _PROMPT = "The weather today is"
 _CHAT = (Message("user", "Hello"),)
 
-_PROTOCOLS: dict[Capability, type] = {
-    Capability.TOKENIZING: extensions.Tokenizing,
-    Capability.SUBMITTING: extensions.Submitting,
-    Capability.BATCH_STREAMING: extensions.BatchStreaming,
-    Capability.CLASSIFY_STREAMING: extensions.ClassifyStreaming,
-    Capability.SCORING: extensions.Scoring,
-    Capability.TOKEN_PROMPTS: extensions.TokenPrompts,
-    Capability.HIDDEN_STATES: extensions.HiddenStates,
-    Capability.ATTENTION_INSPECTOR: extensions.AttentionInspector,
-    Capability.MEMORY_REPORTING: extensions.MemoryReporting,
-    Capability.EXPLAINING: extensions.Explaining,
-    Capability.ADAPTING: extensions.Adapting,
-    Capability.DECLARING: extensions.Declaring,
-    Capability.ASYNCHRONOUS: extensions.Asynchronous,
-    Capability.TRAINABLE: extensions.Trainable,
-}
-_BACKEND_PROTOCOLS: dict[Capability, type] = {
-    Capability.MODEL_PROBE: extensions.ModelProbe,
-    Capability.MODEL_FINDING: extensions.ModelFinding,
-    Capability.DEVICE_REPORTING: extensions.DeviceReporting,
-}
+_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
 _OPERATIONS: dict[Capability, Callable[[Subject], object]] = {
     Capability.GENERATE: lambda subject: subject.model.generate(_PROMPT),
     Capability.CHAT: lambda subject: subject.model.chat(_CHAT),
@@ -203,28 +183,26 @@ def _refuses_option(subject: Subject, capability: Capability) -> None:
 
 
 def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:
-    asked = _CHAT if name is Capability.CHAT else _PROMPT
+    prompt = _CHAT if name is Capability.CHAT else _PROMPT
     rows = name in (Capability.CLASSIFY, Capability.BATCH_GENERATE)
     length = {} if name is Capability.CLASSIFY else {"max_tokens": 1}
-    getattr(subject.model, name)([asked] if rows else asked, **length, **option)
+    getattr(subject.model, name)([prompt] if rows else prompt, **length, **option)
 
 
 def _is_no_instance(subject: Subject, capability: Capability) -> None:
-    if capability in _BACKEND_PROTOCOLS:
-        found = isinstance(subject.backend, _BACKEND_PROTOCOLS[capability])
-    else:
-        found = isinstance(subject.model, _PROTOCOLS[capability])
-    must(not found, f"{capability} is not declared, but its methods exist")
+    offering = subject.backend if capability in _OF_BACKENDS else subject.model
+    implemented = isinstance(offering, PROTOCOLS[capability])
+    must(not implemented, f"{capability} is not declared, but its methods exist")
 
 
 def _must_raise(error: type[Exception], capability: Capability, call: Callable[[], object]) -> None:
-    found: Exception | None = None
+    raised: Exception | None = None
     try:
         call()
-    except Exception as other:  # noqa: BLE001 - the kind is looked at below
-        found = other
-    well_formed(found is not None, f"{capability} is not declared, and its call was not refused")
+    except Exception as other:  # noqa: BLE001 - its type is checked below
+        raised = other
+    well_formed(raised is not None, f"{capability} is not declared, and its call was not refused")
     must(
-        isinstance(found, error),
-        f"{capability} is not declared: expected {error.__name__}, got {found!r}",
+        isinstance(raised, error),
+        f"{capability} is not declared: expected {error.__name__}, got {raised!r}",
     )

@@ -2,28 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Sequence
-from typing import Unpack
+from collections.abc import Collection, Sequence
 
 from core.kit.base import TextModelBase
 from core.kit.chat import RenderedPrompt, refuse_variables, render
 from core.kit.support import (
     checked_prompts,
     refuse_options,
-    unsupported,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    LoadConfig,
-    RequestOptions,
-    resolve_classify,
-    resolve_generate,
-    resolve_request,
-)
+from core.options import GenerateConfig, LoadConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, ClassifyResult, Conversation, Message, ModelInfo
 from core_conformance.reference import vocabulary
@@ -33,10 +21,10 @@ from core_conformance.reference.engine import Engine
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.language import LOGIT_TOLERANCE, NUM_LAYERS, Language
 from core_conformance.reference.meter import LEDGER, WEIGHTS_BYTES, Meter
+from core_conformance.reference.sampling import HONOURS
 from core_conformance.reference.stream import ReferenceStream
 
 DEFAULT_SLOTS = 4
-HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 
 
 class ReferenceCore(TextModelBase):
@@ -83,52 +71,32 @@ class ReferenceCore(TextModelBase):
             logit_tolerance=LOGIT_TOLERANCE,
         )
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        """See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        """Raise for undeclared operations and options."""
+        if capability not in self.capabilities:
+            raise self.unsupported(capability)
+        refuse_options(request, capability, self._backend, self.capabilities, honours=HONOURS)
+
+    def do_generate(self, prompt: str, request: GenerateConfig) -> TokenStream:
+        """Return a stream that has not begun."""
         return self.stream(checked_prompts("generate", [prompt])[0], request)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        """See `core.TextModel.chat`."""
-        request = self.checked(Capability.CHAT, config, options)
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> TokenStream:
+        """Return a stream that answers the conversation."""
         return self.stream(self.rendered(checked_conversation(messages), request), request)
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """See `core.TextModel.classify`."""
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        """Read the distributions of all prompts."""
         rows = checked_prompts("classify", prompts)
         meter = Meter()
         results = self.classifier_class(self.engine, request, meter).results(rows)
         self.record(meter.metrics())
         return results
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
-        """See `core.TextModel.batch_generate`."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        """Continue all prompts, as many at once as there are slots."""
         batch = self.batch_class(self.engine, checked_prompts("batch_generate", prompts), request)
         results = batch.results()
         self.record(batch.meter.metrics())
@@ -137,43 +105,6 @@ class ReferenceCore(TextModelBase):
     def release(self) -> None:
         """Give the weights back."""
         LEDGER.add(-WEIGHTS_BYTES)
-
-    def checked(
-        self, operation: Capability, config: GenerateConfig | None, options: GenerateOptions
-    ) -> GenerateConfig:
-        """Return the options of a request.
-
-        Raises for what is wrong, and for what is not declared.
-        """
-        return self._checked(operation, lambda: resolve_generate(config, options, operation.value))
-
-    def checked_classify(
-        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
-    ) -> GenerateConfig:
-        """Return the options of a ``classify`` or ``classify_iter`` request.
-
-        Raises like `checked`.
-        """
-        return self._checked(operation, lambda: resolve_classify(config, options))
-
-    def checked_request(
-        self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
-    ) -> GenerateConfig:
-        """Return the options of a ``score`` or ``inspect_attention`` request.
-
-        Raises like `checked`.
-        """
-        return self._checked(operation, lambda: resolve_request(config, options, operation.value))
-
-    def _checked(
-        self, operation: Capability, resolve: Callable[[], GenerateConfig]
-    ) -> GenerateConfig:
-        self.check_open()
-        request = resolve()
-        if operation not in self.capabilities:
-            raise unsupported(operation, self._backend)
-        refuse_options(request, operation, self._backend, self.capabilities, honours=HONOURS)
-        return request
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
         """Make a stream that has not begun."""
@@ -185,13 +116,13 @@ class ReferenceCore(TextModelBase):
         """Return the prompt for a conversation; its special tokens are the template's alone."""
         if config is not None:
             refuse_variables(config)
-        template = _said if config is not None and config.continue_final_message else _template
+        template = _turns if config is not None and config.continue_final_message else _template
         return render(messages, vocabulary.SPECIAL, template, config=config)
 
 
 def _template(messages: Sequence[Message]) -> str:
-    return _said(messages) + "<assistant>"
+    return _turns(messages) + "<assistant>"
 
 
-def _said(messages: Sequence[Message]) -> str:
+def _turns(messages: Sequence[Message]) -> str:
     return "".join(f"<{message.role}>{message.content}</s>" for message in messages)

@@ -6,14 +6,24 @@ import dataclasses
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, Unpack
+from typing import Any
 
 from core import validate
 from core.aio.threads import ThreadCalls
 from core.errors import TrainingError
-from core.extensions import AsyncStream
+from core.extensions import PROTOCOLS, AsyncStream
 from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
+from core.kit.operations import (
+    AttentionInspectorOperations,
+    BatchStreamingOperations,
+    ClassifyStreamingOperations,
+    HiddenStatesOperations,
+    ScoringOperations,
+    SubmittingOperations,
+    TokenizingOperations,
+    TokenPromptsOperations,
+)
 from core.kit.support import (
     checked_layers,
     checked_pairs,
@@ -22,16 +32,7 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    RequestOptions,
-    TemplateOptions,
-    resolve_generate,
-    resolve_request,
-    resolve_template,
-)
+from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.training import Examples, TrainConfig, TrainingRun, checked_examples, resolve_train
@@ -65,26 +66,26 @@ from core_conformance.reference.stream import SubmittedStream
 from core_conformance.reference.training import Training, places_of
 from core_conformance.reference.writing import write_adapter
 
+_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
 METHODS = {
-    Capability.TOKENIZING: ("encode", "decode", "render_chat"),
-    Capability.SUBMITTING: ("submit",),
-    Capability.BATCH_STREAMING: ("batch_stream",),
-    Capability.CLASSIFY_STREAMING: ("classify_iter",),
-    Capability.SCORING: ("score",),
-    Capability.TOKEN_PROMPTS: ("generate_tokens", "stream_tokens", "score_tokens"),
-    Capability.HIDDEN_STATES: ("hidden_states",),
-    Capability.ATTENTION_INSPECTOR: ("inspect_attention",),
-    Capability.MEMORY_REPORTING: ("memory", "reset_peak_memory"),
-    Capability.EXPLAINING: ("choices",),
-    Capability.ADAPTING: ("with_adapter",),
-    Capability.TRAINABLE: ("train", "save_adapter"),
-    Capability.DECLARING: ("declared",),
-    Capability.ASYNCHRONOUS: ("call_async", "stream_async"),
+    capability: tuple(name for name in vars(protocol) if not name.startswith("_"))
+    for capability, protocol in PROTOCOLS.items()
+    if capability not in _OF_BACKENDS
 }
-"""The methods of each optional protocol."""
+"""The methods of each optional protocol of models."""
 
 
-class ReferenceModel(ReferenceCore):
+class ReferenceModel(
+    TokenizingOperations,
+    SubmittingOperations,
+    BatchStreamingOperations,
+    ClassifyStreamingOperations,
+    ScoringOperations,
+    TokenPromptsOperations,
+    HiddenStatesOperations,
+    AttentionInspectorOperations,
+    ReferenceCore,
+):
     """See `core.extensions` for what every method promises."""
 
     submitted_class: type[SubmittedStream] = SubmittedStream
@@ -103,69 +104,43 @@ class ReferenceModel(ReferenceCore):
         self.check_open()
         return vocabulary.decode(ids)
 
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
+    def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
-        request = self._checked(Capability.TOKENIZING, lambda: resolve_template(config, options))
         return self.rendered(checked_conversation(messages), request)
 
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
+    def do_submit(self, prompt: str, request: GenerateConfig) -> TokenStream:
         """Begin ``generate`` now, whether or not the stream is read."""
-        request = self.checked(Capability.SUBMITTING, config, {})
         stream = self.stream(checked_prompts("submit", [prompt])[0], request)
         return self.submitted_class(stream, self.record)
 
-    def batch_stream(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_stream(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> Iterator[tuple[int, Token]]:
         """Yield row and token as they are made; the first row that failed raises at the end."""
-        request = self.checked(Capability.BATCH_STREAMING, config, options)
         return self._streamed(checked_prompts("batch_stream", prompts), request)
 
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+    def do_classify_iter(
+        self, prompts: Iterable[str], request: GenerateConfig
     ) -> Iterator[ClassifyResult]:
         """Run ``classify`` on a few prompts at a time."""
-        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._classified(iter(checked_stream("classify_iter", prompts)), request)
 
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score(
+        self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
     ) -> list[Score]:
         """Score each continuation after its prompt; an error stays in its own row."""
-        clock = RequestClock(self.checked_request(Capability.SCORING, config, options))
+        clock = RequestClock(request)
         heads, tails = checked_pairs("score", prompts, continuations)
         return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
 
-    def generate_tokens(
+    def do_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
     ) -> list[TokenSequence]:
         """Continue prompts of token ids, each ``num_samples`` times."""
-        request = self._checked_tokens(config, options, "generate_tokens")
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
         texts = [GivenIds(row) for row in rows]
@@ -179,61 +154,33 @@ class ReferenceModel(ReferenceCore):
             for results in drawn
         ]
 
-    def stream_tokens(
-        self,
-        prompt: Sequence[int],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
+    def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> TokenStream:
         """Run ``generate`` on token ids."""
-        request = self._checked_tokens(config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.stream(GivenIds(row), request)
 
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> list[Score]:
         """Run ``score`` on token ids."""
-        request = self._checked(
-            Capability.TOKEN_PROMPTS, lambda: resolve_request(config, options, "score_tokens")
-        )
         clock = RequestClock(request)
         pairs = token_pairs(prompts, continuations)
         return [score_ids(self.engine, clock, *pair) for pair in pairs]
 
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
+    def do_hidden_states(
+        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
     ) -> list[HiddenResult]:
         """Return the states at each prompt's last token; an error stays in its own row."""
-        clock = RequestClock(self.checked_request(Capability.HIDDEN_STATES, config, options))
+        clock = RequestClock(request)
         numbers = checked_layers(layers, NUM_LAYERS)
         return [
             hidden(self.engine, clock, prompt, numbers)
             for prompt in checked_prompts("hidden_states", prompts)
         ]
 
-    def inspect_attention(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> AttentionSnapshot:
+    def do_inspect_attention(self, prompt: str, request: GenerateConfig) -> AttentionSnapshot:
         """Return the keys that one prefill of this prompt computes."""
-        asked = Capability.ATTENTION_INSPECTOR
-        clock = RequestClock(self.checked_request(asked, config, options))
+        clock = RequestClock(request)
         ids = self.engine.prompt_ids(*checked_prompts("inspect_attention", [prompt]))
         clock.check()
         keys = self.engine.language.keys(ids)
@@ -302,13 +249,6 @@ class ReferenceModel(ReferenceCore):
         """Return a stream of the items of the method of that name. A thread reads it."""
         return self.calls_class(self).stream_async(operation, *arguments, **options)
 
-    def _checked_tokens(
-        self, config: GenerateConfig | None, options: GenerateOptions, method: str
-    ) -> GenerateConfig:
-        return self._checked(
-            Capability.TOKEN_PROMPTS, lambda: resolve_generate(config, options, method)
-        )
-
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         batch: Batch = self.batch_class(self.engine, prompts, config)
         try:
@@ -331,7 +271,7 @@ class ReferenceModel(ReferenceCore):
 
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
-    """Return the first sample draws what ``generate`` draws, the others with seeds of their own."""
+    """Return the first sample draws what ``generate`` draws, the others with other seeds."""
     if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)

@@ -3,37 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.kit.base import TextModelBase
-from core.kit.support import REFUSABLE, refuse_options, unsupported
-from core.options import (
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    RequestOptions,
-    TemplateOptions,
-    resolve_classify,
-    resolve_generate,
-    resolve_request,
-    resolve_template,
-)
+from core.kit.support import refuse_options
+from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, ModelInfo
 from core_remote.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """The facts that a probe has shown about a model.
 
-    ``refused`` are sampling options that it does not support.
+    ``honours`` are the sampling options that it supports.
     """
 
     info: ModelInfo
     capabilities: frozenset[Capability]
-    refused: frozenset[str]
+    honours: frozenset[str]
     choices: tuple[Choice, ...]
 
 
@@ -43,7 +33,7 @@ class RemoteModel(TextModelBase):
     Its class has only the methods of the optional protocols that the server's model offers.
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts) -> None:
+    def __init__(self, backend: str, connection: Connection, facts: ModelFacts) -> None:
         super().__init__(backend)
         self._connection, self._facts = connection, facts
         # Also when nobody calls close(), and when the program ends.
@@ -78,46 +68,16 @@ class RemoteModel(TextModelBase):
         self.check_open()
         self._connection.check_usable()
 
-    def checked(
-        self,
-        operation: Capability,
-        config: GenerateConfig | None,
-        options: GenerateOptions,
-        name: str = "",
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: object
     ) -> GenerateConfig:
-        """Return the options of a request. Raises for invalid and unsupported ones."""
+        """Return the options of a call. Raises for invalid and unsupported ones."""
         self.check_usable()
-        return self._offered(operation, resolve_generate(config, options, name or operation.value))
+        return super().resolve_request(operation, config, options)
 
-    def checked_classify(
-        self, operation: Capability, config: GenerateConfig | None, options: ClassifyOptions
-    ) -> GenerateConfig:
-        """Return the same for ``classify`` and ``classify_iter``."""
-        self.check_usable()
-        return self._offered(operation, resolve_classify(config, options))
-
-    def checked_request(
-        self,
-        operation: Capability,
-        config: GenerateConfig | None,
-        options: RequestOptions,
-        name: str = "",
-    ) -> GenerateConfig:
-        """Return the same for ``score`` and similar methods."""
-        self.check_usable()
-        return self._offered(operation, resolve_request(config, options, name or operation.value))
-
-    def checked_template(
-        self, config: GenerateConfig | None, options: TemplateOptions
-    ) -> GenerateConfig:
-        """Return the options of ``render_chat``. Raises like `checked`."""
-        self.check_usable()
-        return self._offered(Capability.TOKENIZING, resolve_template(config, options))
-
-    def _offered(self, operation: Capability, config: GenerateConfig) -> GenerateConfig:
-        offered: Collection[Capability] = self._facts.capabilities
-        if operation not in offered:
-            raise unsupported(operation, self._backend, self.refusals)
-        honours = REFUSABLE - self._facts.refused
-        refuse_options(config, operation, self._backend, offered, honours=honours)
-        return config
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        """Raise for operations and options that the server's model does not support."""
+        offered = self._facts.capabilities
+        if capability not in offered:
+            raise self.unsupported(capability)
+        refuse_options(request, capability, self._backend, offered, honours=self._facts.honours)

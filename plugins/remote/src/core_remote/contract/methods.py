@@ -4,11 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from typing import Unpack
 
 from core import validate
 from core.errors import CoreError
 from core.kit.chat import RenderedPrompt
+from core.kit.operations import (
+    AttentionInspectorOperations,
+    BatchStreamingOperations,
+    ClassifyStreamingOperations,
+    HiddenStatesOperations,
+    ScoringOperations,
+    SubmittingOperations,
+    TokenizingOperations,
+)
 from core.kit.support import (
     checked_layers,
     checked_pairs,
@@ -19,13 +27,7 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    RequestOptions,
-    TemplateOptions,
-)
+from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import (
     AttentionSnapshot,
@@ -37,7 +39,7 @@ from core.types import (
     Token,
 )
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked
+from core_remote.contract.calls import RunningCall
 from core_remote.contract.model import (
     ContractModel,
     no_score,
@@ -46,7 +48,7 @@ from core_remote.contract.model import (
     wrong_turn,
 )
 from core_remote.contract.pairs import Pairs
-from core_remote.contract.plans import Plan, Rows, Value
+from core_remote.contract.plans import CallPlan, RowsPlan, ValuePlan
 from core_remote.contract.results import Results
 from core_remote.contract.token_methods import TokenPromptsMethods
 from core_remote.stream import RemoteStream
@@ -55,7 +57,7 @@ from core_wires.plain import prompt_of
 _PLAIN = GenerateConfig()
 
 
-class TokenizingMethods(ContractModel):
+class TokenizingMethods(TokenizingOperations, ContractModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
@@ -66,55 +68,46 @@ class TokenizingMethods(ContractModel):
         """Return the text of these ids, without special tokens."""
         return self.plan_decode(ids).run()
 
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
+    def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
-        return self.plan_render_chat(messages, config, **options).run()
+        return self.plan_render_chat(messages, request).run()
 
-    def plan_encode(self, text: str) -> Plan[list[int]]:
-        """Return the checked call of ``encode``."""
+    def plan_encode(self, text: str) -> CallPlan[list[int]]:
+        """Return the plan of ``encode``."""
         self.check_usable()
         checked_text("encode", text)
         if error := unicode_error(text):
             raise error
         check = partial(checking.of_ids, info=self.info)
-        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
+        return ValuePlan(self.call("encode", {"text": text}), list[int], _PLAIN, check)
 
-    def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
-        """Return the checked call of ``decode``."""
+    def plan_decode(self, ids: Sequence[int]) -> CallPlan[str]:
+        """Return the plan of ``decode``."""
         self.check_usable()
         given = validate.integers("ids", ids, 0)
-        return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
+        return ValuePlan(self.call("decode", {"ids": given}), str, _PLAIN)
 
     def plan_render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> Plan[RenderedPrompt]:
-        """Return the checked call of ``render_chat``."""
-        request = self.checked_template(config, options)
+        self, messages: Conversation, request: GenerateConfig
+    ) -> CallPlan[RenderedPrompt]:
+        """Return the plan of ``render_chat``."""
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error
-        return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
+        return Rendered(self.call("render_chat", {"messages": turns}), _of_template(request))
 
 
-class Rendered(Value[RenderedPrompt]):
+class Rendered(ValuePlan[RenderedPrompt]):
     """The result of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: Asked, config: GenerateConfig) -> None:
-        super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
+    def __init__(self, call: RunningCall, config: GenerateConfig) -> None:
+        super().__init__(call, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
         try:
             found = prompt_of(super()._value())
         except ValueError as error:
-            raise self._asked.nonsense(str(error)) from None
+            raise self._call.nonsense(str(error)) from None
         return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
 
 
@@ -126,95 +119,61 @@ def _of_template(config: GenerateConfig) -> GenerateConfig:
     )
 
 
-class SubmittingMethods(ContractModel):
+class SubmittingMethods(SubmittingOperations, ContractModel):
     """`core.Submitting`."""
 
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
+    def do_submit(self, prompt: str, request: GenerateConfig) -> RemoteStream:
         """Send ``generate`` at once; its tokens wait in the stream."""
-        request = self.checked(Capability.SUBMITTING, config, {})
         [text] = checked_prompts("submit", [prompt])
         stream = self.stream("generate", {"prompt": text}, request, text_error(text))
         return stream.begin_now()
 
 
-class BatchStreamingMethods(ContractModel):
+class BatchStreamingMethods(BatchStreamingOperations, ContractModel):
     """`core.BatchStreaming`."""
 
-    def batch_stream(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_stream(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> Iterator[tuple[int, Token]]:
         """Yield pairs of row index and token, in the order they are generated."""
-        return self.pairs(prompts, config, **options).read()
+        return self.plan_batch_stream(prompts, request).read()
 
-    def pairs(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> Pairs:
-        """Return the checked call of ``batch_stream``."""
-        request = self.checked(Capability.BATCH_STREAMING, config, options)
+    def plan_batch_stream(self, prompts: Sequence[str], request: GenerateConfig) -> Pairs:
+        """Return the plan of ``batch_stream``."""
         texts = checked_prompts("batch_stream", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_stream", {"prompts": sound})
-        return Pairs(asked, request, len(texts), wrong, self.record)
+        call = self.call("batch_stream", {"prompts": sound})
+        return Pairs(call, request, len(texts), wrong, self.record)
 
 
-class ClassifyStreamingMethods(ContractModel):
+class ClassifyStreamingMethods(ClassifyStreamingOperations, ContractModel):
     """`core.ClassifyStreaming`."""
 
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+    def do_classify_iter(
+        self, prompts: Iterable[str], request: GenerateConfig
     ) -> Iterator[ClassifyResult]:
         """Yield results of ``classify``, a request per block: no server reads while it answers."""
-        return self.results(prompts, config, **options).read()
+        return self.plan_classify_iter(prompts, request).read()
 
-    def results(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> Results:
-        """Return the checked call of ``classify_iter``."""
-        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
+    def plan_classify_iter(self, prompts: Iterable[str], request: GenerateConfig) -> Results:
+        """Return the plan of ``classify_iter``."""
         given = checked_stream("classify_iter", prompts)
         return Results(given, request, self.classification, self.record)
 
 
-class ScoringMethods(ContractModel):
+class ScoringMethods(ScoringOperations, ContractModel):
     """`core.Scoring`."""
 
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score(
+        self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
     ) -> list[Score]:
         """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
-        return self.answered(self.plan_score(prompts, continuations, config, **options))
+        return self.answered(self.plan_score(prompts, continuations, request))
 
     def plan_score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> Plan[list[Score]]:
-        """Return the checked call of ``score``."""
-        request = self.checked_request(Capability.SCORING, config, options)
+        self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
+    ) -> CallPlan[list[Score]]:
+        """Return the plan of ``score``."""
         heads, tails = checked_pairs("score", prompts, continuations)
         wrong, _ = sorted_out(heads)
         for place, tail in enumerate(tails):
@@ -222,70 +181,46 @@ class ScoringMethods(ContractModel):
             if error is not None:
                 wrong.setdefault(place, error)
         arguments = {"prompts": without(heads, wrong), "continuations": without(tails, wrong)}
-        return Rows(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
+        return RowsPlan(self.call("score", arguments), Score, request, len(heads), wrong, no_score)
 
 
-class HiddenStatesMethods(ContractModel):
+class HiddenStatesMethods(HiddenStatesOperations, ContractModel):
     """`core.HiddenStates`."""
 
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
+    def do_hidden_states(
+        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
     ) -> list[HiddenResult]:
         """Return the hidden states at the last token of each prompt."""
-        return self.answered(self.plan_hidden_states(prompts, config, layers=layers, **options))
+        return self.answered(self.plan_hidden_states(prompts, request, layers))
 
     def plan_hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
-    ) -> Plan[list[HiddenResult]]:
-        """Return the checked call of ``hidden_states``."""
-        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
+        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
+    ) -> CallPlan[list[HiddenResult]]:
+        """Return the plan of ``hidden_states``."""
         numbers = checked_layers(layers, self.info.num_layers)
         texts = checked_prompts("hidden_states", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("hidden_states", {"prompts": sound, "layers": numbers})
+        call = self.call("hidden_states", {"prompts": sound, "layers": numbers})
         failed = partial(_no_states, numbers)
-        return Rows(asked, HiddenResult, request, len(texts), wrong, failed)
+        return RowsPlan(call, HiddenResult, request, len(texts), wrong, failed)
 
 
-class AttentionInspectorMethods(ContractModel):
+class AttentionInspectorMethods(AttentionInspectorOperations, ContractModel):
     """`core.AttentionInspector`."""
 
-    def inspect_attention(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> AttentionSnapshot:
+    def do_inspect_attention(self, prompt: str, request: GenerateConfig) -> AttentionSnapshot:
         """Return the keys that a prefill of this prompt computes."""
-        return self.answered(self.plan_inspect_attention(prompt, config, **options))
+        return self.answered(self.plan_inspect_attention(prompt, request))
 
     def plan_inspect_attention(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> Plan[AttentionSnapshot]:
-        """Return the checked call of ``inspect_attention``."""
-        request = self.checked_request(Capability.ATTENTION_INSPECTOR, config, options)
+        self, prompt: str, request: GenerateConfig
+    ) -> CallPlan[AttentionSnapshot]:
+        """Return the plan of ``inspect_attention``."""
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
             raise error
-        asked, check = self.asked("inspect_attention", {"prompt": text}), checking.of_attention
-        return Value(asked, AttentionSnapshot, request, check)
+        call, check = self.call("inspect_attention", {"prompt": text}), checking.of_attention
+        return ValuePlan(call, AttentionSnapshot, request, check)
 
 
 class MemoryReportingMethods(ContractModel):
@@ -299,15 +234,15 @@ class MemoryReportingMethods(ContractModel):
         """Reset the peak."""
         self.plan_reset_peak_memory().run()
 
-    def plan_memory(self) -> Plan[MemoryReport]:
+    def plan_memory(self) -> CallPlan[MemoryReport]:
         """Return the plan of ``memory``."""
         self.check_usable()
-        return Value(self.asked("memory", {}), MemoryReport, _PLAIN)
+        return ValuePlan(self.call("memory", {}), MemoryReport, _PLAIN)
 
-    def plan_reset_peak_memory(self) -> Plan[object]:
+    def plan_reset_peak_memory(self) -> CallPlan[object]:
         """Return the plan of ``reset_peak_memory``."""
         self.check_usable()
-        return Value(self.asked("reset_peak_memory", {}), object, _PLAIN)
+        return ValuePlan(self.call("reset_peak_memory", {}), object, _PLAIN)
 
 
 METHODS: dict[Capability, type[ContractModel]] = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from core.errors import CoreError, GenerationCancelled
 from core.kit.base import RequestClock
@@ -13,16 +13,10 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-)
-from core.protocols import Capability
+from core.options import GenerateConfig
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
-from core_remote.contract.calls import Asked, StreamWire
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.calls import RunningCall, StreamWire
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.model import RemoteModel
 from core_remote.stream import RemoteStream
 
@@ -35,91 +29,57 @@ class ContractModel(RemoteModel):
     Each method makes a plan, which a thread runs or `core.aio` awaits.
     """
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
+        """Continue a prompt, token by token."""
         [text] = checked_prompts("generate", [prompt])
         return self.stream("generate", {"prompt": text}, request, text_error(text))
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
         return self.stream("chat", {"messages": turns}, request, wrong_turn(turns))
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
-        return self.answered(self.plan_classify(prompts, config, **options))
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt."""
+        return self.answered(self.plan_classify(prompts, request))
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
-        """Continue many prompts. See `core.TextModel.batch_generate`."""
-        return self.answered(self.plan_batch_generate(prompts, config, **options))
+        """Continue many prompts."""
+        return self.answered(self.plan_batch_generate(prompts, request))
 
     # ------------------------------------------------------------------ plans
 
     def plan_classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> Plan[list[ClassifyResult]]:
-        """Return the checked call of ``classify``."""
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
+        self, prompts: Sequence[str], request: GenerateConfig
+    ) -> CallPlan[list[ClassifyResult]]:
+        """Return the plan of ``classify``."""
         return self.classification(checked_prompts("classify", prompts), request)
 
     def plan_batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> Plan[list[BatchResult]]:
-        """Return the checked call of ``batch_generate``."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
+        self, prompts: Sequence[str], request: GenerateConfig
+    ) -> CallPlan[list[BatchResult]]:
+        """Return the plan of ``batch_generate``."""
         texts = checked_prompts("batch_generate", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_generate", {"prompts": sound})
-        return Rows(asked, BatchResult, request, len(texts), wrong, _stopped_row)
+        call = self.call("batch_generate", {"prompts": sound})
+        return RowsPlan(call, BatchResult, request, len(texts), wrong, _stopped_row)
 
     def classification(
         self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
-    ) -> Plan[list[ClassifyResult]]:
+    ) -> CallPlan[list[ClassifyResult]]:
         """Return a call of ``classify`` with valid options."""
         wrong, sound = sorted_out(texts)
-        asked = self.asked("classify", {"prompts": sound})
+        call = self.call("classify", {"prompts": sound})
         count, failed = len(texts), _no_classification
-        return Rows(asked, ClassifyResult, request, count, wrong, failed, clock)
+        return RowsPlan(call, ClassifyResult, request, count, wrong, failed, clock)
 
     # ------------------------------------------------------------------ for the protocols
 
-    def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
+    def call(self, operation: str, arguments: Mapping[str, object]) -> RunningCall:
         """Return a call of this model, not sent yet."""
-        return Asked(self._connection, operation, arguments, self.info)
+        return RunningCall(self._connection, operation, arguments, self.info)
 
     def stream(
         self,
@@ -129,10 +89,10 @@ class ContractModel(RemoteModel):
         wrong: CoreError | None,
     ) -> RemoteStream:
         """Return a stream that has not begun."""
-        wire = StreamWire(self.asked(operation, arguments), config, wrong)
+        wire = StreamWire(self.call(operation, arguments), config, wrong)
         return RemoteStream(wire, config, self.record)
 
-    def answered(self, plan: Plan[T]) -> T:
+    def answered(self, plan: CallPlan[T]) -> T:
         """Return the result of a plan, and set the thread's last metrics."""
         result = plan.run()
         self.record(plan.metrics)

@@ -3,95 +3,66 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Unpack
 
 from core import validate
 from core.errors import CoreError, GenerationCancelled
-from core.options import GenerateConfig, GenerateOptions, RequestOptions
-from core.protocols import Capability
+from core.kit.operations import TokenPromptsOperations
+from core.options import GenerateConfig
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import Score, TokenSequence
 from core_remote.contract.model import ContractModel, no_score
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.stream import RemoteStream
 
 
-class TokenPromptsMethods(ContractModel):
+class TokenPromptsMethods(TokenPromptsOperations, ContractModel):
     """`core.TokenPrompts`."""
 
-    def generate_tokens(
+    def do_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
     ) -> list[TokenSequence]:
         """Continue prompts of token ids, each ``num_samples`` times."""
-        mask, samples = attention_mask, num_samples
         return self.answered(
-            self.plan_generate_tokens(
-                prompts, config, attention_mask=mask, num_samples=samples, **options
-            )
+            self.plan_generate_tokens(prompts, request, attention_mask, num_samples)
         )
 
-    def stream_tokens(
-        self,
-        prompt: Sequence[int],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
+    def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
         return self.stream("stream_tokens", {"prompt": row}, request, None)
 
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> list[Score]:
         """Score continuations of token ids, like ``score``."""
-        return self.answered(self.plan_score_tokens(prompts, continuations, config, **options))
+        return self.answered(self.plan_score_tokens(prompts, continuations, request))
 
     def plan_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
-    ) -> Plan[list[TokenSequence]]:
-        """Return the checked call of ``generate_tokens``."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
+    ) -> CallPlan[list[TokenSequence]]:
+        """Return the plan of ``generate_tokens``."""
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
-        asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
+        call = self.call("generate_tokens", {"prompts": rows, "num_samples": samples})
         failed = _stopped_sequence(rows, samples)
-        return Rows(asked, TokenSequence, request, len(rows) * samples, {}, failed)
+        return RowsPlan(call, TokenSequence, request, len(rows) * samples, {}, failed)
 
     def plan_score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> Plan[list[Score]]:
-        """Return the checked call of ``score_tokens``."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
+    ) -> CallPlan[list[Score]]:
+        """Return the plan of ``score_tokens``."""
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
-        asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})
-        return Rows(asked, Score, request, len(pairs), {}, no_score)
+        call = self.call("score_tokens", {"prompts": heads, "continuations": tails})
+        return RowsPlan(call, Score, request, len(pairs), {}, no_score)
 
 
 def _stopped_sequence(

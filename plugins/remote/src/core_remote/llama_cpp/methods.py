@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from itertools import islice
-from typing import Unpack
 
 from core import validate
 from core.kit.base import RequestClock, never_stop
 from core.kit.chat import RenderedPrompt
+from core.kit.operations import (
+    ClassifyStreamingOperations,
+    ScoringOperations,
+    SubmittingOperations,
+    TokenizingOperations,
+    TokenPromptsOperations,
+)
 from core.kit.support import (
     block_sizes,
     checked_pairs,
@@ -19,25 +25,19 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-    RequestOptions,
-    TemplateOptions,
-)
+from core.options import GenerateConfig
 from core.protocols import Capability
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
 from core_remote.counting import followed
-from core_remote.llama_cpp.classification import Classification
-from core_remote.llama_cpp.model import LlamaModel, of_sample
+from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.model import LlamaServerModel, of_sample
 from core_remote.stream import RemoteStream
 
 _FIRST, _LARGEST = 16, 256  # prompts that are read together: the first answers come soon
 
 
-class TokenizingMethods(LlamaModel):
+class TokenizingMethods(TokenizingOperations, LlamaServerModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
@@ -55,40 +55,28 @@ class TokenizingMethods(LlamaModel):
         self.check_usable()
         return self._tokenizer.decode(ids)
 
-    def render_chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        **options: Unpack[TemplateOptions],
-    ) -> RenderedPrompt:
+    def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
-        self.checked_template(config, options)
         turns = checked_conversation(messages)
         return self._connection.run(self.rendered(turns), never_stop)
 
 
-class SubmittingMethods(LlamaModel):
+class SubmittingMethods(SubmittingOperations, LlamaServerModel):
     """`core.Submitting`."""
 
-    def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RemoteStream:
+    def do_submit(self, prompt: str, request: GenerateConfig) -> RemoteStream:
         """Send ``generate`` at once; its tokens wait in the stream."""
-        request = self.checked(Capability.SUBMITTING, config, {})
         [text] = checked_prompts("submit", [prompt])
         return self.continuing(text, request).begin_now()
 
 
-class ClassifyStreamingMethods(LlamaModel):
+class ClassifyStreamingMethods(ClassifyStreamingOperations, LlamaServerModel):
     """`core.ClassifyStreaming`."""
 
-    def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+    def do_classify_iter(
+        self, prompts: Iterable[str], request: GenerateConfig
     ) -> Iterator[ClassifyResult]:
         """Yield results of ``classify``, a block of prompts at a time."""
-        request = self.checked_classify(Capability.CLASSIFY_STREAMING, config, options)
         return self._blocks(iter(checked_stream("classify_iter", prompts)), request)
 
     def _blocks(self, rows: Iterator[str], request: GenerateConfig) -> Iterator[ClassifyResult]:
@@ -106,40 +94,30 @@ class ClassifyStreamingMethods(LlamaModel):
             yield from results
 
 
-class ScoringMethods(LlamaModel):
+class ScoringMethods(ScoringOperations, LlamaServerModel):
     """`core.Scoring`."""
 
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score(
+        self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
     ) -> list[Score]:
         """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
-        request = self.checked_request(Capability.SCORING, config, options)
         heads, tails = checked_pairs("score", prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score, *pair) for pair in zip(heads, tails, strict=True)]
         return self.scored(works, reader, request)
 
 
-class TokenPromptsMethods(LlamaModel):
+class TokenPromptsMethods(TokenPromptsOperations, LlamaServerModel):
     """`core.TokenPrompts`."""
 
-    def generate_tokens(
+    def do_generate_tokens(
         self,
         prompts: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        attention_mask: TokenIds | None = None,
-        num_samples: int = 1,
-        **options: Unpack[GenerateOptions],
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
     ) -> list[TokenSequence]:
         """Continue prompts of token ids, each ``num_samples`` times."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "generate_tokens")
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
         configs = [of_sample(request, sample) for sample in range(samples)]
@@ -150,30 +128,17 @@ class TokenPromptsMethods(LlamaModel):
             TokenSequence.of(rows[place // samples], result) for place, result in enumerate(results)
         ]
 
-    def stream_tokens(
-        self,
-        prompt: Sequence[int],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
+    def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
-        request = self.checked(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
         [row] = token_prompts([prompt])
-        return self.speaking(partial(self._given, row), request, before=row)
+        return self.stream_of(partial(self._given, row), request, before=row)
 
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
+    def do_score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> list[Score]:
         """Score continuations of token ids, like ``score``."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options, "score_tokens")
         pairs = token_pairs(prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score_tokens, *pair) for pair in pairs]
         return self.scored(works, reader, request)
 
@@ -181,7 +146,7 @@ class TokenPromptsMethods(LlamaModel):
         return self._tokenizer.fitting(ids)
 
 
-METHODS: dict[Capability, type[LlamaModel]] = {
+METHODS: dict[Capability, type[LlamaServerModel]] = {
     Capability.TOKENIZING: TokenizingMethods,
     Capability.SUBMITTING: SubmittingMethods,
     Capability.CLASSIFY_STREAMING: ClassifyStreamingMethods,

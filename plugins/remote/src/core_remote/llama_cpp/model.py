@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import TypeVar, Unpack
+from typing import TypeVar
 
 from core.errors import CoreError
 from core.kit.base import RequestClock
@@ -16,13 +16,7 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    ClassifyOptions,
-    GenerateConfig,
-    GenerateOptions,
-)
-from core.protocols import Capability
+from core.options import GenerateConfig
 from core.types import (
     BatchResult,
     ClassifyResult,
@@ -33,19 +27,19 @@ from core.types import (
 )
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.generation import ServerGeneration
 from core_remote.llama_cpp.rows import Work, gathered
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speaking import Speaking
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.streams import Prepare, TokenWire
 from core_remote.llama_cpp.tokenizer import Tokenizer
-from core_remote.model import Facts, RemoteModel
+from core_remote.model import ModelFacts, RemoteModel
 from core_remote.stream import RemoteStream
 
 T = TypeVar("T")
 
 
-class LlamaModel(RemoteModel):
+class LlamaServerModel(RemoteModel):
     """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
 
     ``slots``: requests that the server runs concurrently.
@@ -55,65 +49,39 @@ class LlamaModel(RemoteModel):
         self,
         backend: str,
         connection: Connection,
-        facts: Facts,
+        facts: ModelFacts,
         tokenizer: Tokenizer,
         slots: int,
     ) -> None:
         super().__init__(backend, connection, facts)
-        self._server, self._tokenizer = Server(connection), tokenizer
+        self._server, self._tokenizer = LlamaServer(connection), tokenizer
         self._at_once = 2 * slots  # the next are tokenised meanwhile
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
+        """Continue a prompt, token by token."""
         [text] = checked_prompts("generate", [prompt])
         return self.continuing(text, request)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
 
         async def prepare() -> list[int]:
             return await self._tokenizer.prompt(await self.rendered(turns))
 
-        return self.speaking(prepare, request)
+        return self.stream_of(prepare, request)
 
-    def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
-    ) -> list[ClassifyResult]:
-        """Read the next-token distribution of each prompt. See `core.TextModel.classify`."""
-        request = self.checked_classify(Capability.CLASSIFY, config, options)
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        """Read the next-token distribution of each prompt."""
         texts, clock = checked_prompts("classify", prompts), RequestClock(request)
         results, cost = self.classified(texts, request, clock)
         self.record(cost)
         return results
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Continue many prompts: a request for each, as many at once as the server has slots."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts = checked_prompts("batch_generate", prompts)
         return self.together([(partial(self.prepared, text), request) for text in texts], request)
 
@@ -123,7 +91,7 @@ class LlamaModel(RemoteModel):
         self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
     ) -> tuple[list[ClassifyResult], GenerateMetrics]:
         """Return the results of ``classify`` with valid options, and the metrics."""
-        reader = Classification(self._server, self._tokenizer, config)
+        reader = RowClassifier(self._server, self._tokenizer, config)
         works = [partial(reader.result, text) for text in texts]
         return self.read(works, reader, clock, ClassifyResult)
 
@@ -142,24 +110,24 @@ class LlamaModel(RemoteModel):
 
     def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
         """Return a stream that continues a prompt, not begun yet."""
-        return self.speaking(partial(self.prepared, text), config)
+        return self.stream_of(partial(self.prepared, text), config)
 
-    def speaking(
+    def stream_of(
         self,
         prepare: Prepare,
         config: GenerateConfig,
         record: Callable[[GenerateMetrics], None] | None = None,
         before: Sequence[int] = (),
     ) -> RemoteStream:
-        """Return the same for ids.
+        """Return a stream that continues the ids of ``prepare``, not begun yet.
 
         ``before`` are the ids whose last character the text may continue.
         """
         tokenizer = self._tokenizer
-        speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
+        generation = ServerGeneration(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
         names = tokenizer.vocabulary.names
-        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer, names)
+        wire = TokenWire(self._connection, generation, prepare, config, detokenizer, names)
         return RemoteStream(wire, config, record or self.record)
 
     def together(
@@ -167,13 +135,13 @@ class LlamaModel(RemoteModel):
     ) -> list[BatchResult]:
         """Return the results of several prompts, each with its options, and their total metrics."""
         clock, costs = RequestClock(config), list[GenerateMetrics]()
-        streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
+        streams = [self.stream_of(*row, costs.append).begin_now() for row in rows]
         results, cost = read_all(streams, costs, clock)
         self.record(cost)
         return results
 
     def scored(
-        self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
+        self, works: Sequence[Work[Score]], reader: RowClassifier, config: GenerateConfig
     ) -> list[Score]:
         """Return the scores of pairs."""
         scores, cost = self.read(works, reader, RequestClock(config), Score)
@@ -183,7 +151,7 @@ class LlamaModel(RemoteModel):
     def read(
         self,
         works: Sequence[Work[T]],
-        reader: Classification,
+        reader: RowClassifier,
         clock: RequestClock,
         failed: Callable[..., T],
     ) -> tuple[list[T], GenerateMetrics]:
@@ -196,7 +164,7 @@ class LlamaModel(RemoteModel):
             clock.check()
             self.check_usable()
 
-        found = gathered(self._connection, works, self._at_once, check)
+        results = gathered(self._connection, works, self._at_once, check)
         cost = GenerateMetrics(
             prompt_tokens=reader.prompt_tokens,
             cached_prompt_tokens=reader.cached_tokens,
@@ -204,7 +172,9 @@ class LlamaModel(RemoteModel):
             prefill_seconds=clock.seconds,
             total_seconds=clock.seconds,
         )
-        rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        rows = [
+            failed(error=result) if isinstance(result, CoreError) else result for result in results
+        ]
         return rows, cost
 
 

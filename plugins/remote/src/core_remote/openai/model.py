@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Unpack
 
 from core.errors import CoreError, RequestError
 from core.kit.base import RequestClock
@@ -14,71 +13,49 @@ from core.kit.support import (
     unicode_error,
 )
 from core.messages import checked_conversation
-from core.options import (
-    ChatOptions,
-    GenerateConfig,
-    GenerateOptions,
-)
-from core.protocols import Capability
+from core.options import GenerateConfig
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.model import Facts, RemoteModel
-from core_remote.openai.speech import Request, Speech
-from core_remote.openai.streams import SpeechWire
+from core_remote.model import ModelFacts, RemoteModel
+from core_remote.openai.requests import Request, RequestVariant
+from core_remote.openai.streams import OpenAIWire
 from core_remote.stream import RemoteStream
 
 
-class SpeechModel(RemoteModel):
+class OpenAIModel(RemoteModel):
     """A model with ``generate``, ``chat`` and ``batch_generate``; everything else is refused.
 
     Ids of tokens are derived from their texts, because the API has only texts (`events.id_of`).
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts, speech: Speech) -> None:
+    def __init__(
+        self, backend: str, connection: Connection, facts: ModelFacts, variant: RequestVariant
+    ) -> None:
         super().__init__(backend, connection, facts)
-        self._speech = speech
+        self._variant = variant
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> RemoteStream:
-        """Continue a prompt, token by token. See `core.TextModel.generate`."""
-        request = self.checked(Capability.GENERATE, config, options)
+    def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
+        """Continue a prompt, token by token."""
         [text] = checked_prompts("generate", [prompt])
         return RemoteStream(self._continuing(text, request), request, self.record)
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> RemoteStream:
+    def do_chat(self, messages: Conversation, request: GenerateConfig) -> RemoteStream:
         """Answer a conversation, through the template of the server's model."""
-        request = self.checked(Capability.CHAT, config, options)
         turns = checked_conversation(messages)
         refuse_names(turns, "A server with this API does not show whether its template has a place")
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))
-            return self._speech.chat(turns, request)
+            return self._variant.chat(turns, request)
 
-        wire = SpeechWire(self._connection, self._speech, request, prepare)
+        wire = OpenAIWire(self._connection, self._variant, request, prepare)
         return RemoteStream(wire, request, self.record)
 
-    def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+    def do_batch_generate(
+        self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Continue many prompts: a request for each, as many at once as the server takes."""
-        request = self.checked(Capability.BATCH_GENERATE, config, options)
         texts, clock = checked_prompts("batch_generate", prompts), RequestClock(request)
         costs: list[GenerateMetrics] = []
         wires = [self._continuing(text, request, counted=False) for text in texts]
@@ -87,12 +64,12 @@ class SpeechModel(RemoteModel):
         self.record(cost)
         return results
 
-    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> SpeechWire:
+    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> OpenAIWire:
         def prepare() -> Request:
             _raise(_of_prompt(text))
-            return self._speech.completion(text, config)
+            return self._variant.completion(text, config)
 
-        return SpeechWire(self._connection, self._speech, config, prepare, counted=counted)
+        return OpenAIWire(self._connection, self._variant, config, prepare, counted=counted)
 
 
 def _of_prompt(text: str) -> CoreError | None:
