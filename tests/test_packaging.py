@@ -26,7 +26,7 @@ ROOT = Path(__file__).parents[1]
 MEMBERS = sorted(
     path for folder in ("*", "plugins/*") for path in ROOT.glob(f"{folder}/pyproject.toml")
 )
-FROM_CHECKOUT = (  # as in README.md
+FROM_CHECKOUT = (  # as in docs/install.md
     *(".[mlx]", "./cli", "./tasks", "./wires", "./runtime", "./plugins/mlx_native"),
 )
 CLI = {"click", "msgspec", "pluggy", "prompt-toolkit", "rich"}
