@@ -198,7 +198,8 @@ def test_the_command_line_is_a_member_with_five_packages() -> None:
 
 def test_the_wheel_of_core_holds_core_alone(wheels: Path) -> None:
     held = names(the_wheel(wheels, "core"))
-    assert {name.split("/")[0] for name in held} == {"core", f"core-{core.__version__}.dist-info"}
+    info = f"core-{core.__version__}.dist-info"
+    assert {name.split("/")[0] for name in held} == {"core", "infer_cli.py", info}
     assert {
         "core/py.typed",
         "core/__init__.py",
