@@ -97,10 +97,9 @@ dist: $(BUILDING)
 soak: models
 	$(PYTEST) --no-loadscope-reorder -m slow -o faulthandler_timeout=1800 $(ARGS) || [ $$? -eq 5 ]
 
-# What each test said is kept in a file: commit it.
+# The outcome and time of each test are written to long_tests.xml.
 long: models
-	$(PYTEST) -m long -o faulthandler_timeout=0 -p tools.record_tests \
-	    --record benchmarks/results/long_tests.txt $(ARGS) || [ $$? -eq 5 ]
+	$(PYTEST) -m long -o faulthandler_timeout=0 --junit-xml long_tests.xml $(ARGS) || [ $$? -eq 5 ]
 
 # FILE: the ids that tools/load_failures.py wrote. By themselves, without other workers beside them.
 again: models

@@ -1,10 +1,10 @@
-"""How fast prompts are classified: this project's backends beside other libraries, in one run.
+"""Measure the speed of ``classify``: this project's backends and other libraries, in one run.
 
-Every contestant has a process of its own, with the same number of threads, and the MLX ones the
-same BLAS; they take turns, one at work at a time, and medians are compared. Timed is the whole way
-from texts to labels. The peers are mlx-lm, llama-cpp-python and transformers; what is not installed
-is left out, and the report says so. llama.cpp reads the model's GGUF file, and files of other
-quantisations, which are made of it on the first run and kept in the cache::
+Every contestant has a separate process, with the same number of threads, and the MLX ones the same
+BLAS; runs are interleaved, one at a time, and medians are compared. The time is measured from texts
+to labels. The peers are mlx-lm, llama-cpp-python and transformers; the report names those that are
+not installed. llama.cpp reads the model's GGUF file, and files of other quantisations, which are
+made of it on the first run and cached::
 
     pip install mlx-lm==0.32.2 llama-cpp-python torch transformers
     python benchmarks/classify.py --json classify.json --chart classify.svg
@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from rich.console import Console
 
-from benchmarks.classify_parts import machine, measuring, report
-from benchmarks.classify_parts.chart import chart
-from benchmarks.classify_parts.comparing import TITLES, Comparison, threads_environment
+from benchmarks import machine
+from benchmarks.classify_parts import measuring, report
+from benchmarks.classify_parts.comparison import TITLES, Comparison, threads_environment
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
     MLX_LM,
@@ -47,8 +47,8 @@ from benchmarks.classify_parts.contestants import (
 from benchmarks.classify_parts.measuring import Result
 from benchmarks.classify_parts.workloads import WORKLOADS
 
-# How many times mlx-lm's speed: (aimed at, at least); two thirds of that at its best settings.
-# From (e) on they are guards: no aim was set for them beside mlx-lm.
+# Multiples of mlx-lm's speed: (target, minimum); two thirds of them at its best settings.
+# From (e) on they guard against regressions; no target compared with mlx-lm was set.
 MARKS = {"a": (5.0, 3.5), "b": (10.0, 8.0), "c": (2.0, 1.5), "d": (4.0, 3.0)}
 MARKS |= {"e": (12.0, 8.0), "f": (1.5, 1.0), "g": (2.0, 1.5), "h": (4.0, 3.0)}
 QUICK = {"prompts": 4, "runs": 1, "models": [MODELS[0]], "workloads": ["a", "c"]}
@@ -115,7 +115,7 @@ def parse_arguments(given_arguments: Sequence[str] | None = None) -> argparse.Na
 
 
 def main(given_arguments: Sequence[str] | None = None) -> int:
-    """Measure, show and write; 1 when a mark is missed, which a quick run cannot tell."""
+    """Measure, show and write; return 1 if a mark is missed, which a quick run does not check."""
     arguments = parse_arguments(given_arguments)
     about = machine.describe(arguments.threads)
     comparison = Comparison(
@@ -134,25 +134,14 @@ def main(given_arguments: Sequence[str] | None = None) -> int:
 def compare(
     comparison: Comparison, files: Files, arguments: argparse.Namespace, about: dict[str, Any]
 ) -> None:
-    """All workloads on one model. The files are written after each: a long run can be watched."""
-    made, lacking = specs(
+    """Run all workloads on one model. Files are written after each."""
+    contestants, lacking = specs(
         files, arguments.contestants, arguments.variants, arguments.pythons, arguments.threads
     )
     comparison.skipped |= {f"{files.name}: {name}": why for name, why in lacking.items()}
     for workload in arguments.workloads:
-        comparison.measure(files.name, files.directory, workload, made)
-        write(comparison, arguments, about)
-
-
-def write(comparison: Comparison, arguments: argparse.Namespace, about: dict[str, Any]) -> None:
-    """The files that were asked for."""
-    if arguments.json:
-        settings = {"machine": about, "runs": comparison.runs, "marks": MARKS}
-        settings["skipped"] = comparison.skipped
-        arguments.json.write_text(report.to_json(comparison.results, settings), encoding="utf-8")
-    if arguments.chart:
-        drawn = chart(comparison.results, TITLES, machine.caption(about))
-        arguments.chart.write_text(drawn, encoding="utf-8")
+        comparison.measure(files.name, files.directory, workload, contestants)
+        comparison.write(arguments.json, arguments.chart, about, MARKS)
 
 
 if __name__ == "__main__":

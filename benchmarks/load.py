@@ -1,4 +1,4 @@
-"""How long a load takes and how much memory it needs meanwhile, against mlx-lm. Prints JSON.
+"""Measure the time and peak memory of a load, compared with mlx-lm. Prints JSON.
 
 Gemma-3-270M in float32, by ``core.load_model`` (mlx_cpu) and by ``mlx_lm.load``, each time in a
 process of its own; the two take turns, and the medians are compared. Libraries are imported before
@@ -36,12 +36,12 @@ def core_loader() -> Callable[[Path], object]:
     from core_mlx_native.cpu.blas import ensure_blas
 
     ensure_blas()  # before mlx
-    importlib.import_module("core_mlx_native.opening")
+    importlib.import_module("core_mlx_native.loading")
     return lambda path: core.load_model(path, backend="mlx_cpu", options={"dtype": "float32"})
 
 
 def mlx_lm_loader() -> Callable[[Path], object]:
-    """The same of mlx-lm."""
+    """Do the same with mlx-lm."""
     mlx_lm: Any = importlib.import_module("mlx_lm")
     importlib.import_module("mlx_lm.models.gemma3_text")  # else imported by the first load
     return lambda path: mlx_lm.load(str(path))
@@ -87,7 +87,7 @@ def forget_peak() -> None:
 
 
 def measure_in_child(library: str, path: Path) -> dict[str, float]:
-    """The same in a fresh process."""
+    """Do the same in a fresh process."""
     command = [sys.executable, __file__, "--model", str(path), "--child", library]
     child = subprocess.run(command, stdout=subprocess.PIPE, check=True)
     measured: dict[str, float] = json.loads(child.stdout.splitlines()[-1])

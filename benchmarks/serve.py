@@ -1,23 +1,24 @@
-"""What a server costs beside the library in process, and beside other servers; what it answers.
+"""Measure the server against the library in process and against other servers.
 
-SmolLM2-135M on one machine. Servers are processes of their own; what is compared runs in turns::
+SmolLM2-135M on one machine. Servers are separate processes; compared runs are interleaved::
 
     make models
     pip install 'llama-cpp-python[server]' mlx-lm
     python benchmarks/serve.py [--parts answers ...] [--turns 3] [--small] [--json FILE]
 
-``--small`` asks a little of each, to see that all of it runs: its figures say nothing. Parts:
+``--small`` makes a few requests of each, to see that everything runs. Parts:
 
 - ``answers``: System One's decisions on examples/headlines.jsonl in all 24 orders of the options:
-  accuracy, and the share of rows that some order changes; beside letters read on the same weights
-- ``streams``: tokens/s of 64 streams at once, beside ``batch_generate`` of their prompts
+  accuracy, and the share of rows that some order changes; compared with letters on the same weights
+- ``streams``: tokens/s of 64 concurrent streams, compared with ``batch_generate``
 - ``lists``: texts/s of 2,000 in one request, and of 2,000 requests of one from 32 connections,
-  beside `core_tasks.Task.classify` of one list
+  compared with `core_tasks.Task.classify` of one list
 - ``latency``: what a request of one client takes beyond the same call in process, one by one
-- ``clients``: decisions/s of 32 clients that ask one at a time, beside llama-cpp-python's server on
-  the same GGUF file and mlx_lm.server on the same directory, each asked for one token of those that
-  begin a label, behind the prompt that our server makes. Ours tells all labels' probabilities;
-  llama-cpp-python's is measured with (``logprobs``, for which it needs ``logits_all``) and without
+- ``clients``: decisions/s of 32 clients with one request at a time, also from llama-cpp-python's
+  server on the same GGUF file and mlx_lm.server on the same directory, which return one token of
+  those that begin a label, after the prompt that our server makes. Ours returns all labels'
+  probabilities; llama-cpp-python's is measured with them (``logprobs``, for which it needs
+  ``logits_all``) and without
 - ``prefix``: the second of two calls with one instruction of 150 tokens and 8 texts over the first
 
 A part's figures replace those of an earlier run in the file; others stay.
@@ -36,8 +37,8 @@ from typing import Any
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 os.environ.setdefault("MLX_DISABLE_COMPILE", "1")  # no g++ may be here
 
-from benchmarks.classify_parts.machine import caption, describe
-from benchmarks.label_parts.asking import path_of
+from benchmarks.label_parts.answers import path_of
+from benchmarks.machine import caption, describe
 from benchmarks.serve_parts.parts import PARTS, Setup, threads
 from benchmarks.serve_parts.table import markdown
 
@@ -45,19 +46,20 @@ RESULTS = Path(__file__).resolve().parent / "results" / "serve.json"
 
 
 def say(text: str) -> None:
-    """A line on standard error, at once."""
+    """Print a line on standard error."""
     print(text, file=sys.stderr, flush=True)
 
 
 def measured(setup: Setup, names: list[str], file: Path) -> dict[str, Any]:
-    """The figures of these parts, in the file as soon as they are there, among those it had."""
-    found: dict[str, Any] = json.loads(file.read_text()) if file.exists() else {}
+    """Measure these parts, and write each into the file as soon as it is complete."""
+    text = file.read_text() if file.exists() else ""
+    figures: dict[str, Any] = json.loads(text or "{}")  # /dev/null is empty
     for name in names:
         say(f"{name}:")
         machine = describe(threads())
-        found[name] = {**PARTS[name](setup), "turns": setup.turns, "machine": machine}
-        file.write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
-    return found
+        figures[name] = {**PARTS[name](setup), "turns": setup.turns, "machine": machine}
+        file.write_text(json.dumps(figures, indent=1) + "\n", encoding="utf-8")
+    return figures
 
 
 def main() -> None:
@@ -75,9 +77,9 @@ def main() -> None:
     if given.small:
         setup = replace(setup, rows=4, streams=4, tokens=8, texts=24, singles=8, decisions=16)
     file = given.json or (Path(os.devnull) if given.small else RESULTS)
-    found = measured(setup, given.parts, file)
-    print(markdown(found))
-    print(f"\n{caption(found[given.parts[0]]['machine'])}")
+    figures = measured(setup, given.parts, file)
+    print(markdown(figures))
+    print(f"\n{caption(figures[given.parts[0]]['machine'])}")
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""Tokens/s of LoRA training beside ``mlx_lm.lora``'s trainer, and what checkpointing saves.
+"""Measure LoRA training against ``mlx_lm.lora``'s trainer, and the memory of checkpointing.
 
-SmolLM2-135M in float32 on a CPU, both behind the same BLAS, in one process, by turns: each turn is
+SmolLM2-135M in float32 on a CPU, both with the same BLAS, in one process, interleaved: each turn is
 one epoch of the same headlines as chats, so that both learn the same tokens, and padding counts for
-neither. mlx-lm's own ``tuner.trainer.train`` is what ``mlx_lm.lora`` runs; where there is a C++
+neither. mlx-lm's own ``tuner.trainer.train`` is what ``mlx_lm.lora`` runs; with a C++
 compiler it runs compiled (`mx.compile`) as well, and the faster of the two is the peer::
 
     pip install mlx-lm==0.32.2
@@ -83,7 +83,7 @@ def conversations(count: int) -> list[core.TrainingExample]:
 
 
 def ours(model: MlxModel, examples: Sequence[core.TrainingExample], masked: bool) -> Turn:
-    """An epoch through `MlxModel.train`, on a handle with an adapter of its own."""
+    """An epoch through `MlxModel.train`, on a handle with a separate adapter."""
 
     def turn() -> float:
         steps = len(examples) // BATCH
@@ -127,7 +127,7 @@ def mlx_lms(directory: Path, rows: Sequence[tuple[list[int], int]], *, compiled:
 
 
 class Silence:
-    """Keeps stdout quiet: mlx-lm draws a table of its own."""
+    """Keeps stdout quiet: mlx-lm prints a table."""
 
     def __enter__(self) -> None:
         self._out = os.dup(1)
@@ -143,7 +143,7 @@ def speed(directory: Path, batches: int, turns: int) -> dict[str, Any]:
     """Tokens/s of each, of prompts that are learned and of masked ones."""
     mx.set_default_device(mx.cpu)
     examples = conversations(batches * BATCH)
-    found: dict[str, Any] = {}
+    figures: dict[str, Any] = {}
     with core.load_model(directory, backend="mlx_cpu") as model:
         assert isinstance(model, MlxModel)
         for masked in (False, True):
@@ -162,11 +162,11 @@ def speed(directory: Path, batches: int, turns: int) -> dict[str, Any]:
             seconds = by_turns(contestants, turns)
             rates = {name: tokens / statistics.median(took) for name, took in seconds.items()}
             peer = max(rate for name, rate in rates.items() if name != "core")
-            found["masked" if masked else "whole"] = {
+            figures["masked" if masked else "whole"] = {
                 "tokens": tokens, "longest": max(len(ids) for ids, _ in rows),
                 "tokens_per_second": rates, "ratio": rates["core"] / peer, "seconds": seconds,
             }  # fmt: skip
-    return found
+    return figures
 
 
 def by_turns(contestants: Mapping[str, Turn], turns: int) -> dict[str, list[float]]:
@@ -212,25 +212,25 @@ def deep_model(directory: Path) -> None:
     tokenizer.save(str(directory / "tokenizer.json"))
 
 
-def tell(found: Mapping[str, Any]) -> bool:
-    """Print a table; whether all marks are met."""
+def tell(figures: Mapping[str, Any]) -> bool:
+    """Print a table; return whether all marks are met."""
     met = True
-    for name, each in found.get("speed", {}).items():
-        for who, rate in each["tokens_per_second"].items():
+    for name, part in figures.get("speed", {}).items():
+        for who, rate in part["tokens_per_second"].items():
             print(f"{name:7} {who:16} {rate:8.0f} tokens/s")
-        met &= each["ratio"] >= MARKS["speed"]
-        print(f"{name:7} core / the faster {each['ratio']:.2f} (mark {MARKS['speed']})")
-    if "memory" in found:
-        each = found["memory"]
-        for who, peak in each["peak_bytes"].items():
+        met &= part["ratio"] >= MARKS["speed"]
+        print(f"{name:7} core / the faster {part['ratio']:.2f} (mark {MARKS['speed']})")
+    if "memory" in figures:
+        part = figures["memory"]
+        for who, peak in part["peak_bytes"].items():
             print(f"memory  {who:16} {peak / 1e6:8.0f} MB")
-        met &= each["ratio"] <= MARKS["memory"]
-        print(f"memory  with / without    {each['ratio']:.2f} (mark {MARKS['memory']})")
+        met &= part["ratio"] <= MARKS["memory"]
+        print(f"memory  with / without    {part['ratio']:.2f} (mark {MARKS['memory']})")
     return met
 
 
 def main() -> int:
-    """Measure what is asked for, write it and print it."""
+    """Measure the requested parts, write them and print them."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
     parser.add_argument("--turns", type=int, default=3)
     parser.add_argument(
@@ -242,14 +242,14 @@ def main() -> int:
     given = parser.parse_args()
     directory = given.model or fetch(MODELS[0]).directory
 
-    found: dict[str, Any] = {"blas": BLAS.name, "cpus": os.cpu_count()}
-    found |= {"turns": given.turns, "batches": given.batches}
+    figures: dict[str, Any] = {"blas": BLAS.name, "cpus": os.cpu_count()}
+    figures |= {"turns": given.turns, "batches": given.batches}
     if "memory" in given.only:
-        found["memory"] = memory()
+        figures["memory"] = memory()
     if "speed" in given.only:
-        found["speed"] = speed(Path(directory), given.batches, given.turns)
-    given.json.write_text(json.dumps(found, indent=1) + "\n")
-    return 0 if tell(found) else 1
+        figures["speed"] = speed(Path(directory), given.batches, given.turns)
+    given.json.write_text(json.dumps(figures, indent=1) + "\n")
+    return 0 if tell(figures) else 1
 
 
 if __name__ == "__main__":

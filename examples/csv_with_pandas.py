@@ -1,4 +1,4 @@
-"""Label a column of a CSV file with pandas, and write the file with the labels beside it.
+"""Label a column of a CSV file with pandas, and write the file with the labels as a column.
 
 ``python examples/csv_with_pandas.py MODEL news.csv labelled.csv``; the file has a column ``text``.
 """
@@ -21,8 +21,8 @@ def label_file(
 ) -> pd.DataFrame:
     """The rows of a file with their labels, which are also written."""
     news = pd.read_csv(source)
-    found = classify(news["text"], model, LABELS, template="{text} This news is about")
-    labelled = news.join(found[["label", "margin", "error"]])  # by the index, which is kept
+    results = classify(news["text"], model, LABELS, template="{text} This news is about")
+    labelled = news.join(results[["label", "margin", "error"]])  # by the index, which is kept
     labelled.to_csv(target, index=False)
     return labelled
 

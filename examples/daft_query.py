@@ -17,7 +17,7 @@ LABELS = ["finance", "sports", "science", "technology"]
 
 
 def count_labels(model: str, source: str, backend: str = "") -> dict[str, list[Any]]:
-    """How many texts have which label."""
+    """Return the number of texts with each label."""
     provider = CoreProvider(model, template="{text} This news is about", backend=backend)
     label = classify_text(daft.col("text"), LABELS, provider=provider)
     news = daft.read_parquet(source).with_column("label", label)

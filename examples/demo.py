@@ -30,7 +30,7 @@ SENTENCES = Path(__file__).with_name("headlines.jsonl")
 def classify_sentences(
     model: core.TextModel, sentences: Sequence[str]
 ) -> list[core.ClassifyResult]:
-    """One result per sentence: which label the model finds likeliest to come next."""
+    """Return one result per sentence, with its likeliest label."""
     prompts = [TEMPLATE.format(text=sentence) for sentence in sentences]
     results = model.classify(prompts, labels=LABELS)
     for sentence, result in zip(sentences, results, strict=True):
@@ -40,7 +40,7 @@ def classify_sentences(
 
 
 def main() -> int:
-    """Load the model, classify, show what came out; the exit code."""
+    """Load the model, classify and show the results; return the exit code."""
     arguments = parse_arguments()
     rows = [json.loads(line) for line in SENTENCES.read_text(encoding="utf-8").splitlines()]
     try:
@@ -69,7 +69,7 @@ def parse_arguments() -> argparse.Namespace:
 
 
 def results_table(rows: Sequence[dict[str, str]], results: Sequence[core.ClassifyResult]) -> Table:
-    """One line per sentence, with a mark where the label is not the expected one."""
+    """Return one line per sentence, with a mark if the label is not the expected one."""
     table = Table("sentence", "expected", "label", "probability", "right")
     table.columns[3].justify = "right"
     table.box = box.SIMPLE

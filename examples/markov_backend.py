@@ -1,7 +1,7 @@
-"""A backend that generates, in a format of its own: a Markov chain over the bytes of a text.
+"""A backend with its own file format: a Markov chain over the bytes of a text.
 
 ``python markov_backend.py TEXT NAME.markov`` makes a model of any text. It is one file: a line with
-its numbers, and the text, from whose paragraphs the chain learns how to go on and where to end.
+its numbers, and the text, from whose paragraphs the chain learns how to continue and where to end.
 """
 
 import math
@@ -46,7 +46,7 @@ def header_of(path: str) -> tuple[int, int, int]:
 
 
 class Chain:
-    """How often each byte, or `END`, follows each context of up to ``order`` bytes in a text."""
+    """Count how often each byte, or `END`, follows each context of up to ``order`` bytes."""
 
     def __init__(self, text: bytes, order: int) -> None:
         self._order, self._counts = order, dict[bytes, Counter[int]]()
@@ -57,7 +57,7 @@ class Chain:
                     self._counts.setdefault(context, Counter())[token] += 1
 
     def probabilities(self, ids: Sequence[int]) -> list[float]:
-        """Return those of all tokens: each longer context is mixed with the shorter ones."""
+        """Return the probabilities of all tokens, mixed over contexts of every length."""
         mixed = [1 / (END + 1)] * (END + 1)
         for length in range(min(self._order, len(ids)) + 1):
             counts = self._counts.get(bytes(ids[len(ids) - length :]), Counter())
@@ -73,7 +73,7 @@ def draw(probabilities: Sequence[float], temperature: float, dice: Random) -> in
     if not temperature:
         return max(range(len(probabilities)), key=probabilities.__getitem__)
     best = math.log(max(probabilities))
-    weights = [math.exp((math.log(each) - best) / temperature) for each in probabilities]
+    weights = [math.exp((math.log(share) - best) / temperature) for share in probabilities]
     return dice.choices(range(len(weights)), weights)[0]
 
 
@@ -143,7 +143,7 @@ class MarkovStream(core.TokenStreamBase):
 
 
 class MarkovModel(core.TextModelBase):
-    """A chain that is asked. Its streams share nothing that changes, so any thread may ask."""
+    """A loaded chain. Its streams share no mutable state, so that any thread may use it."""
 
     def __init__(self, chain: Chain, context: int) -> None:
         super().__init__(NAME)

@@ -1,8 +1,8 @@
 """Label a folder of Parquet files on a Ray cluster, and write another one.
 
 ``python examples/ray_parquet.py MODEL news/ labelled/``, on a cluster's head or anywhere: Ray
-starts on this machine where no cluster is. The files have a column ``text``. For a job that goes on
-after its driver's end, there is ``infer-cli classify --ray``.
+starts on this machine if there is no cluster. The files have a column ``text``. For a job that can
+be resumed, use ``infer-cli classify --ray``.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ LABELS = ("finance", "sports", "science", "technology")
 
 
 def label_folder(model: str, source: str, target: str, backend: str = "") -> None:
-    """Write the rows of ``source`` with their labels, and say how many failed."""
+    """Write the rows of ``source`` with their labels, and print how many failed."""
     answers = core_ray.classify(
         ray.data.read_parquet(source),
         model=model,

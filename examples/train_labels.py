@@ -1,10 +1,10 @@
-"""Teach a 135-million-parameter model four labels whose names say nothing, on this machine.
+"""Teach a 135-million-parameter model four labels with meaningless names, on this machine.
 
 Run it with ``make demo-train``, or, with the model converted and `core[mlx,learn]` installed,
-``python examples/train_labels.py``. `trained` is the part to copy. Five times over, 48 headlines
-are drawn to learn from and the other 24 are judged: once before and once behind a training of a
-fixed number of steps, which no judged row has a say in, and beside it by a head on the model's
-hidden states, which trains nothing. Exits with 1 when the mean behind training is below 90 %.
+``python examples/train_labels.py``. `trained` is the part to copy. Five times, 48 headlines are
+drawn as the training set; the accuracy on the other 24 is measured before and after a fixed number
+of training steps, and for comparison with a head on the model's hidden states, which does not train
+the model. Exits with 1 if the mean accuracy after training is below 90 %.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def trained(model: Any, rows: Rows, seed: int, steps: int) -> None:
 
 
 def share_right(model: core.TextModel, rows: Rows) -> float:
-    """How many of the rows get their label."""
+    """Return the share of the rows that get their label."""
     task = core_tasks.Task(TEMPLATE, tuple(NAMES.values()))
     decisions = task.classify(model, [text for text, _ in rows])
     right = [decision.label == label for decision, (_, label) in zip(decisions, rows, strict=True)]
@@ -56,14 +56,15 @@ def share_right(model: core.TextModel, rows: Rows) -> float:
 
 
 def share_right_of_head(model: core.TextModel, learned: Rows, judged: Rows) -> float | None:
-    """The same by a head that learned from the same rows; None where infercore-learn is missing."""
+    """Return the same for a head trained on the same rows; None without infercore-learn."""
     try:
         from core_learn import FewShot
     except ImportError:
         return None
     texts, labels = zip(*learned, strict=True)
-    found = FewShot(model).fit(texts, labels).predict([text for text, _ in judged])
-    return statistics.mean(label == gold for label, (_, gold) in zip(found, judged, strict=True))
+    predicted = FewShot(model).fit(texts, labels).predict([text for text, _ in judged])
+    pairs = zip(predicted, judged, strict=True)
+    return statistics.mean(label == gold for label, (_, gold) in pairs)
 
 
 def split(rows: Rows, seed: int) -> tuple[Rows, Rows]:
@@ -81,12 +82,12 @@ def show(line: str) -> None:
 
 
 def main() -> int:
-    """Train and judge with each seed, and show what came out; the exit code."""
+    """Train and evaluate with each seed and show the results; return the exit code."""
     given = parse_arguments()
     lines = HEADLINES.read_text(encoding="utf-8").splitlines()
     rows = [(row["text"], NAMES[row["label"]]) for row in map(json.loads, lines)]
     started = time.perf_counter()
-    found: list[Shares] = []
+    results: list[Shares] = []
     try:
         with core.load_model(given.model, backend=given.backend) as base:
             for seed in range(given.seeds):
@@ -96,29 +97,29 @@ def main() -> int:
                     before = share_right(model, judged)
                     trained(model, learned, seed, given.steps)
                     after = share_right(model, judged)
-                found.append((before, after, share_right_of_head(base, learned, judged)))
+                results.append((before, after, share_right_of_head(base, learned, judged)))
                 show("")
-                print(f"seed {seed}: {told(found[-1])}", flush=True)
+                print(f"seed {seed}: {in_words(results[-1])}", flush=True)
     except core.CoreError as error:
         print(f"train_labels: {error}", file=sys.stderr)
         return 1
-    return report(found, time.perf_counter() - started)
+    return report(results, time.perf_counter() - started)
 
 
-def told(shares: Shares) -> str:
+def in_words(shares: Shares) -> str:
     """Three shares in words."""
     names = ("before", "trained", "head without training")
     pairs = zip(names, shares, strict=True)
     return ", ".join(f"{name} {share:.1%}" for name, share in pairs if share is not None)
 
 
-def report(found: Sequence[Shares], seconds: float) -> int:
+def report(results: Sequence[Shares], seconds: float) -> int:
     """The means, and whether they are good enough."""
-    heads = [head for _, _, head in found if head is not None]
-    before = statistics.mean(each[0] for each in found)
-    after = statistics.mean(each[1] for each in found)
+    heads = [head for _, _, head in results if head is not None]
+    before = statistics.mean(shares[0] for shares in results)
+    after = statistics.mean(shares[1] for shares in results)
     means = before, after, statistics.mean(heads) if heads else None
-    print(f"mean of {len(found)}: {told(means)}; {seconds:.0f} s in all")
+    print(f"mean of {len(results)}: {in_words(means)}; {seconds:.0f} s in all")
     return 0 if after >= GOOD_ENOUGH else 1
 
 

@@ -21,13 +21,13 @@ from core import aio
 
 def create_app(model: core.TextModel) -> Starlette:
     """The application; it closes the model when it ends."""
-    asked = aio.of(model)
+    awaitable = aio.of(model)
 
     async def classify(request: Request) -> Response:
         """``{"prompts": [...], "labels": [...]}``: a row for each prompt, with its error."""
         body = await request.json()
         try:
-            results = await asked.classify(body["prompts"], labels=body["labels"], timeout=60)
+            results = await awaitable.classify(body["prompts"], labels=body["labels"], timeout=60)
         except core.OptionError as error:  # a wrong option is the client's mistake, by its name
             return JSONResponse({"error": str(error)}, status_code=422)
         return JSONResponse({"rows": [result.to_dict() for result in results]})
@@ -38,7 +38,7 @@ def create_app(model: core.TextModel) -> Starlette:
         turns = [core.Message("user", body["message"])]
 
         async def tokens() -> AsyncIterator[str]:
-            async with aclosing(asked.chat(turns, max_tokens=256)) as stream:
+            async with aclosing(awaitable.chat(turns, max_tokens=256)) as stream:
                 async for token in stream:
                     yield token.text
 
@@ -47,7 +47,7 @@ def create_app(model: core.TextModel) -> Starlette:
     @asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         yield
-        await asked.aclose()
+        await awaitable.aclose()
 
     routes = [
         Route("/classify", classify, methods=["POST"]),

@@ -7,7 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
 import xml.etree.ElementTree as ElementTree
 from collections.abc import Sequence
 from importlib.util import find_spec
@@ -27,16 +26,7 @@ from benchmarks.classify_parts import contestants, measuring, report, worker
 from benchmarks.classify_parts import quantised as quantising
 from benchmarks.classify_parts.chart import chart
 from benchmarks.classify_parts.checkpoint import GEMMA_3_1B
-from benchmarks.classify_parts.clock import (
-    HEAD,
-    PRODUCTS,
-    REST,
-    WAITING,
-    Clock,
-    Clocks,
-    timed,
-)
-from benchmarks.classify_parts.comparing import TITLES, Comparison
+from benchmarks.classify_parts.comparison import TITLES, Comparison
 from benchmarks.classify_parts.contestants import (
     EACH_OFF,
     NAMES,
@@ -58,7 +48,6 @@ from benchmarks.classify_parts.workloads import (
     sentence,
 )
 from core_runtime.batches import shared_prefixes
-from core_runtime.machine import usable_cores
 
 TINY = {
     "hidden_size": 32,
@@ -218,21 +207,6 @@ def test_the_readmes_table_has_a_ratio_for_each_peer() -> None:
     assert table.splitlines()[2:] == [
         "| m | (a) | 1 | 30.0 | 3.75 | - | 50% |",
         "| m | (c) | 1 | 6.0 | - | - | - |",
-    ]
-
-
-def test_a_profiles_table_has_each_parts_share_and_what_is_left() -> None:
-    seconds = {"matrix products": 6.0, "softmax": 1.0, "norms": 2.0, "labels": 0.5, "rest": 0.5}
-    profile = {
-        "model": "m", "workload": "a", "prompts": 30, "seconds": seconds,
-        "share_of_rate": 0.9, "watched_seconds": 10.0, "unwatched_seconds": 8.0,
-    }  # fmt: skip
-    table = report.profile_markdown([profile], ["matrix products", "softmax"])
-    assert table.splitlines() == [
-        "| model | workload | prompts/s | matrix products | softmax | the rest "
-        "| products' share of rate |",
-        "| --- | --- | --- | --- | --- | --- | --- |",
-        "| m | (a) | 3.8 | 60% | 10% | 30% | 90% |",
     ]
 
 
@@ -438,70 +412,6 @@ def test_a_quick_run_with_a_random_checkpoint(
     assert f"{OURS}, small" in done.stdout
     assert written["machine"]["processor"] in done.stdout.replace("\n", " ")
     _check_chart(drawing, names, written["machine"]["processor"])
-
-
-@pytest.mark.slow
-def test_a_profile_counts_every_second_and_every_product(
-    smollm2_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("OPENBLAS_NUM_THREADS", str(usable_cores()))  # as many lanes
-    file = tmp_path / "out.json"
-    done = benchmark(
-        "classify_profile.py", "--model", smollm2_dir, "--workloads", "a",
-        "--prompts", "8", "--runs", "2", "--json", file,
-    )  # fmt: skip
-    found = json.loads(file.read_text())["profiles"][0]
-    parts = found["seconds"]
-    assert {*report.PARTS, "tokeniser", "labels"} <= parts.keys()  # each column of the table
-    assert all(seconds > 0 for seconds in parts.values())
-    if usable_cores() > 1:
-        assert WAITING in parts  # it ran in lanes
-    # Two runs: their median is their mean.
-    assert sum(parts.values()) == pytest.approx(found["watched_seconds"], rel=0.05)
-    assert 0 < found["share_of_rate"] < 1.5  # the machine may be busy while the rate is measured
-    assert "prompts/s unwatched" in done.stdout
-
-
-def test_the_clock_gives_each_part_its_own_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = iter([0.0, 0.0, 1.0, 3.0, 6.0, 10.0, 15.0])  # made, restarted, then one each switch
-    monkeypatch.setattr(time, "perf_counter", lambda: next(now))
-    clock = Clock()
-    clock.restart()
-    clock.enter("attention")
-    clock.enter("softmax")
-    clock.leave()
-    clock.leave()
-    clock.stop()
-    assert clock.seconds == {REST: 1.0 + 5.0, "attention": 2.0 + 4.0, "softmax": 3.0}
-
-
-def test_lanes_share_the_time_that_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    now = 0.0
-    monkeypatch.setattr(time, "perf_counter", lambda: now)
-    whole, lanes = Clock(), [Clock(), Clock()]
-    for lane, seconds in zip(lanes, (6.0, 2.0), strict=True):
-        now = 0.0  # they begin together
-        lane.enter("softmax")
-        now += seconds
-        lane.operations["softmax"] += 10
-        lane.leave()
-    now = 7.0
-    whole.add(lanes)
-    assert whole.seconds == {"softmax": 4.0, REST: 0.0, WAITING: 3.0}
-    assert whole.operations == {"softmax": 20}
-
-
-def test_each_lane_has_its_own_clock_and_the_head_its_product() -> None:
-    def one_after_another(jobs: list[Any]) -> list[Any]:
-        return [job(3) for job in jobs]
-
-    clocks = Clocks()
-    product = timed(clocks, PRODUCTS, lambda x: x, lambda x: x)
-    head = timed(clocks, HEAD, product)
-    assert clocks.run_lanes(one_after_another, [product, head, product]) == [3, 3, 3]
-    assert clocks.whole.operations == {PRODUCTS: 6, HEAD: 3}
-    assert clocks.whole.seconds.keys() == {PRODUCTS, HEAD, REST, WAITING}
-    assert clocks.here is clocks.whole
 
 
 def test_quick_is_a_default_that_other_options_change() -> None:

@@ -1,8 +1,7 @@
-"""Where a space is written before a label: as it is right, and as it was measured."""
+"""Where a space is written before a label."""
 
 from __future__ import annotations
 
-import json
 import tomllib
 from pathlib import Path
 
@@ -10,14 +9,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from benchmarks.label_joining import default, ratio, read
 from core.errors import LabelError
 from core.kit.labels import build_trie, label_texts, unspaced
 
 ROOT = Path(__file__).parents[1]
-RESULTS = ROOT / "benchmarks" / "results" / "label_joining.json"
-CLEARLY = 3.0  # times the label mass
-MODELS = ("smollm2", "gemma3")
 
 ENDS = tomllib.loads((ROOT / "tests" / "data" / "joining.toml").read_text(encoding="utf-8"))
 
@@ -66,38 +61,3 @@ def test_a_label_with_its_own_space_is_the_one_without() -> None:
 @given(st.text("a<>/\"'`*_ :是。\u0301-#=(“»~1", max_size=20), st.text("\u200b\u0301\ufe0f"))
 def test_marks_and_format_characters_belong_to_what_they_follow(text: str, marks: str) -> None:
     assert unspaced(text + marks) == unspaced(text)
-
-
-# ------------------------------------------------------------------ as it was measured
-
-EXCEPTIONS = {
-    # Both models want no space, and nothing at the end tells it from an end that takes one.
-    "dot in a name": "a dot ends a sentence, too",
-    "opening [tag]": "brackets around a remark are like it",
-    "Latin word after CJK": "two Latin words would run together, and fewer labels are right",
-    "digit after CJK": "as after a Latin word",
-    "word, punctuation label": "labels that are no words are for label_prefix=''",
-    # It makes no difference to them.
-    "closing _": "after a word it is part of a name",
-    # One model wants none, and to the other both ways are alike.
-    "opening U+00AB": "in French a space of another kind follows",
-    "CJK letter, Latin label": "",
-    "full-width colon, Latin label": "",
-    "kana, Latin label": "",
-}
-ALIKE = 0.9  # times the mass: no loss
-
-
-def test_the_rule_is_what_was_measured() -> None:
-    texts, ends = read()
-    measured = json.loads(RESULTS.read_text(encoding="utf-8"))["ends"]
-    assert [(end["texts"], end["kind"]) for end in measured] == [(e.texts, e.kind) for e in ends]
-    others = []
-    for end in measured:
-        gains = [ratio([prompt[name] for prompt in end["prompts"]]) for name in MODELS]
-        wanted = "none" if min(gains) >= CLEARLY else "space"
-        found = default(end, texts)
-        if found != wanted:
-            others.append(end["kind"])
-            assert found != "none" or min(gains) > ALIKE, end["kind"]
-    assert {*others} == {*EXCEPTIONS}

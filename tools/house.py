@@ -42,8 +42,8 @@ HOUSES = {  # from the roof down: each imports those below it only
 }
 # These import a package for its folder alone, whose files they then find and register.
 _FINDERS = {
-    ("core_conformance.checking.registry", "core_conformance.checks"),
-    ("core_conformance.proof.registry", "core_conformance.saboteurs"),
+    ("core_conformance.checking.check", "core_conformance.checks"),
+    ("core_conformance.proof.registry", "core_conformance.proof.saboteurs"),
 }
 # Methods of a task that call a function made for it: its file needs no other to be read.
 _CONVENIENCES = {("core_tasks.task", "core_tasks.files"), ("core_tasks.task", "core_tasks.fitting")}
@@ -112,13 +112,13 @@ def _rooms(house: str, graph: grimp.ImportGraph) -> tuple[Rooms, set[str]]:
 def _floors(rooms: Mapping[str, Iterable[str]]) -> list[list[str]]:
     """Rooms that stand on nothing, then those that stand on these, and so on."""
     level: dict[str, int] = {}
-    for room in TopologicalSorter(rooms).static_order():  # raises CycleError where there is none
-        level[room] = max((level[each] + 1 for each in rooms[room]), default=0)
-    return [[room for room in rooms if level[room] == each] for each in sorted({*level.values()})]
+    for room in TopologicalSorter(rooms).static_order():  # raises CycleError if there is no order
+        level[room] = max((level[below] + 1 for below in rooms[room]), default=0)
+    return [[room for room in rooms if level[room] == floor] for floor in sorted({*level.values()})]
 
 
 def _files(house: str, room: str) -> int:
-    """How many files a folder holds, those of its folders too; 0 for a room of one file."""
+    """Return the number of files in a folder and its folders; 0 for a room of one file."""
     folder = ROOT / HOUSES[house] / room
     return len([*folder.rglob("*.py")]) - 1 if folder.is_dir() else 0
 
@@ -128,7 +128,7 @@ def _label(room: str, files: int) -> str:
 
 
 def _lines(number: int, labels: Iterable[str]) -> str:
-    """One floor, on as many lines as it takes."""
+    """Return the lines of one floor."""
     lines, indent = [f"{number:>3}  "], " " * 5
     for label in labels:
         if len(lines[-1]) + len(label) + 2 > _WIDTH:
@@ -138,7 +138,7 @@ def _lines(number: int, labels: Iterable[str]) -> str:
 
 
 def figures() -> str:
-    """What the source comes to: files, their sizes, and the fullest folder."""
+    """Return the metrics of the source: files, their sizes, and the fullest folder."""
     files = [path for folder in HOUSES.values() for path in (ROOT / folder).rglob("*.py")]
     sizes = {path: len(path.read_text(encoding="utf-8").splitlines()) for path in files}
     own = {path: size for path, size in sizes.items() if path.name != "__init__.py"}

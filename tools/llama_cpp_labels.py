@@ -63,7 +63,7 @@ class Scorer:
 
     def logprobs_after(self, ids: tuple[int, ...]) -> Row:
         """The next-token log-probabilities after these tokens, [vocab_size]."""
-        # The labels share the prompt: its forward pass is kept until another one is asked for.
+        # The labels share the prompt: its forward pass is cached until the next prompt.
         if self._last is None or self._last[0] != ids:
             self._last = (ids, log_softmax(self._forward(ids)))
         return self._last[1]
@@ -97,7 +97,7 @@ def classify(scorer: Scorer, text: str) -> dict[str, object]:
 
 
 def record_model(path: Path, rows: Sequence[dict[str, str]], threads: int) -> dict[str, object]:
-    """What one model says about every sentence."""
+    """Return the scores of one model for every sentence."""
     scorer = Scorer(path, threads)
     results = [classify(scorer, row["text"]) for row in rows]
     right = sum(result["label"] == row["label"] for result, row in zip(results, rows, strict=True))

@@ -1,10 +1,10 @@
 """Build llama-cpp-python's wheel once per machine, and print the folder that holds it.
 
-The package index has its source only, and compiling takes minutes, so the wheel is kept in
+The package index has its source only, and compiling takes minutes, so the wheel is cached in
 ``$XDG_CACHE_HOME/core/wheels`` (default ``~/.cache/core/wheels``), in a folder for this processor:
-llama.cpp is compiled for the one it is built on. Nobody else can write to that folder, and a file
-beside the wheel records its SHA-256: one that has none, or another, is built again. Several
-processes may run this at once.
+llama.cpp is compiled for the one it is built on. Only its owner can write to that folder, and a
+file next to the wheel records its SHA-256: a wheel without the right one is built again. Several
+processes may run this concurrently.
 
     pip install --find-links "$(python tools/llama_cpp_wheel.py)" llama-cpp-python
     pip install --force-reinstall --no-deps "$(python tools/llama_cpp_wheel.py --openblas)"/*.whl
@@ -96,10 +96,12 @@ def _is_recorded(wheel: Path) -> bool:
 
 
 def _is_ours(wheel: Path) -> bool:
-    found = wheel.lstat()
+    status = wheel.lstat()
     others = stat.S_IWGRP | stat.S_IWOTH
     return (
-        stat.S_ISREG(found.st_mode) and found.st_uid == os.geteuid() and not found.st_mode & others
+        stat.S_ISREG(status.st_mode)
+        and status.st_uid == os.geteuid()
+        and not status.st_mode & others
     )
 
 
@@ -121,7 +123,7 @@ def pinned_version() -> str:
 
 
 def cmake_arguments(openblas: bool) -> list[str]:
-    """What CMake is told: llama.cpp's library alone, with or without a BLAS."""
+    """Return CMake's arguments: only llama.cpp's library, with or without a BLAS."""
     if not openblas:
         return list(_LIBRARY_ONLY)
     spec = importlib.util.find_spec("scipy_openblas32")
@@ -152,8 +154,8 @@ def _build(version: str, folder: Path, openblas: bool) -> None:
         options = ("--no-deps", "--no-cache-dir", "--no-binary", "llama-cpp-python", "-w", partial)
         _pip("wheel", *options, f"llama-cpp-python=={version}", environment=environment)
         for wheel in Path(partial).glob("*.whl"):
-            kept = wheel.replace(folder / wheel.name)
-            _record(kept)
+            target = wheel.replace(folder / wheel.name)
+            _record(target)
 
 
 def _pip(*arguments: str, environment: dict[str, str]) -> None:
@@ -166,9 +168,9 @@ def _pip(*arguments: str, environment: dict[str, str]) -> None:
 
 
 def _check_compiler() -> None:
-    asked = os.environ.get("CXX", "").split()[:1]
-    if not any(shutil.which(name) for name in asked or _COMPILERS):
-        missing = f"CXX names {asked[0]!r}" if asked else f"none of {', '.join(_COMPILERS)}"
+    compiler = os.environ.get("CXX", "").split()[:1]
+    if not any(shutil.which(name) for name in compiler or _COMPILERS):
+        missing = f"CXX names {compiler[0]!r}" if compiler else f"none of {', '.join(_COMPILERS)}"
         raise CannotBuildError(_NO_COMPILER.format(missing=missing))
 
 
@@ -185,7 +187,7 @@ def _machine() -> str:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Print the folder; 1 and the reason on stderr when there is no wheel."""
+    """Print the folder; return 1, with the reason on stderr, if there is no wheel."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--openblas", action="store_true", help="a build with scipy-openblas32")
     try:

@@ -43,4 +43,4 @@ class _Recorder:
         """Write the file; nothing where the run ended by another cause than failed tests."""
         again = self._marked if exitstatus == pytest.ExitCode.TESTS_FAILED else []
         ids = [] if self._others else dict.fromkeys(again)
-        self._file.write_text("".join(f"{each}\n" for each in ids), encoding="utf-8")
+        self._file.write_text("".join(f"{test}\n" for test in ids), encoding="utf-8")

@@ -17,12 +17,12 @@ from core_mlx_native.adapters.mlx_lm_keys import MLX_LM_KEYS, MLX_LM_PARAMETERS
 from core_mlx_native.adapters.peft_keys import INITIALISATIONS, PEFT_KEYS
 from core_mlx_native.checkpoint.config_keys import CONFIG_KEYS, FAMILY_KEYS, ROPE_KEYS
 from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
-from core_mlx_native.checkpoint.keys import Key, harmless
+from core_mlx_native.checkpoint.keys import KeyRule, harmless
 from core_mlx_native.checkpoint.names import HARMLESS, STRANGERS
 from core_mlx_native.text.tokenizer_keys import LIBRARY_KEYS, TOKENIZER_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "model_files.md"
-KEYS: Mapping[str, Mapping[str, Key]] = {
+KEYS: Mapping[str, Mapping[str, KeyRule]] = {
     "config.json": CONFIG_KEYS,
     **{f"config.json of {family}": keys for family, keys in FAMILY_KEYS.items()},
     "rope": ROPE_KEYS,
@@ -72,8 +72,8 @@ def table(name: str) -> str:
     return "\n".join(["| key | | why |", "|---|---|---|", *lines]) + "\n"
 
 
-def _verdict(key: Key) -> str:
-    """Return the verdict, with the values that are exempt beside those that always are."""
+def _verdict(key: KeyRule) -> str:
+    """Return the verdict, with the exempt values, apart from those that always are."""
     exempt = [f"`{json.dumps(value)}`" for value in key.neutral if not _PLAIN.is_neutral(value)]
     return f"{key.verdict}, except {' and '.join(exempt)}" if exempt else key.verdict
 

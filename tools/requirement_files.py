@@ -1,8 +1,8 @@
 """Write DIST/EXTRA.txt for each extra of core: requirements that are the addresses of wheels.
 
-``make dist`` runs this. pip looks for a name on the package index beside every folder that it is
-given, and there a higher version, or a build number, wins over the wheel here. It looks nowhere for
-a requirement that is a file's address.
+``make dist`` runs this. pip looks up a name on the package index as well as in the given folders,
+and a higher version there, or a build number, wins over the wheel here. A requirement that is a
+file's address is not looked up.
 
     python tools/requirement_files.py dist && pip install -r dist/mlx.txt
 """
@@ -68,19 +68,19 @@ def _lines(wheels: Wheels, extra: str) -> Iterator[str]:
 def _needed(wheels: Wheels, extra: str) -> dict[str, set[str]]:
     """The distributions of the folder that ``core[extra]`` brings, with the extras of each."""
     needed: dict[str, set[str]] = {}
-    left = [("core", ""), ("core", extra)]  # "" stands for what is asked for without an extra
+    left = [("core", ""), ("core", extra)]  # "" is the distribution without an extra
     while left:
         name, extra = left.pop()
         if extra in needed.setdefault(name, set()):
             continue
         needed[name].add(extra)
         for text in wheels[name][1].get_all("Requires-Dist", []):
-            asked = Requirement(text)
-            member = canonicalize_name(asked.name)
+            requirement = Requirement(text)
+            member = canonicalize_name(requirement.name)
             if member in wheels and (
-                asked.marker is None or asked.marker.evaluate({"extra": extra})
+                requirement.marker is None or requirement.marker.evaluate({"extra": extra})
             ):
-                left += [(member, each) for each in ("", *asked.extras)]
+                left += [(member, name) for name in ("", *requirement.extras)]
     return {name: extras - {""} for name, extras in needed.items()}
 
 

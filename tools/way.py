@@ -1,13 +1,13 @@
-"""How far a call goes before it computes anything: ``python -m tools.way MODEL...``.
+"""Count the frames and files from a call to its first product: ``python -m tools.way MODEL...``.
 
 A directory is run by mlx_native, a GGUF file by llama_cpp. A table shows how many frames and files
-of this repository one prompt passes from the public call to the first matrix product; behind it
-come the frames, and the files in the order in which they are entered.
+of this repository one prompt passes from the public call to the first matrix product; the
+frames follow, and the files in the order in which they are entered.
 
-Frames: those of the thread that computes the product, and those of the caller's thread at the
-moment when it handed the job on (`OwnerThread.submit` or `post`). Files: all that are entered by
+Frames are counted on the thread that computes the product, and on the caller's thread when it
+hands the job on (`OwnerThread.submit` or `post`). Files: all that are entered by
 any thread, the tokenizer's among them. Both are counted in a second call, for which everything is
-imported. A list comprehension counts as a frame in Python 3.11, and is none from 3.12 on.
+imported. A list comprehension counts as a frame in Python 3.11, but not from 3.12 on.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ CALLS: dict[str, Call] = {
 
 @dataclass(slots=True)
 class Way:
-    """What one call passed: modules in the order of their first function, and frames."""
+    """The path of one call: modules in the order of their first function, and frames."""
 
     files: list[str] = field(default_factory=list)
     frames: list[str] = field(default_factory=list)
@@ -86,7 +86,7 @@ class Recorder:
 def ways(backend: str, path: Path, operations: tuple[str, ...] = tuple(CALLS)) -> dict[str, Way]:
     """The way of each operation through a model that this backend loads."""
     recorder = Recorder()
-    found = {}
+    recorded = {}
     before = threading.getprofile()
     threading.setprofile(recorder)  # the threads of the model are started by its load
     try:
@@ -94,15 +94,15 @@ def ways(backend: str, path: Path, operations: tuple[str, ...] = tuple(CALLS)) -
             for operation in operations:
                 CALLS[operation](model)
                 model._owner.run(lambda: None)  # type: ignore[attr-defined]  # what it left is done
-                with recorder.watching() as found[operation]:
+                with recorder.watching() as recorded[operation]:
                     CALLS[operation](model)
     finally:
         threading.setprofile(before)
-    return found
+    return recorded
 
 
 def _place(frame: FrameType) -> tuple[str, str] | None:
-    """Module and function, of this repository's packages; what dataclasses write is no file."""
+    """Return module and function in this repository's packages; generated methods have none."""
     code, module = frame.f_code, str(frame.f_globals.get("__name__"))
     if module.partition(".")[0] not in PACKAGES or code.co_filename.startswith("<"):
         return None
@@ -111,13 +111,13 @@ def _place(frame: FrameType) -> tuple[str, str] | None:
 
 def _stack(frame: FrameType | None) -> list[str]:
     """The frames of one thread, outermost first."""
-    found: list[str] = []
+    frames: list[str] = []
     while frame is not None:
         place = _place(frame)
         if place is not None:
-            found.append(f"{place[0]} {frame.f_code.co_qualname}")
+            frames.append(f"{place[0]} {frame.f_code.co_qualname}")
         frame = frame.f_back
-    return found[::-1]
+    return frames[::-1]
 
 
 def main() -> None:

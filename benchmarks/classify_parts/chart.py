@@ -8,14 +8,18 @@ from itertools import groupby
 
 from benchmarks.classify_parts.measuring import Result
 
-_WIDTH, _NAMES, _VALUES = 760, 240, 130  # pixels: all; the names on the left; the numbers behind
+_WIDTH, _NAMES, _VALUES = (
+    760,
+    240,
+    130,
+)  # pixels: all; the names on the left; the numbers after the bars
 _BAR, _GAP, _HEAD = 16, 5, 30  # pixels: a bar's height, between bars, a panel's title
 _OURS, _THEIRS, _TEXT = "#2563eb", "#94a3b8", "#1f2937"
 _FONT = "font-family='system-ui, sans-serif'"
 
 
 def chart(results: Sequence[Result], titles: dict[str, str], caption: str) -> str:
-    """One panel for each model and workload; its bars share a scale."""
+    """Draw one panel for each model and workload; its bars share a scale."""
     top, drawn = 10.0, []
     for (model, workload), group in groupby(results, lambda r: (r.model, r.workload)):
         rows = list(group)

@@ -2,7 +2,7 @@
 
     python -m benchmarks.classify_parts.checkpoint OUT_DIR TOKENIZER_DIR [--config JSON]
 
-A process of its own, so that a GPU's memory is free again afterwards.
+A separate process, so that a GPU's memory is free again afterwards.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Who takes part: this project's backends first, then the peers."""
+"""The contestants: this project's backends first, then the peers."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Pythons:
 
 
 def fetch(name: str) -> Files:
-    """One of the two real models; it is made first if need be (tools/fetch_models.py)."""
+    """Return one of the two real models; it is made if missing (tools/fetch_models.py)."""
     command = [sys.executable, str(ROOT / "tools" / "fetch_models.py"), "--json", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8")
     paths = json.loads(done.stdout)[name]
@@ -101,7 +101,7 @@ def specs(
     pythons: Pythons,
     threads: int,
 ) -> tuple[list[Spec], dict[str, str]]:
-    """`RATE` and the contestants, and why others that were asked for cannot be among them.
+    """Return `RATE` and the contestants, and the reasons for missing ones.
 
     ``variants`` are further lines of ours: the default backend with these options at load.
     """
@@ -111,16 +111,16 @@ def specs(
         for name in wanted
         if _reads_gguf(name) and files.gguf is None
     }
-    made = [Spec(RATE, "matmul", files.directory, pythons.own)]
+    contestants = [Spec(RATE, "matmul", files.directory, pythons.own)]
     for name in (name for name in wanted if name not in lacking):
         try:
-            made.append(_spec(name, files, pythons, threads))
+            contestants.append(_spec(name, files, pythons, threads))
         except (ImportError, OSError) as error:
             lacking[name] = str(error)
     for name, options in variants.items():
         loading = {"backend": "mlx_cpu", "load": dict(options)}
-        made.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
-    return made, lacking
+        contestants.append(Spec(f"{OURS}, {name}", "core", files.directory, pythons.own, loading))
+    return contestants, lacking
 
 
 def _reads_gguf(name: str) -> bool:

@@ -16,7 +16,7 @@ CLEAR = 0.01  # labels are compared where the best is ahead of the second by mor
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One contestant on one workload; all numbers are medians, but the peak, which is a maximum.
+    """The result of a contestant on a workload: medians, and the maximum for the peak.
 
     ``share`` is that of the machine's measured matrix-multiply rate (None when it was not
     measured); ``agreeing`` of ``compared`` labels are those of the first contestant.
@@ -41,7 +41,7 @@ class Result:
 
 
 def layer_parameters(config: Mapping[str, Any]) -> int:
-    """How many weights the matrices of all layers have, from a config.json.
+    """Return the number of weights in the matrices of all layers, from a config.json.
 
     A token that passes costs two floating-point operations for each. Attention scores, norms
     and the head are left out, for everyone.
@@ -90,7 +90,7 @@ def summary(
 
 
 def agreement(runs: Sequence[Run], reference: Run) -> tuple[int, int]:
-    """How many labels are the reference's in every run, and how many were compared."""
+    """Return the number of labels equal to the reference's in every run, and of compared ones."""
     margins = reference["margins"] or [1.0] * len(reference["labels"])
     clear = [row for row, margin in enumerate(margins) if margin > CLEAR]
     same = sum(all(run["labels"][row] == reference["labels"][row] for run in runs) for row in clear)
@@ -105,6 +105,6 @@ def beside(results: Sequence[Result], result: Result, contestant: str) -> Result
 
 
 def ratio(results: Sequence[Result], result: Result, contestant: str) -> float | None:
-    """How many times faster than another contestant on the same workload."""
+    """Return the speed divided by another contestant's on the same workload."""
     other = beside(results, result, contestant)
     return result.prompts_per_second / other.prompts_per_second if other else None

@@ -1,7 +1,7 @@
-"""The same GGUF model with its weights rounded in other ways, made by llama.cpp itself.
+"""The same GGUF model with other quantisations, made by llama.cpp itself.
 
-The source may be quantised already: SmolLM2's is Q4_1, and the safetensors are made of it too. What
-is made is kept beside the other files of the cache, and is a few hundred megabytes.
+The source may be quantised already: SmolLM2's is Q4_1, and the safetensors are made of it too. The
+result is stored in the cache, and has a few hundred megabytes.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ KINDS = {"F32": "LLAMA_FTYPE_ALL_F32", "Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",
 
 
 def quantised(source: Path, kind: str) -> Path:
-    """The file whose matrices are of a kind of `KINDS`; it is made where it is missing or older.
+    """Return the file with a quantisation of `KINDS`; it is made if it is missing or older.
 
     Raises `ImportError` without llama-cpp-python, `OSError` where llama.cpp cannot make it.
     """

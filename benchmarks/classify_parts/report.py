@@ -2,9 +2,8 @@
 
     python -m benchmarks.classify_parts.report FILE.json
 
-prints the table that the README shows, from what ``classify.py --json`` wrote, the one in
-docs/mlx_native.md, from what ``classify_profile.py --json`` wrote, or that of decoding, from what
-``decode.py --json`` wrote.
+prints the README's table from a report of ``classify.py --json``, or a table of decoding from a
+report of ``decode.py --json``.
 """
 
 from __future__ import annotations
@@ -31,15 +30,6 @@ _COLUMNS = (
     "peak GiB",
     "same labels",
 )
-PARTS = (  # of a profile, with a column each
-    "matrix products",
-    "attention's own products",
-    "softmax",
-    "activation",
-    "norms",
-    "rope",
-    "head",
-)
 _NOTE = (
     "tokens/s counts all prompt tokens, computed/s those that no reused prefix covers. The share "
     "is 2 x the layers' matrix weights x computed tokens a second, of the measured matrix-multiply "
@@ -50,7 +40,7 @@ _NOTE = (
 def show(
     console: Console, results: Sequence[Result], titles: Mapping[str, str], against: Sequence[str]
 ) -> None:
-    """One table for each model and workload; ``against`` are contestants to divide by."""
+    """Print one table for each model and workload; ``against`` are contestants to divide by."""
     for (model, workload), group in groupby(results, lambda r: (r.model, r.workload)):
         rows = list(group)
         title = f"{model}, ({workload}) {titles[workload]}, {rows[0].prompts} prompts"
@@ -61,7 +51,7 @@ def show(
 def show_lines(
     console: Console, skipped: Mapping[str, str], missed: Sequence[str], caption: str
 ) -> None:
-    """What is to be said below the tables."""
+    """Print the lines below the tables."""
     for line in (*(f"skipped: {name}: {why}" for name, why in skipped.items()),
                  *(f"missed: {problem}" for problem in missed), caption):  # fmt: skip
         console.print(line, markup=False, highlight=False)
@@ -92,43 +82,26 @@ def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
 
 
 def to_json(results: Sequence[Result], about: Mapping[str, Any]) -> str:
-    """Settings and all figures."""
+    """Return settings and all figures."""
     return json.dumps({**about, "results": [asdict(row) for row in results]}, indent=2) + "\n"
 
 
 def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
-    """A line for each model and workload: our speed, and how many times that of each peer."""
+    """Return a line for each model and workload: our speed, and the ratio to each peer's."""
     ratios_to = [f"x {peer}" for peer in peers]
     columns = ["model", "workload", "prompts", "prompts/s", *ratios_to, "share of rate"]
     rows = []
     for row in (result for result in results if result.contestant == ours):
-        found = (ratio(results, row, peer) for peer in peers)
-        ratios = ["-" if times is None else f"{times:.2f}" for times in found]
+        multiples = (ratio(results, row, peer) for peer in peers)
+        ratios = ["-" if times is None else f"{times:.2f}" for times in multiples]
         share = "-" if row.share is None else f"{row.share:.0%}"
         speed = f"{row.prompts_per_second:.1f}"
         rows.append([row.model, f"({row.workload})", str(row.prompts), speed, *ratios, share])
     return _lines(columns, rows)
 
 
-def profile_markdown(profiles: Sequence[Mapping[str, Any]], parts: Sequence[str]) -> str:
-    """A line for each model and workload: what part of the time each part of a pass takes.
-
-    The parts that are not named are one column, the last.
-    """
-    columns = ["model", "workload", "prompts/s", *parts, "the rest", "products' share of rate"]
-    rows = []
-    for profile in profiles:
-        seconds, total = profile["seconds"], sum(profile["seconds"].values())
-        named = [seconds[part] / total for part in parts]
-        speed = f"{profile['prompts'] / profile['unwatched_seconds']:.1f}"
-        shares = [*named, 1 - sum(named), profile["share_of_rate"]]
-        cells = [f"{share:.0%}" for share in shares]
-        rows.append([profile["model"], f"({profile['workload']})", speed, *cells])
-    return _lines(columns, rows)
-
-
 def decode_markdown(written: Mapping[str, Any]) -> str:
-    """A line for each contestant: tokens a second, and how many times its speed ours is."""
+    """Return a line for each contestant: tokens a second, and the ratio of our speed to it."""
     titles = {"stream": "one stream", "batch": "8 prompts"}
     shown = {name: title for name, title in titles.items() if name in written}
     columns = [""]
@@ -141,7 +114,7 @@ def decode_markdown(written: Mapping[str, Any]) -> str:
     for who in (name for name in first if name != "ratio"):
         cells = [who]
         for name in shown:
-            speed, ours = (written[name][each]["tokens_per_second"] for each in (who, "core"))
+            speed, ours = (written[name][one]["tokens_per_second"] for one in (who, "core"))
             cells += [f"{speed:.1f}", f"{ours / speed:.2f}"]
         rows.append(cells)
     return _lines(columns, rows)
@@ -158,9 +131,6 @@ def main() -> None:
     from benchmarks.classify_parts.contestants import OURS, PEERS
 
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    if "profiles" in written:
-        print(profile_markdown(written["profiles"], PARTS), end="")
-        return
     if "results" not in written:
         print(decode_markdown(written), end="")
         return

@@ -22,7 +22,7 @@ class Core:
         self._on_gpu = bool(spec.options.get("on_gpu"))
 
     def about(self) -> str:
-        """What was chosen at load."""
+        """Return the values chosen at load."""
         choices = self._model.choices() if isinstance(self._model, core.Explaining) else ()
         return ", ".join(f"{choice.name} {choice.value}" for choice in choices)
 
@@ -31,7 +31,7 @@ class Core:
         self.run(prompts if self._on_gpu else spread(prompts, WARM_UP))
 
     def run(self, prompts: Sequence[str]) -> Answer:
-        """One call. Raises the first error of any row."""
+        """Make one call. Raises the first error of any row."""
         if self._on_gpu and isinstance(self._model, core.MemoryReporting):
             self._model.reset_peak_memory()
         results = self._model.classify(prompts, labels=LABELS, **self._options)

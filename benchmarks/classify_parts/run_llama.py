@@ -43,7 +43,7 @@ class LlamaLoop:
         self.run(spread(prompts, WARM_UP))
 
     def run(self, prompts: Sequence[str]) -> Answer:
-        """One completion of one token after another."""
+        """Complete one prompt after another, with one token each."""
         ids = label_ids(self._encode, prompts[0])
         columns = dict(zip(ids, LABELS, strict=True))
         only = self._library.LogitsProcessorList([self._only(ids)])
@@ -61,7 +61,7 @@ class LlamaLoop:
         return ids
 
     def _kept(self, encoded: Ids) -> int:
-        """How many tokens llama_cpp.Llama.generate finds in its cache; at most all but one."""
+        """Return the number of tokens that llama_cpp.Llama.generate finds in its cache."""
         pairs = zip(self._cached, encoded, strict=False)
         same = next((n for n, (old, new) in enumerate(pairs) if old != new), len(self._cached))
         self._cached = encoded

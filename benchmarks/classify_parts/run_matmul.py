@@ -1,4 +1,4 @@
-"""How fast this machine multiplies large matrices: what every share is a share of."""
+"""The machine's rate of large matrix products, to which every share refers."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ class Matmul:
         self._on_gpu = options["device"] != "cpu"
 
     def about(self) -> str:
-        """What is multiplied, and by what."""
+        """Return the shapes of the product, and its library."""
         by = "" if self._on_gpu else f", {self._blas}"
         return f"{self._dtype} {self._size}x{self._size}x{self._size}{by}"
 
     def warm_up(self, prompts: Sequence[str]) -> None:
-        """One round."""
+        """Run one round."""
         self.run(prompts)
 
     def run(self, prompts: Sequence[str]) -> Answer:

@@ -61,14 +61,14 @@ class MlxLm:
         return time.perf_counter() - started
 
     def run(self, prompts: Sequence[str]) -> Answer:
-        """One call of batch_generate."""
+        """Make one call of batch_generate."""
         ids = label_ids(self._tokenizer.encode, prompts[0])
         encoded = [self._tokenizer.encode(prompt) for prompt in prompts]
         shared = _shared(encoded) if self._mode == "prefix" else 0
         order = list(range(len(prompts)))
         if self._mode != "default":
             order.sort(key=lambda row: len(encoded[row]))
-        made = self._generate.batch_generate(
+        batch = self._generate.batch_generate(
             self._model,
             self._tokenizer,
             [encoded[row][shared:] for row in order],
@@ -77,10 +77,10 @@ class MlxLm:
             sampler=self._sampler(ids),
             **self._options(encoded, shared),
         )
-        found = {row: LABELS[ids.index(made.token_ids[n][0])] for n, row in enumerate(order)}
+        labels = {row: LABELS[ids.index(batch.token_ids[n][0])] for n, row in enumerate(order)}
         tokens = sum(map(len, encoded))
         computed = tokens - shared * (len(encoded) - 1)
-        return Answer([found[row] for row in range(len(prompts))], tokens, computed)
+        return Answer([labels[row] for row in range(len(prompts))], tokens, computed)
 
     def _sampler(self, ids: Ids) -> Any:
         columns = self._mx.array(ids)
@@ -100,7 +100,7 @@ class MlxLm:
 
 
 def _shared(encoded: Sequence[Ids]) -> int:
-    """How many tokens all begin with; the last one of each is its own."""
+    """Return the length of the shared prefix, without the last token of each."""
     low, high = min(encoded), max(encoded)
     limit = min(map(len, encoded)) - 1
     same = (n for n, pair in enumerate(zip(low, high, strict=False)) if pair[0] != pair[1])

@@ -1,4 +1,4 @@
-"""What a contestant is to the process that runs it: prompts in, one label each out.
+"""The interface of a contestant in the process that runs it: prompts in, one label each out.
 
 This module and its neighbours import the standard library only, until a runner is made: the
 interpreter of a peer has that peer's library, and may lack every other.
@@ -43,7 +43,7 @@ class Answer:
 
     ``device_bytes`` is the peak of a GPU's memory where that is what is filled;
     ``margins`` are best minus second probability over the labels; ``flops_per_second`` is what
-    `run_matmul` answers, and nobody else.
+    only `run_matmul` sets.
     """
 
     labels: list[str] = field(default_factory=list)
@@ -64,8 +64,8 @@ def together(answers: Sequence[Answer]) -> Answer:
         [label for answer in answers for label in answer.labels],
         sum(answer.prompt_tokens for answer in answers),
         sum(answer.computed_tokens for answer in answers),
-        None if None in margins else [each for some in margins for each in some or ()],
-        None if None in device else max(each or 0 for each in device),
+        None if None in margins else [margin for some in margins for margin in some or ()],
+        None if None in device else max(size or 0 for size in device),
         answers[0].flops_per_second,
     )
 
@@ -78,7 +78,7 @@ class Runner(Protocol):
         ...
 
     def warm_up(self, prompts: Sequence[str]) -> None:
-        """Do, on this workload, whatever a first call does once."""
+        """Do, on this workload, the one-time work of a first call."""
         ...
 
     def run(self, prompts: Sequence[str]) -> Answer:
@@ -96,16 +96,16 @@ RUNNERS = {
 
 
 def make_runner(spec: Spec) -> Runner:
-    """Load a contestant in this process. Raises whatever keeps it from running."""
+    """Load a contestant in this process. Raises the errors of its load."""
     module, name = RUNNERS[spec.library]
-    made: Runner = getattr(importlib.import_module(module), name)(spec)
-    return made
+    runner: Runner = getattr(importlib.import_module(module), name)(spec)
+    return runner
 
 
 def label_ids(encode: Encode, prompt: str) -> Ids:
-    """The first token of each label behind the prompt, by the peer's own tokenizer.
+    """Return the first token of each label after the prompt, by the peer's own tokenizer.
 
-    Raises `UnavailableError` when they are not told apart by it.
+    Raises `UnavailableError` if they are not distinct.
     """
     head = len(encode(prompt))
     ids = [encode(f"{prompt} {label}")[head] for label in LABELS]

@@ -1,4 +1,4 @@
-"""Contestants side by side: each in a process of its own, and only one of them at work."""
+"""Contestants in interleaved runs: each in a separate process, and only one at work."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _SETTLE_SECONDS = 0.3  # a library's threads spin for a while after their work
 
 
 def python_path() -> dict[str, str]:
-    """What a process needs to import these benchmarks, and whatever this one can."""
+    """Return the environment in which a process can import these benchmarks and their imports."""
     path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
     return {"PYTHONPATH": os.pathsep.join(path)}
 
@@ -50,11 +50,11 @@ class Worker:
         return self
 
     def warm_up(self, prompts: Sequence[str]) -> None:
-        """What is done once, apart from the runs."""
+        """Do the one-time work, apart from the runs."""
         self.about = self._ask(prompts, warm_up=True)["about"]
 
     def measure(self, prompts: Sequence[str], call: int = 0) -> Run:
-        """One run, of calls of ``call`` prompts each, or of one call of all of them."""
+        """Make one run, of calls of ``call`` prompts each, or of one call of all of them."""
         if self.spec.library == "matmul":
             call = 0  # it reads no prompts, and measures a rate in each call
         return self._ask(prompts, warm_up=False, call=call)
@@ -72,7 +72,7 @@ class Worker:
             self._process.stdin.write(request + "\n")
             self._process.stdin.flush()
         except BrokenPipeError:
-            pass  # it has ended: the missing reply says so
+            pass  # it has ended: the missing reply shows it
         return self._reply()
 
     def _reply(self) -> Run:
@@ -88,7 +88,7 @@ class Worker:
 
 
 class Turns:
-    """Workers for one workload. Who fails drops out; ``skipped`` says why."""
+    """Workers for one workload. One that fails drops out; ``skipped`` has the reason."""
 
     def __init__(self, specs: Sequence[Spec], environment: Mapping[str, str], say: Say) -> None:
         self._specs, self._environment, self._say = specs, environment, say
@@ -96,19 +96,19 @@ class Turns:
         self.about: dict[str, str] = {}
 
     def take(self, prompts: Sequence[str], runs: int, call: int = 0) -> dict[str, list[Run]]:
-        """``runs`` runs of each by its name, taken in turns, after a warm-up of each.
+        """Return ``runs`` interleaved runs of each by its name, after a warm-up of each.
 
         Each run is made of calls of ``call`` prompts, or of one call of all of them.
         """
-        found: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
+        runs_of: dict[str, list[Run]] = {spec.name: [] for spec in self._specs}
         with ExitStack() as stack:
             workers = [w for w in (self._started(spec, stack) for spec in self._specs) if w]
             for number in range(runs + 1):
-                # Another one begins each round, so that nobody always follows the same one.
+                # Another one begins each round, so that none always follows the same one.
                 first = number % max(1, len(workers))
                 for worker in workers[first:] + workers[:first]:
-                    self._turn(worker, prompts, call, number, found)
-        return {name: made for name, made in found.items() if len(made) == runs}
+                    self._turn(worker, prompts, call, number, runs_of)
+        return {name: done for name, done in runs_of.items() if len(done) == runs}
 
     def _started(self, spec: Spec, stack: ExitStack) -> Worker | None:
         try:
@@ -125,7 +125,7 @@ class Turns:
         prompts: Sequence[str],
         call: int,
         number: int,
-        found: dict[str, list[Run]],
+        runs_of: dict[str, list[Run]],
     ) -> None:
         name = worker.spec.name
         if name in self.skipped:
@@ -139,7 +139,7 @@ class Turns:
         except UnavailableError as error:
             self._skip(name, error)
             return
-        found[name].append(run)
+        runs_of[name].append(run)
         self._say(f"  run {number}: {name} {run['seconds']:.2f} s")
 
     def _skip(self, name: str, error: Exception) -> None:

@@ -47,13 +47,13 @@ def main() -> int:
 
 
 def warm_up(runner: Runner, prompts: Sequence[str]) -> dict[str, Any]:
-    """What is done once; the settings may have been chosen meanwhile."""
+    """Do the one-time work; the settings may have been chosen meanwhile."""
     runner.warm_up(prompts)
     return {"about": runner.about()}
 
 
 def measure(runner: Runner, prompts: Sequence[str], call: int) -> dict[str, Any]:
-    """One timed pass, a call after another, and the most memory that this process held."""
+    """Make one timed pass, a call after another, and measure the process's peak memory."""
     calls = [prompts[first : first + call] for first in range(0, len(prompts), call)]
     gc.collect()
     forget_peak()
@@ -73,13 +73,13 @@ def own_stdout() -> TextIO:
 
 
 def reply(channel: TextIO, message: dict[str, Any]) -> None:
-    """One line of JSON."""
+    """Write one line of JSON."""
     channel.write(json.dumps(message) + "\n")
     channel.flush()
 
 
 def forget_peak() -> None:
-    """Set VmHWM back to what is resident now (proc(5)); where that fails, its whole life counts."""
+    """Reset VmHWM to the resident memory (proc(5)), if the system allows it."""
     with suppress(OSError):
         Path("/proc/self/clear_refs").write_text("5")
 

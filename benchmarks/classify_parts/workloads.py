@@ -15,7 +15,7 @@ from typing import NamedTuple
 ROOT = Path(__file__).resolve().parents[2]
 SENTENCES = ROOT / "examples" / "headlines.jsonl"
 LABELS = ("finance", "sports", "science", "technology")
-QUESTION = " This news is about"  # a label follows, behind a space
+QUESTION = " This news is about"  # a label follows, after a space
 
 _SENTENCE_WORDS = 21  # about 25 tokens, with the question about 30
 _SHORTEST, _LONGEST = 1, 355  # words of the skewed workload: 6 to 400 tokens with the question
@@ -51,7 +51,7 @@ def headlines() -> tuple[tuple[str, str], ...]:
 
 
 def sentence(index: int, words: int = _SENTENCE_WORDS) -> str:
-    """Text of this many words: a headline, and others of the same field behind it.
+    """Return a text of this many words: a headline, followed by others of the same field.
 
     Every later cycle through the file begins within its headlines, so that sentences of
     different cycles share no beginning, and takes up with another neighbour: from the sixth on,
@@ -84,13 +84,13 @@ def _skewed(index: int) -> str:
 
 
 def _repeated(index: int) -> str:
-    """Of each 64 prompts 16 are distinct, and each of these comes back behind the others."""
+    """Return a prompt; of each 64, 16 are distinct, and they repeat in order."""
     block, place = divmod(index, 64)
     return _behind(INSTRUCTION)(16 * block + place % 16)
 
 
 class Workload(NamedTuple):
-    """Prompts by their number, and how they are asked.
+    """Prompts by their number, and the form of the calls.
 
     ``call``: prompts of one call, 0 for all of them; ``neighbours``: other processes that compute
     meanwhile.
@@ -102,7 +102,6 @@ class Workload(NamedTuple):
     neighbours: int = 0
 
 
-BULK = ("a", "b", "c", "d")  # distinct prompts, in one call, on a quiet machine
 WORKLOADS = {
     "a": Workload("30-token sentences behind a 40-token instruction", _behind(INSTRUCTION)),
     "b": Workload("30-token sentences behind a 150-token few-shot template", _behind(FEW_SHOT)),

@@ -1,4 +1,4 @@
-"""Every level of every cell, on the rows held out; a cell is a subject, a set and a template."""
+"""Metrics of every level and cell on the evaluation rows; a cell is a subject, set and template."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks.label_parts import asking
-from benchmarks.label_parts.asking import Said, States
+from benchmarks.label_parts import answers
+from benchmarks.label_parts.answers import Replies, States
 from benchmarks.label_parts.sets import LabelledSet
 from core.kit.labels import softmax
 from core_learn.heads import KINDS, log_probabilities
@@ -36,45 +36,47 @@ _BINS, _RESAMPLES, _SEED = 15, 2000, 0
 def all_figures(
     cache: Path, models: Sequence[str], backends: Sequence[str], sets: Sequence[LabelledSet]
 ) -> Figures:
-    """The figures of all cells that were asked, and of all heads."""
+    """Return the figures of all cells, and of all heads."""
     cells, heads = [], []
     for model in models:
         for backend in backends:
             for of in sets:
                 subject = {"model": model, "backend": backend, "set": of.name}
                 for template in of.templates:
-                    said = asking.said(cache, model, backend, of, template)
-                    cells.append({**subject, "template": template, **cell(said, of)})
-                found = head_figures(asking.states(cache, model, backend, of), of)
-                heads.append({**subject, "levels": found})
+                    replies = answers.replies(cache, model, backend, of, template)
+                    cells.append({**subject, "template": template, **cell(replies, of)})
+                by_size = head_figures(answers.states(cache, model, backend, of), of)
+                heads.append({**subject, "levels": by_size})
     return {"cells": cells, "heads": heads}
 
 
-def cell(said: Said, of: LabelledSet) -> Figures:
-    """The quality of each level on the held-out rows, and the default's beside raw."""
-    gold = [of.gold[row] for row in of.held]
-    held = [said.rows[row] for row in of.held]
+def cell(replies: Replies, of: LabelledSet) -> Figures:
+    """Return the quality of each level on the evaluation rows, and the default's against raw."""
+    gold = [of.gold[row] for row in of.evaluation]
+    evaluated = [replies.rows[row] for row in of.evaluation]
     shares = {
-        name: np.array([softmax(adjust(row)) for row in held])
-        for name, adjust in adjustments(said, of).items()
+        name: np.array([softmax(adjust(row)) for row in evaluated])
+        for name, adjust in adjustments(replies, of).items()
     }
     return {
-        "label_mass": said.label_mass,
-        "rows_per_second": len(said.rows) / said.seconds,
-        "levels": {name: told(each, gold) for name, each in shares.items()},
+        "label_mass": replies.label_mass,
+        "rows_per_second": len(replies.rows) / replies.seconds,
+        "levels": {name: metrics_of(probabilities, gold) for name, probabilities in shares.items()},
         "default_beside_raw": beside(shares[DEFAULT], shares[RAW], np.array(gold)),
     }
 
 
-def adjustments(said: Said, of: LabelledSet) -> dict[str, Callable[[Sequence[float]], list[float]]]:
-    """What each level does to a row; all is fitted on the fitting rows alone."""
-    rows, gold = [said.rows[n] for n in of.fitting], [of.gold[n] for n in of.fitting]
-    default, none = content_free_prior(said.content_free, named=said.named), Adjustment()
+def adjustments(
+    replies: Replies, of: LabelledSet
+) -> dict[str, Callable[[Sequence[float]], list[float]]]:
+    """Return the adjustment of each level; all are fitted on the fitting rows alone."""
+    rows, gold = [replies.rows[n] for n in of.fitting], [of.gold[n] for n in of.fitting]
+    default, none = content_free_prior(replies.content_free, named=replies.named), Adjustment()
     return {
         RAW: none,
         DEFAULT: default,
         "L0 batch": batch_prior(rows),
-        "L0 pmi": pmi_prior(said.without_text),
+        "L0 pmi": pmi_prior(replies.without_text),
         "L1 temperature": fit_temperature(rows, gold, none),
         "L1 content-free+temperature": fit_temperature(rows, gold, default),
         "L1 isotonic": fit_isotonic(rows, gold, none),
@@ -82,21 +84,21 @@ def adjustments(said: Said, of: LabelledSet) -> dict[str, Callable[[Sequence[flo
     }
 
 
-def told(shares: Array, gold: Sequence[int]) -> Figures:
+def metrics_of(shares: Array, gold: Sequence[int]) -> Figures:
     """Accuracy, calibration error with its interval, Brier's score and the likelihood."""
     with np.errstate(divide="ignore"):
-        found = quality(np.log(shares).tolist(), gold)
+        metrics = quality(np.log(shares).tolist(), gold)
     return {
-        "accuracy": found.accuracy,
-        "calibration_error": found.calibration_error,
-        "calibration_error_interval": [*found.calibration_error_interval],
-        "brier": found.brier,
-        "nll": found.nll,
+        "accuracy": metrics.accuracy,
+        "calibration_error": metrics.calibration_error,
+        "calibration_error_interval": [*metrics.calibration_error_interval],
+        "brier": metrics.brier,
+        "nll": metrics.nll,
     }
 
 
 def beside(one: Array, other: Array, gold: Array) -> Figures:
-    """How much more accurate the one is, and how much larger its squared calibration error.
+    """Return the differences in accuracy and squared calibration error, with intervals.
 
     The resamples are of the same rows for both, so that what both find hard does not count. The
     interval of the error is a basic one: a resample's rows stand to all rows as these stand to all
@@ -135,7 +137,7 @@ class Gaps:
         return float(self._estimates(np.arange(len(self.gaps))[None])[0])
 
     def resampled(self) -> Array:
-        """The same of so many rows drawn with replacement, again and again."""
+        """Return the same of each resample, drawn with replacement."""
         return self._estimates(_resamples(len(self.gaps)))
 
     def plug_in(self) -> float:
@@ -153,8 +155,8 @@ class Gaps:
         many = np.maximum(counts, 2)  # of a single row no variance is known
         mean = sums / np.maximum(counts, 1)
         variance = np.where(counts > 1, (squares - counts * mean**2) / (many * (many - 1)), 0.0)
-        found: Array = (counts * (mean**2 - variance)).sum(1) / rows.shape[1]
-        return found
+        estimates: Array = (counts * (mean**2 - variance)).sum(1) / rows.shape[1]
+        return estimates
 
 
 def _resamples(rows: int) -> Array:
@@ -166,18 +168,18 @@ def _resamples(rows: int) -> Array:
 
 def head_figures(states: States, of: LabelledSet) -> Figures:
     """The mean quality of heads that learned from few rows, drawn from the fitting ones."""
-    found = {}
+    figures_of = {}
     for size in SIZES:
-        each = [_head(states, of, rows) for rows in draws(of, size)]
-        found[f"L2 of {size}"] = {
-            name: float(np.mean([figures[name] for figures in each]))
+        runs = [_head(states, of, rows) for rows in draws(of, size)]
+        figures_of[f"L2 of {size}"] = {
+            name: float(np.mean([figures[name] for figures in runs]))
             for name in ("accuracy", "calibration_error", "brier", "nll")
         }
-    return found
+    return figures_of
 
 
 def draws(of: LabelledSet, size: int) -> Iterator[list[int]]:
-    """Fitting rows, so many of each label, drawn again and again."""
+    """Yield repeated draws of fitting rows, ``size`` of each label."""
     draw = np.random.default_rng(_SEED)
     by_label = [[n for n in of.fitting if of.gold[n] == label] for label in range(len(of.labels))]
     for _ in range(DRAWS):
@@ -187,9 +189,9 @@ def draws(of: LabelledSet, size: int) -> Iterator[list[int]]:
 def _head(states: States, of: LabelledSet, rows: Sequence[int]) -> Figures:
     # In the order of the texts, as `FewShot` has it, which would judge the head by folds as well.
     order = sorted(rows, key=of.texts.__getitem__)
-    seen = {layer: np.asarray(each[order], np.float64) for layer, each in states.layers.items()}
+    seen = {layer: np.asarray(array[order], np.float64) for layer, array in states.layers.items()}
     texts, gold = [of.texts[n] for n in order], np.array([of.gold[n] for n in order])
     learned = learn(Examples.of(seen, texts, gold, len(of.labels)), Choice(tuple(KINDS), False))
-    judged = np.asarray(states.layers[learned.trial.layer][of.held], np.float64)
+    judged = np.asarray(states.layers[learned.trial.layer][of.evaluation], np.float64)
     shares = np.exp(log_probabilities(learned.linear.scores(judged), learned.trial.scale))
-    return told(shares, [of.gold[n] for n in of.held])
+    return metrics_of(shares, [of.gold[n] for n in of.evaluation])

@@ -1,4 +1,4 @@
-"""The labelled sets: their rows, divided into those to fit on and those held out."""
+"""The labelled sets, their rows divided into fitting and evaluation rows."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ FITTING = 100  # rows
 
 @dataclass(frozen=True, slots=True)
 class LabelledSet:
-    """Texts with the numbers of their labels; ``fitting`` and ``held`` are numbers of rows."""
+    """Texts with the numbers of their labels; ``fitting`` and ``evaluation`` are row numbers."""
 
     name: str
     labels: tuple[str, ...]
@@ -22,13 +22,7 @@ class LabelledSet:
     texts: list[str]
     gold: list[int]
     fitting: list[int]
-    held: list[int]
-    part: str = "chosen on"  # else "held out" or "confirming": see the folder's README
-
-    @property
-    def development(self) -> bool:
-        """True of a set that methods and strengths were chosen on."""
-        return self.part == "chosen on"
+    evaluation: list[int]
 
 
 def load_sets(names: list[str]) -> list[LabelledSet]:
@@ -50,8 +44,7 @@ def _load(name: str, facts: dict[str, object]) -> LabelledSet:
         turns.append((seen[label], label))
         seen[label] += 1
     order = sorted(range(len(rows)), key=turns.__getitem__)
-    fitting, held = sorted(order[:FITTING]), sorted(order[FITTING:])
+    fitting, evaluation = sorted(order[:FITTING]), sorted(order[FITTING:])
     templates: dict[str, str] = facts["templates"]  # type: ignore[assignment]
     texts = [row["text"] for row in rows]
-    part = str(facts.get("part", "chosen on"))
-    return LabelledSet(name, labels, templates, texts, gold, fitting, held, part)
+    return LabelledSet(name, labels, templates, texts, gold, fitting, evaluation)

@@ -14,27 +14,27 @@ _ERROR, _GOOD = "calibration_error", 0.05
 
 
 def markdown(figures: dict[str, Any]) -> str:
-    """All tables, one behind another."""
+    """Return all tables, one after another."""
     cells, heads = figures["cells"], figures["heads"]
     parts = [means(cells, heads), verdict(cells), _each(cells)]
     return "\n\n".join(parts)
 
 
 def means(cells: Sequence[Cell], heads: Sequence[Cell]) -> str:
-    """A row for each subject and set: the means over its templates."""
+    """Return a row for each subject and set: the means over its templates."""
     levels = [*cells[0]["levels"]]
     learned = [f"L2 of {size}" for size in SIZES]
     lines = [
         _row(["model, backend, set", *levels, *learned]),
         _rule(1 + len(levels) + len(learned)),
     ]
-    for found in heads:
-        own = [cell for cell in cells if all(cell[key] == found[key] for key in _SUBJECT)]
-        name = f"{NAMES[found['model']]}, {found['backend']}, {found['set']}"
+    for head in heads:
+        own = [cell for cell in cells if all(cell[key] == head[key] for key in _SUBJECT)]
+        name = f"{NAMES[head['model']]}, {head['backend']}, {head['set']}"
         means = [_two([cell["levels"][level] for cell in own]) for level in levels]
-        lines.append(_row([name, *means, *(_two([found["levels"][level]]) for level in learned)]))
+        lines.append(_row([name, *means, *(_two([head["levels"][level]]) for level in learned)]))
     all_means = [_two([cell["levels"][level] for cell in cells]) for level in levels]
-    of_heads = [_two([found["levels"][level] for found in heads]) for level in learned]
+    of_heads = [_two([head["levels"][level] for head in heads]) for level in learned]
     lines.append(_row(["mean of all", *all_means, *of_heads]))
     return "\n".join(["Accuracy in %, calibration error; means over the templates:", "", *lines])
 
@@ -83,8 +83,8 @@ def _each(cells: Sequence[Cell]) -> str:
     levels = [*cells[0]["levels"]]
     lines = [_row(["cell", "label mass", *levels]), _rule(2 + len(levels))]
     for cell in cells:
-        told = [_two([cell["levels"][level]]) for level in levels]
-        lines.append(_row([_name(cell), f"{cell['label_mass']:.3f}", *told]))
+        values = [_two([cell["levels"][level]]) for level in levels]
+        lines.append(_row([_name(cell), f"{cell['label_mass']:.3f}", *values]))
     return "\n".join(["Each cell:", "", *lines])
 
 
@@ -110,8 +110,8 @@ def _name(cell: Cell) -> str:
 
 def _two(figures: Sequence[dict[str, Any]]) -> str:
     """Accuracy, and the calibration error of those figures that have one."""
-    accuracy = f"{100 * mean(each['accuracy'] for each in figures):.1f}"
-    errors = [each[_ERROR] for each in figures if _ERROR in each]
+    accuracy = f"{100 * mean(metrics['accuracy'] for metrics in figures):.1f}"
+    errors = [metrics[_ERROR] for metrics in figures if _ERROR in metrics]
     return f"{accuracy}, {mean(errors):.3f}" if errors else accuracy
 
 

@@ -18,16 +18,16 @@ NAMES = {0: "negative", 1: "positive"}
 
 
 def digest(text: str) -> str:
-    """What texts are ordered by."""
+    """Return the sort key of a text."""
     return hashlib.sha256(text.encode()).hexdigest()
 
 
 def main(folder: Path) -> None:
-    """Write the file beside this script."""
+    """Write the file next to this script."""
     rows: dict[str, str] = {}
     for source in SOURCES:
-        found = json.loads((folder / "test" / "fixtures" / f"{source}.json").read_text())
-        sound = {row["text"].strip(): row["class"] for row in found if row.get("text", "").strip()}
+        items = json.loads((folder / "test" / "fixtures" / f"{source}.json").read_text())
+        sound = {row["text"].strip(): row["class"] for row in items if row.get("text", "").strip()}
         for number, name in NAMES.items():
             texts = sorted((text for text, kind in sound.items() if kind == number), key=digest)
             rows |= dict.fromkeys(texts[:EACH], name)

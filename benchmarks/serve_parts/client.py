@@ -29,10 +29,10 @@ class Ask:
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What came of many requests: bodies in their order, and seconds of each and of all."""
+    """The results of many requests: bodies in their order, and seconds of each and of all."""
 
     bodies: list[bytes]
-    each: list[float]
+    latencies: list[float]
     seconds: float
 
     def replies(self) -> Iterator[Any]:
@@ -48,7 +48,7 @@ class Connection:
         self._streams: tuple[asyncio.StreamReader, asyncio.StreamWriter] | None = None
 
     async def post(self, ask: Ask) -> bytes:
-        """The body of the answer; raises where it is none of 200."""
+        """Return the body of the answer; raises if its status is not 200."""
         data = json.dumps(ask.body).encode()
         head = (
             f"POST {ask.path} HTTP/1.1\r\nHost: 127.0.0.1:{self._port}\r\n"
@@ -68,7 +68,7 @@ class Connection:
         return body
 
     async def aclose(self) -> None:
-        """Leave; the next request connects anew."""
+        """Disconnect; the next request connects again."""
         if self._streams is not None:
             writer = self._streams[1]
             self._streams = None
@@ -97,12 +97,12 @@ async def _body(reader: asyncio.StreamReader, headers: Headers) -> bytes:
 
 
 def load(port: int, asks: Sequence[Ask], clients: int) -> Load:
-    """Send all, by so many clients, each of which asks again as soon as it is answered."""
+    """Send all requests from this many clients, each sending the next as soon as it has a reply."""
     return asyncio.run(_load(port, asks, clients))
 
 
 async def _load(port: int, asks: Sequence[Ask], clients: int) -> Load:
-    bodies, each = [b""] * len(asks), [0.0] * len(asks)
+    bodies, latencies = [b""] * len(asks), [0.0] * len(asks)
     places = iter(range(len(asks)))  # shared: who is free takes the next
 
     async def client(places: Iterable[int]) -> None:
@@ -110,11 +110,11 @@ async def _load(port: int, asks: Sequence[Ask], clients: int) -> Load:
             for place in places:
                 started = time.perf_counter()
                 bodies[place] = await connection.post(asks[place])
-                each[place] = time.perf_counter() - started
+                latencies[place] = time.perf_counter() - started
 
     started = time.perf_counter()
     await asyncio.gather(*(client(places) for _ in range(min(clients, len(asks)))))
-    return Load(bodies, each, time.perf_counter() - started)
+    return Load(bodies, latencies, time.perf_counter() - started)
 
 
 def alternately(port: int, asks: Sequence[Ask], other: Callable[[int], object]) -> list[float]:

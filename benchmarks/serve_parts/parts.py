@@ -20,7 +20,7 @@ from typing import Any
 import core
 import core_tasks
 from benchmarks.classify_parts.workloads import FEW_SHOT, LABELS, QUESTION, headlines
-from benchmarks.serve_parts import asking, servers
+from benchmarks.serve_parts import requests, servers
 from benchmarks.serve_parts.client import Ask, Load, alternately, load
 from benchmarks.serve_parts.servers import MissingError, Server, running
 
@@ -30,7 +30,7 @@ _LOGPROBS = 100  # of the likeliest tokens: the labels are among them
 
 @dataclass(frozen=True, slots=True)
 class Setup:
-    """The model in both formats, and how much is asked.
+    """The model in both formats, and the numbers of requests.
 
     ``rows`` headlines in all orders, ``streams`` texts of ``tokens`` tokens, ``texts`` of lists,
     ``singles`` of one client, ``decisions`` of ``clients``, and ``turns``.
@@ -50,17 +50,17 @@ class Setup:
 
 
 def in_turns(setup: Setup, works: dict[str, Callable[[int], float]]) -> dict[str, list[float]]:
-    """What each says in each turn; turn -1 warms up, and does not count."""
-    told: dict[str, list[float]] = {name: [] for name in works}
+    """Return each one's figure of each turn; turn -1 warms up, and does not count."""
+    results: dict[str, list[float]] = {name: [] for name in works}
     names = [*works]
     for turn in range(-1, setup.turns):
         first = turn % len(names)
         for name in [*names[first:], *names[:first]]:
-            found = works[name](turn)
+            figure = works[name](turn)
             if turn >= 0:
-                told[name].append(found)
-                setup.say(f"    {name}, turn {turn + 1}: {found:.4g}")
-    return told
+                results[name].append(figure)
+                setup.say(f"    {name}, turn {turn + 1}: {figure:.4g}")
+    return results
 
 
 def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
@@ -71,20 +71,22 @@ def _ratio(some: Sequence[float], others: Sequence[float]) -> float:
 
 
 def answers(setup: Setup) -> Figures:
-    """Accuracy and flip rate over all orders of the options, beside letters on the same weights."""
+    """Measure accuracy and flip rate over all orders of the options, for labels and for letters."""
     rows, orders = headlines()[: setup.rows], [*permutations(LABELS)]
-    asks = [asking.decision(text, order) for order in orders for text, _ in rows]
+    asks = [requests.decision(text, order) for order in orders for text, _ in rows]
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
-        ours = [asking.chosen(reply) for reply in load(server.port, asks, setup.clients).replies()]
+        ours = [
+            requests.chosen(reply) for reply in load(server.port, asks, setup.clients).replies()
+        ]
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         assert isinstance(model, core.Tokenizing)
         prompts = [
-            model.render_chat(asking.letters(text, order)) for order in orders for text, _ in rows
+            model.render_chat(requests.letters(text, order)) for order in orders for text, _ in rows
         ]
-        found = model.classify(prompts, labels=asking.LETTERS, label_prefix="")
-    read = [result.raise_for_error().label or "" for result in found]
+        classified = model.classify(prompts, labels=requests.LETTERS, label_prefix="")
+    read = [result.raise_for_error().label or "" for result in classified]
     lettered = [
-        order[asking.LETTERS.index(read[place * len(rows) + row])]
+        order[requests.LETTERS.index(read[place * len(rows) + row])]
         for place, order in enumerate(orders)
         for row in range(len(rows))
     ]
@@ -97,14 +99,14 @@ def answers(setup: Setup) -> Figures:
     }
 
 
-def agreement(found: Sequence[str], gold: Sequence[str]) -> Figures:
-    """Of answers to all rows in one order behind another: how many are right, and how many flip.
+def agreement(answers: Sequence[str], gold: Sequence[str]) -> Figures:
+    """Return the accuracy and flip rate of the answers to all rows, order after order.
 
     ``flip_rate``: the share of the rows that are not answered the same in all orders.
     """
-    columns = [found[row :: len(gold)] for row in range(len(gold))]
+    columns = [answers[row :: len(gold)] for row in range(len(gold))]
     right = [
-        answer == wanted for answer, wanted in zip(found, [*gold] * len(columns[0]), strict=True)
+        answer == wanted for answer, wanted in zip(answers, [*gold] * len(columns[0]), strict=True)
     ]
     return {
         "accuracy": statistics.mean(right),
@@ -116,15 +118,15 @@ def agreement(found: Sequence[str], gold: Sequence[str]) -> Figures:
 
 
 def streams(setup: Setup) -> Figures:
-    """Tokens a second of many streams at once, beside one batch in process."""
-    prompts = [f"Write about this: {text}" for text in asking.texts(setup.streams)]
-    asks = [asking.stream(prompt, setup.tokens) for prompt in prompts]
-    made: dict[str, set[int]] = {"server": set(), "library": set()}
+    """Measure tokens/s of many concurrent streams, compared with one batch in process."""
+    prompts = [f"Write about this: {text}" for text in requests.texts(setup.streams)]
+    asks = [requests.stream(prompt, setup.tokens) for prompt in prompts]
+    counts_of: dict[str, set[int]] = {"server": set(), "library": set()}
 
     def there(port: int, turn: int) -> float:
         done = load(port, asks, setup.streams)
-        tokens = sum(map(asking.generated, done.bodies))
-        made["server"].add(tokens)
+        tokens = sum(map(requests.generated, done.bodies))
+        counts_of["server"].add(tokens)
         return tokens / done.seconds
 
     command = servers.core_serve(setup.directory, "mlx_cpu", setup.streams)
@@ -140,40 +142,40 @@ def streams(setup: Setup) -> Figures:
             rows = model.batch_generate(prompts, max_tokens=setup.tokens, temperature=0.0)
             seconds = perf_counter() - begun
             tokens = sum(len(row.raise_for_error().tokens) for row in rows)
-            made["library"].add(tokens)
+            counts_of["library"].add(tokens)
             return tokens / seconds
 
-        told = in_turns(setup, {"server": partial(there, server.port), "library": here})
+        speeds = in_turns(setup, {"server": partial(there, server.port), "library": here})
     return {
-        "server_tokens_per_second": statistics.median(told["server"]),
-        "library_tokens_per_second": statistics.median(told["library"]),
-        "ratio": _ratio(told["server"], told["library"]),
-        "tokens": {name: sorted(counts) for name, counts in made.items()},
+        "server_tokens_per_second": statistics.median(speeds["server"]),
+        "library_tokens_per_second": statistics.median(speeds["library"]),
+        "ratio": _ratio(speeds["server"], speeds["library"]),
+        "tokens": {name: sorted(counts) for name, counts in counts_of.items()},
     }
 
 
 def core_named(ask: Ask, name: str) -> Ask:
-    """The same request, of a model by its name."""
+    """Return the same request, for a model by its name."""
     return Ask(ask.path, ask.body | {"model": name})
 
 
 def lists(setup: Setup) -> Figures:
     """Texts a second: a list in one request, each alone from many clients, and in process."""
     count = setup.texts
-    task = core_tasks.Task(asking.TEMPLATE, LABELS)
+    task = core_tasks.Task(requests.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,
     ):
 
         def whole(turn: int) -> float:
-            ask = asking.classification(_of_turn(count, turn))
+            ask = requests.classification(_of_turn(count, turn))
             done = load(server.port, [ask], 1)
             assert all(len(reply["data"]) == len(ask.body["texts"]) for reply in done.replies())
             return len(ask.body["texts"]) / done.seconds
 
         def single(turn: int) -> float:
-            asks = [asking.classification([text]) for text in _of_turn(count, turn)]
+            asks = [requests.classification([text]) for text in _of_turn(count, turn)]
             return len(asks) / load(server.port, asks, setup.clients).seconds
 
         def here(turn: int) -> float:
@@ -182,35 +184,35 @@ def lists(setup: Setup) -> Figures:
             task.classify(model, texts)
             return len(texts) / (perf_counter() - begun)
 
-        told = in_turns(setup, {"whole": whole, "single": single, "library": here})
-    medians = {f"{name}_texts_per_second": statistics.median(told[name]) for name in told}
+        speeds = in_turns(setup, {"whole": whole, "single": single, "library": here})
+    medians = {f"{name}_texts_per_second": statistics.median(speeds[name]) for name in speeds}
     return {
         **medians,
-        "whole_ratio": _ratio(told["whole"], told["library"]),
-        "single_ratio": _ratio(told["single"], told["library"]),
+        "whole_ratio": _ratio(speeds["whole"], speeds["library"]),
+        "single_ratio": _ratio(speeds["single"], speeds["library"]),
     }
 
 
 def _of_turn(count: int, turn: int) -> list[str]:
-    """All texts, or for warming up a few others."""
-    return asking.texts(count) if turn >= 0 else asking.texts(min(count, 64), first=count)
+    """Return all texts, or for warming up a few others."""
+    return requests.texts(count) if turn >= 0 else requests.texts(min(count, 64), first=count)
 
 
 def latency(setup: Setup) -> Figures:
     """Milliseconds that a decision of one client takes longer than in process.
 
-    ``idle_ms``: all that a request takes where there is nothing to compute.
+    ``idle_ms``: the time of a request without any computation.
     """
-    texts = asking.texts(setup.singles + 8)
-    asks = [asking.classification([text]) for text in texts]
-    task = core_tasks.Task(asking.TEMPLATE, LABELS)
+    texts = requests.texts(setup.singles + 8)
+    asks = [requests.classification([text]) for text in texts]
+    task = core_tasks.Task(requests.TEMPLATE, LABELS)
     with (
         running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server,
         core.load_model(str(setup.directory), backend="mlx_cpu") as model,
     ):
         added = alternately(server.port, asks, lambda place: task.classify(model, [texts[place]]))
     with running("nothing", servers.nothing_to_compute()) as server:
-        idle = load(server.port, asks, 1).each
+        idle = load(server.port, asks, 1).latencies
     added, idle = added[8:], idle[8:]  # the first ones warm up
     return {
         "added_p50_ms": 1000 * statistics.median(added),
@@ -220,15 +222,17 @@ def latency(setup: Setup) -> Figures:
 
 
 def prefix(setup: Setup) -> Figures:
-    """How much faster the second of two calls is with one instruction of 150 tokens and 8 texts."""
+    """Measure the speed-up of the second of two calls with a shared instruction of 150 tokens."""
     ratios, cached = [], []
     with running("core", servers.core_serve(setup.directory, "mlx_cpu")) as server:
         for turn in range(-1, max(setup.turns, 5)):
-            # Of each turn its own: nothing is kept of it, and its texts are others in each call.
+            # A separate prefix for each turn, so that nothing is cached; each call has other texts.
             begun = " ".join(["Turn", *str(turn + 1), "of all."])
             template = f"{begun} {FEW_SHOT}{{text}}{QUESTION}"
             calls = [
-                asking.classification(asking.texts(8, first=8 * (2 * turn + 2 + call)), template)
+                requests.classification(
+                    requests.texts(8, first=8 * (2 * turn + 2 + call)), template
+                )
                 for call in range(2)
             ]
             first, second = (load(server.port, [ask], 1) for ask in calls)
@@ -243,7 +247,7 @@ def _cached(done: Load) -> int:
     return int(reply["usage"]["prompt_tokens_details"]["cached_tokens"])
 
 
-# --------------------------------------------------------------------------- beside others
+# --------------------------------------------------------------------------- other servers
 
 
 _BESIDE = {
@@ -256,16 +260,19 @@ _BESIDE = {
 
 
 def clients(setup: Setup) -> Figures:
-    """Decisions a second of many clients that ask one at a time, beside other servers."""
+    """Measure decisions/s of many clients that send one at a time, compared with other servers."""
     with core.load_model(str(setup.directory), backend="mlx_cpu") as model:
         ids = first_tokens(model)
-    alone = partial(asking.completion, ids=ids)
+    alone = partial(requests.completion, ids=ids)
     contestants: dict[str, tuple[Callable[[], list[str]], Callable[[str], Ask]]] = {
-        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), asking.decision),
-        "core, mlx_cpu": (lambda: servers.core_serve(setup.directory, "mlx_cpu"), asking.decision),
+        "core, llama_cpp": (lambda: servers.core_serve(setup.gguf, "llama_cpp"), requests.decision),
+        "core, mlx_cpu": (
+            lambda: servers.core_serve(setup.directory, "mlx_cpu"),
+            requests.decision,
+        ),
         "llama-cpp-python": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=True),
-            partial(asking.completion, ids=ids, logprobs=_LOGPROBS),
+            partial(requests.completion, ids=ids, logprobs=_LOGPROBS),
         ),
         "llama-cpp-python, label alone": (
             lambda: servers.llama_cpp_python(setup.gguf, logprobs=False),
@@ -286,9 +293,9 @@ def clients(setup: Setup) -> Figures:
         rates = in_turns(setup, works)
     ours = labels["core, mlx_cpu"]
     return {
-        "decisions_per_second": {name: statistics.median(found) for name, found in rates.items()},
+        "decisions_per_second": {name: statistics.median(speeds) for name, speeds in rates.items()},
         "same_labels_as_mlx_cpu": {
-            name: statistics.mean(map(str.__eq__, found, ours)) for name, found in labels.items()
+            name: statistics.mean(map(str.__eq__, chosen, ours)) for name, chosen in labels.items()
         },
         **{
             name: _ratio(rates[one], rates[other])
@@ -299,12 +306,12 @@ def clients(setup: Setup) -> Figures:
 
 
 def first_tokens(model: Any) -> list[int]:
-    """The ids that begin the labels behind a prompt."""
-    prompt = asking.prompt("A text.")
+    """Return the first token ids of the labels after a prompt."""
+    prompt = requests.prompt("A text.")
     length = len(model.encode(prompt))
-    found = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
-    assert len({*found}) == len(LABELS)
-    return found
+    ids = [model.encode(f"{prompt} {label}")[length] for label in LABELS]
+    assert len({*ids}) == len(LABELS)
+    return ids
 
 
 def _decided(
@@ -314,10 +321,10 @@ def _decided(
     labels: dict[str, list[str]],
     turn: int,
 ) -> float:
-    """One turn of a server; its answers are kept in ``labels``, under its name."""
-    asks = [*map(ask, asking.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
+    """Run one turn of a server; its answers are stored in ``labels``, under its name."""
+    asks = [*map(ask, requests.texts(setup.decisions, first=setup.decisions * (turn + 1)))]
     done = load(server.port, asks, setup.clients)
-    labels[server.name] = [asking.chosen(reply) for reply in done.replies()]
+    labels[server.name] = [requests.chosen(reply) for reply in done.replies()]
     return len(asks) / done.seconds
 
 

@@ -1,4 +1,4 @@
-"""Servers as processes of their own: ours, and those that it is measured beside."""
+"""Servers as separate processes: ours, and those that it is compared with."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ main()
 
 
 class MissingError(Exception):
-    """A server that is not installed here; the message says what installs it."""
+    """A server that is not installed here; the message has the command to install it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +48,7 @@ def core_serve(model: Path, backend: str, slots: int = 0) -> list[str]:
 
 def nothing_to_compute() -> list[str]:
     """Ours, with a model that answers at once: what is left is the server's own time."""
-    return [sys.executable, "-m", "benchmarks.serve_parts.nothing"]
+    return [sys.executable, "-m", "benchmarks.serve_parts.idle_server"]
 
 
 def llama_cpp_python(model: Path, *, logprobs: bool) -> list[str]:
@@ -93,8 +93,8 @@ def running(name: str, command: Sequence[str]) -> Iterator[Server]:
         try:
             if not _answers(port, process):
                 log.seek(0)
-                told = log.read().decode(errors="replace")[-2000:]
-                raise RuntimeError(f"{name} does not answer:\n{told}")
+                output = log.read().decode(errors="replace")[-2000:]
+                raise RuntimeError(f"{name} does not answer:\n{output}")
             yield Server(name, port)
         finally:
             process.terminate()

@@ -1,4 +1,4 @@
-"""The figures beside what is aimed at."""
+"""The figures compared with their targets."""
 
 from __future__ import annotations
 
@@ -48,11 +48,11 @@ def markdown(figures: dict[str, Any]) -> str:
     """A row for each goal whose part was measured."""
     lines = ["| | measured | aimed at | |", "|---|---|---|---|"]
     for goal in GOALS:
-        found = _found(figures.get(goal.part), goal.path)
-        if found is not None:
-            met = "met" if goal.compare(found, goal.bound) else "missed"
+        value = _found(figures.get(goal.part), goal.path)
+        if value is not None:
+            met = "met" if goal.compare(value, goal.bound) else "missed"
             aim = f"{_SIGNS[goal.compare]} {goal.bound:g}"
-            lines.append(f"| {goal.title} | {found:.3f} | {aim} | {met} |")
+            lines.append(f"| {goal.title} | {value:.3f} | {aim} | {met} |")
     return "\n".join(lines)
 
 

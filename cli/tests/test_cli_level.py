@@ -11,7 +11,7 @@ import pytest
 
 import core
 import core_tasks
-from core_server.tasks import Tasks
+from core_server.queues.fits import FittedTasks
 from core_sklearn import LabelClassifier
 from core_tasks import load_task
 from core_tasks.calibration import CONTENT_FREE, content_free_prior
@@ -52,7 +52,7 @@ def test_every_surface_takes_the_same_prior_off(
         assert prior == content_free_prior([[*(d.logprobs or {}).values()] for d in said])
 
         library = core_tasks.tune(model, [plain], TEXTS, levels=["L0"]).best
-        server = asyncio.run(Tasks(model).at_level(plain, "L0"))
+        server = asyncio.run(FittedTasks(model).at_level(plain, "L0"))
         sklearn = LabelClassifier(model, TEMPLATE, LABELS, level="L0").fit(TEXTS)
         calibrations = {
             "calibrate": load_task(out).calibration,
@@ -83,7 +83,7 @@ class _Deaf(core.testing.FakeModel):
 def test_every_surface_stays_raw_where_the_prompt_does_not_hear_its_text() -> None:
     model, plain = _Deaf(), core_tasks.Task(DEAF, LABELS)
     assert plain.fit_prior(model) == plain
-    assert asyncio.run(Tasks(model).at_level(plain, "L0")) == plain
+    assert asyncio.run(FittedTasks(model).at_level(plain, "L0")) == plain
     assert LabelClassifier(model, DEAF, LABELS, level="L0").fit(TEXTS).calibration_ is None
     levels: list[Any] = ["raw", "L0"]
     assert {

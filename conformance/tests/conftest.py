@@ -16,8 +16,8 @@ from click.testing import CliRunner
 from core.registry import REGISTRY
 from core_cli.app import build
 from core_conformance import checks
-from core_conformance.checking import registry
-from core_conformance.checking.check import Check
+from core_conformance.checking import check as check_module
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.reference import Reference
 from core_conformance.running.target import know_reference
 
@@ -27,13 +27,13 @@ TOYS = Path(__file__).parent / "toys"
 @pytest.fixture
 def narrow() -> list[Check]:
     """The checks that neither sweep nor search, a tenth of the suite's time."""
-    return [check for check in registry.all_checks().values() if not check.broad]
+    return [check for check in all_checks().values() if not check.broad]
 
 
 @pytest.fixture(params=["narrow", pytest.param("all", marks=pytest.mark.slow)])
 def suite(request: pytest.FixtureRequest, narrow: list[Check]) -> list[Check]:
     """The checks: by default the narrow ones, in the soaks all of them."""
-    return narrow if request.param == "narrow" else list(registry.all_checks().values())
+    return narrow if request.param == "narrow" else list(all_checks().values())
 
 
 @pytest.fixture(autouse=True)
@@ -84,11 +84,11 @@ def toys(monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.delenv("INFER_RAISE_ERRORS", raising=False)
     monkeypatch.syspath_prepend(str(TOYS))
     monkeypatch.setattr(checks, "__path__", [str(TOYS / "checks")])
-    monkeypatch.setattr(registry, "_found", {})
+    monkeypatch.setattr(check_module, "_checks", {})
     monkeypatch.delitem(sys.modules, "core_conformance.checks.toy", raising=False)
-    registry.all_checks.cache_clear()
+    all_checks.cache_clear()
     yield TOYS
-    registry.all_checks.cache_clear()
+    all_checks.cache_clear()
 
 
 @pytest.fixture

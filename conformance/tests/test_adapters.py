@@ -10,8 +10,7 @@ from pathlib import Path
 import pytest
 
 from core.models.gguf import read_gguf
-from core_conformance.checking import adapter_files
-from core_conformance.checking.adapters import adapters
+from core_conformance.checking.adapters import adapters, write
 from core_conformance.checking.check import NotTestable
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference, write_model
@@ -47,10 +46,10 @@ def test_the_author_s_win(tmp_path: Path) -> None:
     model = write_model(tmp_path / "model")
     own = shutil.copytree(model / "adapters", tmp_path / "own")
     (own / "two").rename(own / "two.gguf")
-    with adapters(subject(model, own)) as found:
-        assert (found.one, found.two) == (str(own / "one"), str(own / "two.gguf"))
-    with adapters(subject(model)) as found:
-        assert found.wrong == str(model / "adapters" / "wrong")
+    with adapters(subject(model, own)) as paths:
+        assert (paths.one, paths.two) == (str(own / "one"), str(own / "two.gguf"))
+    with adapters(subject(model)) as paths:
+        assert paths.wrong == str(model / "adapters" / "wrong")
 
 
 def test_where_none_are_known_nothing_can_be_told(tmp_path: Path) -> None:
@@ -61,8 +60,8 @@ def test_where_none_are_known_nothing_can_be_told(tmp_path: Path) -> None:
 
 
 def test_they_are_made_as_mlx_lm_lays_them_out(llama: Path) -> None:
-    with adapters(subject(llama)) as found:
-        places = [Path(path) for path in (found.one, found.two, found.wrong)]
+    with adapters(subject(llama)) as paths:
+        places = [Path(path) for path in (paths.one, paths.two, paths.wrong)]
         data = [(place / "adapters.safetensors").read_bytes() for place in places]
         config = json.loads((places[0] / "adapter_config.json").read_text())
     assert not places[0].exists()
@@ -70,11 +69,11 @@ def test_they_are_made_as_mlx_lm_lays_them_out(llama: Path) -> None:
     assert config["lora_parameters"]["keys"] == ["self_attn.q_proj", "self_attn.v_proj"]
 
     headers = []
-    for each in data:
-        (size,) = struct.unpack_from("<Q", each)
-        headers.append(json.loads(each[8 : 8 + size]))
+    for content in data:
+        (size,) = struct.unpack_from("<Q", content)
+        headers.append(json.loads(content[8 : 8 + size]))
         ends = [entry["data_offsets"][1] for entry in headers[-1].values()]
-        assert max(ends) == len(each) - 8 - size
+        assert max(ends) == len(content) - 8 - size
     one, two, wrong = headers
     assert one == two
     assert data[0] != data[1]
@@ -89,8 +88,8 @@ def test_they_are_made_as_llama_cpp_does(tmp_path: Path) -> None:
     model = tmp_path / "model.gguf"
     names = [f"blk.{layer}.attn_{kind}.weight" for layer in range(2) for kind in "qvk"]
     write_gguf(model, dict.fromkeys(names, (64, 32)))
-    made = adapter_files.write(str(model), tmp_path / "one", 1)
-    header = read_gguf(made, tensors=True)
+    adapter = write(str(model), tmp_path / "one", 1)
+    header = read_gguf(adapter, tensors=True)
     assert header.metadata == {
         "general.type": "adapter",
         "adapter.type": "lora",
@@ -103,13 +102,13 @@ def test_they_are_made_as_llama_cpp_does(tmp_path: Path) -> None:
     assert shapes["blk.1.attn_v.weight.lora_b"] == (2, 32)
     assert header.data_offset % 32 == 0
     last = max(tensor.offset for tensor in header.tensors)
-    assert made.stat().st_size == header.data_offset + last + 4 * 2 * 32
+    assert adapter.stat().st_size == header.data_offset + last + 4 * 2 * 32
 
     # A directory with the file alone is the same model.
     folder = tmp_path / "folder"
     folder.mkdir()
     model.rename(folder / "model.gguf")
-    assert adapter_files.write(str(folder), tmp_path / "two", 1).read_bytes() == made.read_bytes()
+    assert write(str(folder), tmp_path / "two", 1).read_bytes() == adapter.read_bytes()
 
 
 def write_gguf(path: Path, shapes: dict[str, tuple[int, int]]) -> None:

@@ -98,9 +98,9 @@ def test_the_page_tells_all_and_what_a_backend_says_is_text(
 ) -> None:
     command("toy_markup", "-m", "model", "--html", "report.html")
     page = (tmp_path / "report.html").read_text("utf-8")
-    found = Rows(page)
-    assert found.ids == ["toy.first", "toy.labels", "toy.second", "toy.third"]
-    assert "<script>alert(1)</script>" in found.text
+    shown = Rows(page)
+    assert shown.ids == ["toy.first", "toy.labels", "toy.second", "toy.third"]
+    assert "<script>alert(1)</script>" in shown.text
     assert "<script>alert" not in page
     assert html.escape("<script>alert(1)</script>", quote=False) in page
 

@@ -353,8 +353,8 @@ def test_a_failure_shows_the_calls_that_led_to_it(
     shown = done.err.partition("To reproduce:")[2]
     assert "model = core.load_model(" in shown
     assert "print(list(model.generate('second')))" in shown
-    made = command("toy_wrong", "-m", "model", "--json", *isolate).report
-    calls = {check["id"]: check["call"] for check in made["checks"]}
+    report = command("toy_wrong", "-m", "model", "--json", *isolate).report
+    calls = {check["id"]: check["call"] for check in report["checks"]}
     assert calls.pop("toy.second").endswith("print(list(model.generate('second')))")
     assert set(calls.values()) == {""}
 

@@ -14,7 +14,7 @@ from core.errors import InvalidOptionError
 from core.kit.operations import OPERATIONS
 from core.options import GenerateConfig
 from core.protocols import Backend
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof import selftest
 from core_conformance.reference import Reference, vocabulary, write_model
 from core_conformance.reference.optional import ReferenceModel

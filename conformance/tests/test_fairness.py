@@ -20,11 +20,12 @@ from core.protocols import Backend, Capability
 from core.types import ClassifyResult, Message, ModelInfo, Token
 from core_conformance.checking.applies import CONTEXT
 from core_conformance.checking.ask import PLAIN, Answer
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.checking.compare import difference
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
+from core_conformance.proof.saboteurs.sampling import OtherOptions
+from core_conformance.proof.saboteurs.tasks import _with_logprobs
 from core_conformance.reference import write_model
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.classification import Classifier
@@ -35,8 +36,6 @@ from core_conformance.reference.stream import ReferenceStream
 from core_conformance.reference.vocabulary import EOS
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import run_check
-from core_conformance.saboteurs.sampling import OtherOptions
-from core_conformance.saboteurs.tasks import _with_logprobs
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -62,13 +61,13 @@ def results(
     subject = Subject(backend, path)
     every = all_checks().values() if suite is None else suite
     checks = [check for check in every if check.id.startswith(prefix)]
-    found = {check.id: run_check(check, subject) for check in checks}
+    by_id = {check.id: run_check(check, subject) for check in checks}
     subject.close()
-    return found
+    return by_id
 
 
-def ids(found: dict[str, Result], status: Status) -> set[str]:
-    return {id for id, result in found.items() if result.status is status}
+def ids(outcomes: dict[str, Result], status: Status) -> set[str]:
+    return {id for id, result in outcomes.items() if result.status is status}
 
 
 # --------------------------------------------------------------------------- noise and ties
@@ -130,8 +129,8 @@ def noisy(
     """Why the checks that a sound backend in low precision fails do so, by id."""
     NOISE.numbers.seed(7)
     backend = reference(off, language_class=language, model_class=NoisyModel)
-    found = results(backend, path, suite=suite)
-    return {id: found[id].reason for id in ids(found, Status.FAILED)}
+    outcomes = results(backend, path, suite=suite)
+    return {id: outcomes[id].reason for id in ids(outcomes, Status.FAILED)}
 
 
 @pytest.mark.slow
@@ -157,9 +156,9 @@ def test_nor_where_less_tells_that_they_are(path: str, off: set[Capability]) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("off", [set(), ONLY_GENERATE], ids=["whole", "generate"])
 def test_ties_fail_nothing(path: str, off: set[Capability]) -> None:
-    found = results(reference(off, language_class=Ties), path)
-    assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
-    assert ids(found, Status.NOT_TESTABLE) <= {
+    outcomes = results(reference(off, language_class=Ties), path)
+    assert {id: outcomes[id].reason for id in ids(outcomes, Status.FAILED)} == {}
+    assert ids(outcomes, Status.NOT_TESTABLE) <= {
         "sampling.cold",
         "sampling.coldest",
         "sampling.min-p-one",
@@ -197,9 +196,9 @@ def test_a_parting_that_a_stop_string_may_hide_is_no_clear_difference(path: str)
     pairs = [(on, stopped), (on, on), (on, on)]
     assert difference(subject, pairs, stops=("Xi",)) is None
     for stops in ((), ("i",), ("iX;",)):
-        found = difference(subject, pairs, stops=stops)
-        assert found is not None
-        assert found.clear
+        deviation = difference(subject, pairs, stops=stops)
+        assert deviation is not None
+        assert deviation.clear
     subject.close()
 
 
@@ -210,9 +209,9 @@ def test_scores_of_a_text_that_is_another_token_there_are_no_margin(path: str) -
     same = [(Answer((one,), None, PLAIN[0]),) * 2] * 2
     read = (Answer((one,), None, PLAIN[0]), Answer((far,), None, PLAIN[0]))
     unread = (Answer((twin,), None, PLAIN[0]), Answer((far,), None, PLAIN[0]))
-    found = difference(subject, [*same, read])
-    assert found is not None
-    assert found.clear
+    deviation = difference(subject, [*same, read])
+    assert deviation is not None
+    assert deviation.clear
     assert difference(subject, [*same, unread]) is None
     subject.close()
 
@@ -230,9 +229,9 @@ def test_a_filter_that_is_ignored_is_found_among_ties(path: str, option: str) ->
         engine_class = Ignoring
 
     backend = reference(language_class=Ties, model_class=IgnoringModel)
-    found = results(backend, path, "sampling.")
+    outcomes = results(backend, path, "sampling.")
     name = {"min_p": "min-p-one", "top_p": "top-p-tiny", "top_k": "top-k-one"}[option]
-    assert f"sampling.{name}" in ids(found, Status.FAILED)
+    assert f"sampling.{name}" in ids(outcomes, Status.FAILED)
 
 
 # --------------------------------------------------------------------------- poor models
@@ -251,12 +250,12 @@ def test_a_model_that_ends_at_once_is_not_held_against_its_backend(
     path: str, narrow: list[Check]
 ) -> None:
     """All checks are asked of such a model in test_tally.py."""
-    found = results(reference(language_class=Mute), path, suite=narrow)
-    assert {id: found[id].reason for id in ids(found, Status.FAILED)} == {}
-    mute = ids(found, Status.NOT_TESTABLE)
-    assert mute >= {id for id in found if id.startswith("stop.")}
+    outcomes = results(reference(language_class=Mute), path, suite=narrow)
+    assert {id: outcomes[id].reason for id in ids(outcomes, Status.FAILED)} == {}
+    mute = ids(outcomes, Status.NOT_TESTABLE)
+    assert mute >= {id for id in outcomes if id.startswith("stop.")}
     assert mute >= {"streaming.tokens", "streaming.max-tokens", "batch.stop", "cancel.midway"}
-    assert "use a model that continues" in found["stop.tokens"].reason
+    assert "use a model that continues" in outcomes["stop.tokens"].reason
 
 
 def test_a_backend_that_never_gives_a_token_fails_all_the_same(path: str) -> None:
@@ -266,20 +265,20 @@ def test_a_backend_that_never_gives_a_token_fails_all_the_same(path: str) -> Non
             list(stream)
             return stream
 
-    found = results(reference(model_class=Swallows), path, "stop.")
-    assert ids(found, Status.FAILED) == set(found)
+    outcomes = results(reference(model_class=Swallows), path, "stop.")
+    assert ids(outcomes, Status.FAILED) == set(outcomes)
 
 
 @pytest.mark.parametrize("length", [CONTEXT - 1, pytest.param(CONTEXT, marks=pytest.mark.slow)])
 def test_the_context_that_is_named_is_enough(tmp_path: Path, length: int) -> None:
     path = str(write_model(tmp_path / "model", length))
-    found = selftest.failures(Reference(), path)
+    reasons = selftest.failures(Reference(), path)
     if length == CONTEXT:
-        assert found == {}
+        assert reasons == {}
     else:
-        assert "stop.tokens (not testable)" in found
-        assert all(id.endswith(" (not testable)") for id in found)
-        assert f"holds {length} tokens, but the prompts of the suite need {CONTEXT}" in str(found)
+        assert "stop.tokens (not testable)" in reasons
+        assert all(id.endswith(" (not testable)") for id in reasons)
+        assert f"holds {length} tokens, but the prompts of the suite need {CONTEXT}" in str(reasons)
 
 
 class NoTemplate(ReferenceModel):
@@ -297,11 +296,11 @@ class NoTemplate(ReferenceModel):
     "suite", ["narrow", pytest.param("all", marks=pytest.mark.long)], indirect=True
 )
 def test_without_a_chat_template_only_chat_is_not_testable(path: str, suite: list[Check]) -> None:
-    found = results(reference(model_class=NoTemplate), path, suite=suite)
-    assert ids(found, Status.FAILED) == set()
-    mute = ids(found, Status.NOT_TESTABLE)
-    assert mute == {id for id in found if id.startswith("chat.") or id == "pairs.chat"}
-    assert "use a model that has one" in found["chat.answers"].reason
+    outcomes = results(reference(model_class=NoTemplate), path, suite=suite)
+    assert ids(outcomes, Status.FAILED) == set()
+    mute = ids(outcomes, Status.NOT_TESTABLE)
+    assert mute == {id for id in outcomes if id.startswith("chat.") or id == "pairs.chat"}
+    assert "use a model that has one" in outcomes["chat.answers"].reason
 
 
 class NearlyCertain(Classifier):

@@ -12,8 +12,7 @@ import pytest
 import core
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
-from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.running.result import Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
@@ -48,7 +47,7 @@ def _probability(prompt: str, label: str) -> float:
     Of what came before, the first character counts, and how many there are that are not blank.
     """
     read, spaced = len("".join(prompt.split())), True
-    found = 1.0 if prompt[-1:].isspace() else _BLANK
+    probability = 1.0 if prompt[-1:].isspace() else _BLANK
     for character in label:
         blank = character.isspace()
         chance = (10 + crc32(f"{prompt[:1]}{read}{character}".encode()) % 90) / 1000
@@ -56,8 +55,8 @@ def _probability(prompt: str, label: str) -> float:
             chance = _BLANK if not spaced else _BLANK / 10
         elif not spaced:
             chance *= _BLANK / 10  # the tenth by which the fake tells a label without a blank
-        found, read, spaced = found * chance, read + (not blank), blank
-    return found
+        probability, read, spaced = probability * chance, read + (not blank), blank
+    return probability
 
 
 @pytest.fixture

@@ -19,8 +19,7 @@ from core.options import GenerateConfig, LoadConfig
 from core.protocols import Backend, Capability, TokenStream
 from core.types import ClassifyResult, Token
 from core_conformance.checking.calls import CancelAfter, promptly
-from core_conformance.checking.check import Check, Violation
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, Violation, all_checks
 from core_conformance.checking.rows import WAYS, Row, asked, same_rows
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing
@@ -46,9 +45,9 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def subject(path: str) -> Iterator[Subject]:
     """The reference."""
-    found = Subject(Reference(), path)
-    yield found
-    found.close()
+    reference = Subject(Reference(), path)
+    yield reference
+    reference.close()
 
 
 def midway() -> list[Check]:
@@ -143,9 +142,9 @@ class Remembers(ReferenceModel):
         return list(self._last)
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        found = super().stream(prompt, config)
-        self._last = weakref.ref(found)
-        return found
+        stream_of_before = super().stream(prompt, config)
+        self._last = weakref.ref(stream_of_before)
+        return stream_of_before
 
 
 @pytest.mark.parametrize(
@@ -202,11 +201,11 @@ def test_rows_that_are_lost_moved_or_cut_without_a_reason_are_seen(subject: Subj
 
 
 def test_what_grows_in_every_round_is_told_from_what_fills_up() -> None:
-    least, kept = Holdings(1 << 20, 1 << 20, 1 << 40, 1), list[int]()
-    assert growing(3, lambda: kept.append(1), least, lambda: len(kept)) == ["active_bytes"]
-    kept.clear()
-    few = lambda: kept.append(1) if len(kept) < 3 else None  # noqa: E731
-    assert growing(3, few, least, lambda: len(kept)) == []
+    least, leaked = Holdings(1 << 20, 1 << 20, 1 << 40, 1), list[int]()
+    assert growing(3, lambda: leaked.append(1), least, lambda: len(leaked)) == ["active_bytes"]
+    leaked.clear()
+    few = lambda: leaked.append(1) if len(leaked) < 3 else None  # noqa: E731
+    assert growing(3, few, least, lambda: len(leaked)) == []
 
 
 # --------------------------------------------------------------------------- a large context

@@ -57,8 +57,8 @@ def test_another_temperature_shows_in_a_few_hundred_draws(drawn: float, expected
 
 
 def test_ids_that_are_never_drawn_show() -> None:
-    found = [token for token in draws(1e30, 600, 1) if token < SIZE * 3 // 4]
-    assert surprise(logprobs(1e30), found, 0.0).startswith("tokens in 10 groups")
+    drawn = [token for token in draws(1e30, 600, 1) if token < SIZE * 3 // 4]
+    assert surprise(logprobs(1e30), drawn, 0.0).startswith("tokens in 10 groups")
 
 
 def test_what_cannot_be_drawn_needs_no_statistics() -> None:

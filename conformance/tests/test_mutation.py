@@ -37,7 +37,7 @@ def first(rows: list[int], most: int = 3) -> int:
 
 def names(body: str) -> set[str]:
     """What is changed in a function with this body."""
-    return {each.name.partition(": ")[2] for each in mutants("m", f"def f(a, b):\n    {body}")}
+    return {mutant.name.partition(": ")[2] for mutant in mutants("m", f"def f(a, b):\n    {body}")}
 
 
 @pytest.mark.parametrize(
@@ -69,20 +69,20 @@ def test_arguments_conditions_and_slices() -> None:
 
 
 def test_texts_annotations_and_the_numbers_of_a_module_are_left_alone() -> None:
-    found = mutants("m", SOURCE)
-    for mutant in found:
+    changed = mutants("m", SOURCE)
+    for mutant in changed:
         assert '"""A text."""' in mutant.source
         assert "LIMIT = 5" in mutant.source
         assert "rows: list[int]" in mutant.source
         assert "more than 3 rows" in mutant.source or "pass" in mutant.source
-    assert any("most: int=4" in mutant.source for mutant in found)
+    assert any("most: int=4" in mutant.source for mutant in changed)
 
 
 def test_each_mutant_of_the_reference_differs_and_has_a_name_of_its_own() -> None:
-    found = all_mutants()
-    assert len({mutant.name for mutant in found}) == len(found) > 500
-    assert len({(mutant.module, mutant.source) for mutant in found}) > 0.97 * len(found)
-    for mutant in found:
+    every = all_mutants()
+    assert len({mutant.name for mutant in every}) == len(every) > 500
+    assert len({(mutant.module, mutant.source) for mutant in every}) > 0.97 * len(every)
+    for mutant in every:
         ast.parse(mutant.source)
 
 
@@ -93,8 +93,8 @@ def test_at_most_a_tenth_is_said_to_be_equivalent() -> None:
 
 
 def mutant_with(name: str) -> Mutant:
-    (found,) = (mutant for mutant in all_mutants() if mutant.name == name)
-    return found
+    (match,) = (mutant for mutant in all_mutants() if mutant.name == name)
+    return match
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def asked_of(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
 
 def test_a_fault_is_killed_and_none_is_alive(asked_of: Callable[..., None]) -> None:
     broken = mutant_with("classification:_tokens: :start -> :start + 1")
-    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    fault = mutant_with("batch:Batch.results: rows[row].append(token) -> pass")
     asked_of("batch.results", "identity.name")
     outcome = outcome_of([broken, fault], 1)
     assert outcome.killed == {fault.name: "batch.results"}
@@ -123,7 +123,7 @@ def test_a_listed_one_counts_as_equivalent_and_a_killed_one_is_stale(
     monkeypatch: pytest.MonkeyPatch, asked_of: Callable[..., None]
 ) -> None:
     same = Mutant("sampling", "sampling: same", _source_of("sampling"))
-    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    fault = mutant_with("batch:Batch.results: rows[row].append(token) -> pass")
     asked_of("batch.results")
     monkeypatch.setattr(mutation, "listed", lambda: {same.name: "the same", fault.name: "wrong"})
     outcome = outcome_of([same, fault], 1)
@@ -159,7 +159,7 @@ def test_what_makes_a_check_not_testable_is_told_apart(asked_of: Callable[..., N
 def test_a_run_goes_on_where_it_was_ended(asked_of: Callable[..., None], tmp_path: Path) -> None:
     file = tmp_path / "progress.tsv"
     broken = mutant_with("classification:_tokens: :start -> :start + 1")
-    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    fault = mutant_with("batch:Batch.results: rows[row].append(token) -> pass")
     asked_of("identity.name")
     assert len(outcome_of([broken, fault], 1, Progress(file)).alive) == 2
     asked_of("batch.results")
@@ -172,7 +172,7 @@ def test_a_run_goes_on_where_it_was_ended(asked_of: Callable[..., None], tmp_pat
 def test_only_checks_that_call_what_a_mutant_is_in_are_asked(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    fault = mutant_with("batch:Batch.results: found[row].append(token) -> pass")
+    fault = mutant_with("batch:Batch.results: rows[row].append(token) -> pass")
     elsewhere = {"batch.results": Passed(1.0, frozenset({"sampling:sample"}))}
     monkeypatch.setattr(mutation, "passed", lambda: elsewhere)
     assert outcome_of([fault], 1).alive == [fault.name]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 
 PAGE = (Path(__file__).parents[2] / "docs" / "options.md").read_text("utf-8")
 PARAGRAPHS = [text for text in re.split(r"\n\n+", PAGE) if text.startswith("**")]

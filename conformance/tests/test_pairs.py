@@ -13,13 +13,12 @@ from core.options import GenerateConfig
 from core.protocols import Backend, Capability
 from core.types import Token
 from core_conformance.checking.ask import Answer
+from core_conformance.checking.check import all_checks
 from core_conformance.checking.draws.frequencies import Warmth, surprise
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.draws.oracle import Luck, Step
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference, classification, engine, write_model
 from core_conformance.reference.sampling import filtered, penalised, sample, typical
 from core_conformance.running.runner import run_check
@@ -44,11 +43,11 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def failures(backend: Backend, path: str, seed: int = 0) -> dict[str, str]:
     """The reasons of those of these checks that do not pass, by id."""
     subject = Subject(backend, path, effort=Effort(seed=seed))
-    found = {
+    results = {
         id: run_check(check, subject) for id, check in all_checks().items() if id.startswith(MINE)
     }
     subject.close()
-    return {id: each.reason for id, each in found.items() if each.status != "passed"}
+    return {id: result.reason for id, result in results.items() if result.status != "passed"}
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -75,8 +74,8 @@ def left(row: Sequence[float], seen: Collection[int], config: GenerateConfig) ->
     if config.typical_p < 1.0:
         scores = typical(scores, config.typical_p)
     ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-    kept = filtered(scores, ranked, config)
-    return {token for token in kept if scores[token] > -math.inf}
+    passed = filtered(scores, ranked, config)
+    return {token for token in passed if scores[token] > -math.inf}
 
 
 @pytest.mark.parametrize("case", pairwise(OPTIONS), ids=str)
@@ -84,19 +83,19 @@ def test_the_oracle_says_what_the_reference_leaves(case: dict[str, float]) -> No
     config = GenerateConfig(**case)  # type: ignore[arg-type]
     for row, seen in rows(8):
         step = Step(row, seen, config, 0.0)
-        kept = left(row, seen, config)
-        assert {token for token in range(40) if not step.forbids(token)} == kept
+        possible = left(row, seen, config)
+        assert {token for token in range(40) if not step.forbids(token)} == possible
 
         scores = penalised(row, seen, config.repeat_penalty)
-        weights = {token: math.exp(scores[token] / config.temperature) for token in kept}
+        weights = {token: math.exp(scores[token] / config.temperature) for token in possible}
         shares = step.shares()
-        assert set(shares) == kept
+        assert set(shares) == possible
         for token, (low, high) in shares.items():
             exact = weights[token] / math.fsum(weights.values())
             assert low <= exact <= high
             assert high - low < 0.01
         if step.free:
-            best = max(kept, key=scores.__getitem__)
+            best = max(possible, key=scores.__getitem__)
             assert step.head(best) == pytest.approx(shares[best][0], rel=0.01)
 
 
@@ -107,10 +106,10 @@ def test_noise_within_the_tolerance_is_never_forbidden(tolerance: float) -> None
         config = GenerateConfig(**case)
         step = Step(row, seen, config, tolerance)
         noisy = [value + random.uniform(-tolerance, tolerance) for value in row]
-        kept = left(noisy, seen, config)
-        assert not [step.forbids(token) for token in kept if step.forbids(token)]
-        assert kept <= set(step.shares())
-        assert {token for token, (low, _) in step.shares().items() if low} <= kept
+        possible = left(noisy, seen, config)
+        assert not [step.forbids(token) for token in possible if step.forbids(token)]
+        assert possible <= set(step.shares())
+        assert {token for token, (low, _) in step.shares().items() if low} <= possible
 
 
 def test_greedy_ignores_the_filters() -> None:
@@ -164,11 +163,11 @@ def test_luck_is_never_thought_rarer_than_it_is() -> None:
 def test_many_draws_tell_a_wrong_temperature() -> None:
     heights = {0: 0.0, 1: -1.0, 2: -2.0}
     weights = [math.exp(height) for height in heights.values()]
-    shares = {token: (each / sum(weights),) * 2 for token, each in enumerate(weights)}
+    shares = {token: (weight / sum(weights),) * 2 for token, weight in enumerate(weights)}
     right, wrong = Warmth(), Warmth()
     random = Random(2)
     right.add(random.choices(range(3), weights, k=200), shares, heights)
-    wrong.add(random.choices(range(3), [each**3 for each in weights], k=200), shares, heights)
+    wrong.add(random.choices(range(3), [weight**3 for weight in weights], k=200), shares, heights)
     assert right.surprise < 5
     assert wrong.surprise > 25
 
@@ -181,8 +180,8 @@ def gumbel(
     if config.temperature == 0:
         return max(range(len(scores)), key=lambda token: (scores[token], token))
     noise = [-math.log(-math.log(random.random() or 0.5)) for _ in scores]
-    kept = left(logits, seen, config)
-    return max(kept, key=lambda token: scores[token] / config.temperature + noise[token])
+    possible = left(logits, seen, config)
+    return max(possible, key=lambda token: scores[token] / config.temperature + noise[token])
 
 
 def inverse(
@@ -192,15 +191,15 @@ def inverse(
     if config.temperature == 0:
         return sample(logits, seen, config, random)
     scores = penalised(logits, seen, config.repeat_penalty)
-    kept = sorted(left(logits, seen, config), reverse=True)
-    best = max(scores[token] for token in kept)
-    weights = [math.exp((scores[token] - best) / config.temperature) for token in kept]
+    possible = sorted(left(logits, seen, config), reverse=True)
+    best = max(scores[token] for token in possible)
+    weights = [math.exp((scores[token] - best) / config.temperature) for token in possible]
     luck = random.random() * math.fsum(weights)
-    for token, weight in zip(kept, weights, strict=True):
+    for token, weight in zip(possible, weights, strict=True):
         luck -= weight
         if luck <= 0:
             return token
-    return kept[-1]
+    return possible[-1]
 
 
 @pytest.mark.parametrize("sampler", [gumbel, pytest.param(inverse, marks=pytest.mark.slow)])

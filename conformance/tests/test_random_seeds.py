@@ -15,9 +15,8 @@ import pytest
 
 from core.protocols import Backend
 from core.types import ModelInfo
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.check import all_checks
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference, write_model
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel

@@ -16,7 +16,7 @@ import core
 from core.extensions import Scoring, Tokenizing
 from core.protocols import Backend
 from core.registry import REGISTRY
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named, spelled
 from core_conformance.checking.subject import Subject

@@ -67,8 +67,8 @@ def test_without_generate_it_passes_what_neither_sweeps_nor_searches(
 def test_core_finds_and_loads_it(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     registry = Registry()
     monkeypatch.setattr("core.api.REGISTRY", registry)
-    (found,) = core.discover(path)
-    assert found.model_type == "reference"
+    (discovered,) = core.discover(path)
+    assert discovered.model_type == "reference"
     core.register(Reference())
     assert core.default_backend(path).name == "reference"
     with core.load_model(path, backend="reference") as model:
@@ -158,16 +158,16 @@ def test_a_batch_that_waits_for_a_slot_can_be_stopped(
         cancel.set()
     error = core.GenerationCancelled if timeout is None else core.GenerationTimeout
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
-    found: list[object] = []
+    errors: list[object] = []
 
     def wait() -> None:
-        found.extend(row.error for row in model.batch_generate(["b", ""], config))
-        found.extend(row.error for row in model.classify(["b"], config))
+        errors.extend(row.error for row in model.batch_generate(["b", ""], config))
+        errors.extend(row.error for row in model.classify(["b"], config))
 
     thread = threading.Thread(target=wait)
     thread.start()
     thread.join(60)
-    kinds = [type(each) for each in found]
+    kinds = [type(each) for each in errors]
     assert kinds == [error, core.EmptyPromptError, error]
 
 

@@ -33,15 +33,15 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
     model = tmp_path / "tiny.gguf"
     model.write_bytes(b"weights")
     run = finished(model, "toy_wrong")
-    made = json.loads(report.encoded(report.report_of(run, certify=True, threads_left=("t",))))
-    assert made["verdict"] == "not conformant (1 failed)"
-    assert made["certified"] is False
-    assert made["suite"] == {
+    content = json.loads(report.encoded(report.report_of(run, certify=True, threads_left=("t",))))
+    assert content["verdict"] == "not conformant (1 failed)"
+    assert content["certified"] is False
+    assert content["suite"] == {
         "version": "0.1.0",
         "core_version": "0.1.0",
         "protocol": PROTOCOL_VERSION,
     }
-    assert made["backend"] == {
+    assert content["backend"] == {
         "name": "toy_wrong",
         "distribution": "toys",
         "version": "0.1",
@@ -49,15 +49,15 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
         "capabilities": ["generate"],
         "options": {"shade": 3},
     }
-    assert made["model"]["name"] == "tiny.gguf"
-    assert made["platform"].keys() == {"system", "machine", "python", "cpus"}
-    assert made["threads_left"] == ["t"]
-    checks = {check["id"]: check for check in made["checks"]}
+    assert content["model"]["name"] == "tiny.gguf"
+    assert content["platform"].keys() == {"system", "machine", "python", "cpus"}
+    assert content["threads_left"] == ["t"]
+    checks = {check["id"]: check for check in content["checks"]}
     assert list(checks) == ["toy.first", "toy.labels", "toy.second", "toy.third"]
     assert checks["toy.labels"]["refused"] == "classify"
     assert checks["toy.second"]["status"] == "failed"
     assert "nonsense" in checks["toy.second"]["reason"]
-    assert all(check["seconds"] >= 0 for check in made["checks"])
+    assert all(check["seconds"] >= 0 for check in content["checks"])
 
 
 @pytest.mark.usefixtures("toys")
@@ -99,8 +99,8 @@ def test_the_checksum_is_what_sha256sum_says(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_bytes(b"1")
     (tmp_path / ".hidden").write_bytes(b"3")
     shell = "sha256sum b/weights config.json | sha256sum"
-    said = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
-    assert model_sha256(str(tmp_path)) == said.split()[0]
+    output = subprocess.run(shell, shell=True, cwd=tmp_path, capture_output=True, text=True).stdout
+    assert model_sha256(str(tmp_path)) == output.split()[0]
     one = subprocess.run(["sha256sum", tmp_path / "config.json"], capture_output=True, text=True)
     assert model_sha256(str(tmp_path / "config.json")) == one.stdout.split()[0]
 

@@ -12,8 +12,7 @@ import pytest
 from core.errors import CoreError
 from core.protocols import PROTOCOL_VERSION, Capability
 from core_conformance.checking.check import Check, Violation, must
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.running import runner as runner_module
 from core_conformance.running.continuing import Continuing
 from core_conformance.running.isolation import Isolated

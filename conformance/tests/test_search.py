@@ -13,12 +13,10 @@ from typing import Any
 import pytest
 from hypothesis import strategies as st
 
-from core_conformance.checking.check import Violation, must
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.check import Violation, generated, must
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.search import search
-from core_conformance.checking.registry import generated
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference, write_model
 
 Check = Callable[[Any, Any], None]
@@ -34,7 +32,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 def inputs(path: str, seed: int = 0, most: int = 30, **effort: Any) -> list[Any]:
     """The inputs of a search."""
     subject, seen = Subject(Reference(), path, effort=Effort(seed=seed, **effort)), list[Any]()
-    search(subject, strategies.rows(), lambda world, found: seen.append(found), len, most)
+    search(subject, strategies.rows(), lambda world, case: seen.append(case), len, most)
     return seen
 
 
@@ -55,7 +53,7 @@ def test_a_seed_stands_for_its_inputs_however_many_there_is_time_for(path: str) 
 
 def test_hypothesis_is_imported_where_something_is_generated() -> None:
     code = (
-        "import sys; from core_conformance.checking.registry import all_checks; "
+        "import sys; from core_conformance.checking.check import all_checks; "
         "sys.exit(not all_checks() or 'hypothesis' in sys.modules)"
     )
     assert subprocess.run([sys.executable, "-c", code]).returncode == 0
@@ -76,8 +74,8 @@ def test_a_deep_search_takes_its_time(
     monkeypatch.setattr("core_conformance.checking.generated.search.time", clock)
     subject, seen = Subject(Reference(), path, effort=Effort(seconds=3.5, deep=deep)), list[Any]()
 
-    def run(world: Any, found: Any) -> None:
-        seen.append(found)
+    def run(world: Any, case: Any) -> None:
+        seen.append(case)
         clock.now += 1.0
 
     search(subject, strategies.rows(), run, len, 1)
@@ -101,11 +99,11 @@ def test_what_fails_is_made_small(path: str, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr("core_conformance.checking.generated.search._LONGEST", 120.0)
     seen: list[list[int]] = []
 
-    def run(world: Any, found: list[int]) -> None:
-        world.model.encode(repr(found))
-        if sum(found) > 500:
-            seen.append(found)
-            must(False, f"{sum(found)} is too much")
+    def run(world: Any, case: list[int]) -> None:
+        world.model.encode(repr(case))
+        if sum(case) > 500:
+            seen.append(case)
+            must(False, f"{sum(case)} is too much")
 
     error = violation(path, run)
     assert str(error).startswith("501 is too much [generated input ")
@@ -115,9 +113,9 @@ def test_what_fails_is_made_small(path: str, monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_making_small_ends_in_time(path: str) -> None:
-    def run(world: Any, found: list[int]) -> None:
+    def run(world: Any, case: list[int]) -> None:
         time.sleep(0.05)
-        must(len(found) < 5, "too long")
+        must(len(case) < 5, "too long")
 
     start = time.monotonic()
     violation(path, run)
@@ -127,8 +125,8 @@ def test_making_small_ends_in_time(path: str) -> None:
 def test_what_fails_now_and_then_is_reported_as_it_was_seen(path: str) -> None:
     calls: list[list[int]] = []
 
-    def run(world: Any, found: list[int]) -> None:
-        calls.append(found)
+    def run(world: Any, case: list[int]) -> None:
+        calls.append(case)
         must(len(calls) % 7 not in (0, 1), f"seen at call {len(calls)}")
 
     assert "seen at call" in str(violation(path, run))
@@ -137,7 +135,7 @@ def test_what_fails_now_and_then_is_reported_as_it_was_seen(path: str) -> None:
 def test_what_fails_once_and_never_again_is_reported_with_what_came_before(path: str) -> None:
     calls: list[list[int]] = []
 
-    def run(world: Any, found: list[int]) -> None:
+    def run(world: Any, case: list[int]) -> None:
         calls.append(world.model.encode(f"call {len(calls)}"))
         must(len(calls) != 5, "the fifth")
 
@@ -150,8 +148,8 @@ def test_what_fails_once_and_never_again_is_reported_with_what_came_before(path:
 
 
 def test_an_error_of_the_backend_is_a_violation_with_its_traceback(path: str) -> None:
-    def run(world: Any, found: list[int]) -> None:
-        if len(found) > 3:
+    def run(world: Any, case: list[int]) -> None:
+        if len(case) > 3:
             raise KeyError("weights")
 
     error = violation(path, run)
@@ -166,7 +164,7 @@ def test_each_generated_check_is_broad() -> None:
 
 _ALONE = """
 import sys
-from core_conformance.checking.registry import generated
+from core_conformance.checking.check import generated
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference
 from core_conformance.running.runner import run_check

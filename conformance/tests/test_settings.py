@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import generated
+from core_conformance.checking.check import generated
+from core_conformance.checking.subject import Effort
 from core_conformance.running import settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.report import _shown
@@ -112,8 +112,8 @@ def test_pairs_are_json_where_they_can_be() -> None:
 
 
 def test_a_deep_run_shares_its_seconds_and_has_a_seed() -> None:
-    asked = Settings("mine", deep=70.0)
-    one, other = asked.effort(), asked.effort()
+    settings = Settings("mine", deep=70.0)
+    one, other = settings.effort(), settings.effort()
     assert one.deep
     assert one.seconds == 70.0 / len(generated())
     assert one.seed != other.seed

@@ -9,14 +9,12 @@ import pytest
 
 from core.protocols import Capability
 from core.types import Token
-from core_conformance.checking import budget, tally
+from core_conformance.checking import budget
 from core_conformance.checking.ask import Answer
-from core_conformance.checking.check import Violation
+from core_conformance.checking.check import Violation, all_checks, begin_tally
 from core_conformance.checking.compare import same_rows
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.sizes import MOST, cuts, rows, sized, telling, words
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof.registry import all_saboteurs
 from core_conformance.reference import Reference, write_model
 from core_conformance.reference.optional import ReferenceModel
@@ -45,10 +43,10 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 @pytest.fixture
 def subject(path: str) -> Iterator[Subject]:
     """The reference, which may take a second, with passes of 10 ms."""
-    found = Subject(Reference(), path, effort=Effort(seconds=1.0, least=2))
-    budget._measured[found] = 0.01
-    yield found
-    found.close()
+    reference = Subject(Reference(), path, effort=Effort(seconds=1.0, least=2))
+    budget._measured[reference] = 0.01
+    yield reference
+    reference.close()
 
 
 class Clock:
@@ -94,18 +92,18 @@ def test_a_prompt_has_as_many_tokens_as_are_asked_for(subject: Subject) -> None:
 def test_a_prompt_ends_with_a_word_where_it_can(path: str) -> None:
     backend = type("Merged", (Reference,), {"model_class": Merging})()
     subject = Subject(backend, path)
-    found = [sized(subject, size, turn) for size in range(2, 30) for turn in range(3)]
-    assert all(found)
-    assert any(str(prompt).endswith(_NAMES[-6:]) for prompt in found)
+    prompts = [sized(subject, size, turn) for size in range(2, 30) for turn in range(3)]
+    assert all(prompts)
+    assert any(str(prompt).endswith(_NAMES[-6:]) for prompt in prompts)
     subject.close()
 
 
 def test_cuts_are_those_that_the_tokenizer_makes(subject: Subject) -> None:
     text = "the thing is on the hill"
-    whole, found = encode(text), cuts(subject, text)
-    assert found[len(whole)] == text
-    assert all(encode(front) == whole[:size] for size, front in found.items())
-    assert "t" not in found.values()  # " the" is one token, and so is "the"
+    whole, prefixes = encode(text), cuts(subject, text)
+    assert prefixes[len(whole)] == text
+    assert all(encode(front) == whole[:size] for size, front in prefixes.items())
+    assert "t" not in prefixes.values()  # " the" is one token, and so is "the"
 
 
 def test_rows_differ_and_no_word_begins_another() -> None:
@@ -117,7 +115,7 @@ def test_rows_differ_and_no_word_begins_another() -> None:
 
 
 def test_what_does_not_fit_is_left_out_and_said(subject: Subject, clock: Clock) -> None:
-    left = tally.begin().left_out
+    left = begin_tally().left_out
     ran = []
     for case in budget.within(subject, (10, 200, 20, 80), float, "sizes"):
         clock.now += case * 0.01

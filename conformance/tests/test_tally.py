@@ -11,11 +11,9 @@ import pytest
 
 from core.protocols import Capability
 from core.types import Token
-from core_conformance.checking import tally
 from core_conformance.checking.ask import Answer
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks, begin_tally
 from core_conformance.checking.compare import rarely_different, same_answers, same_logits
-from core_conformance.checking.registry import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.proof import selftest
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
@@ -69,8 +67,10 @@ def test_every_check_compares_something_of_every_backend(
     operation: str, path: str, suite: list[Check]
 ) -> None:
     only = Subject(Reference(without=frozenset(Capability) - {Capability(operation)}), path)
-    found = [run_check(check, only) for check in suite]
-    assert {r.id: r.reason for r in found if r.status is not Status.PASSED or not r.compared} == {}
+    results = [run_check(check, only) for check in suite]
+    assert {
+        r.id: r.reason for r in results if r.status is not Status.PASSED or not r.compared
+    } == {}
 
 
 def test_a_check_that_compares_nothing_is_not_testable(subject: Subject) -> None:
@@ -89,7 +89,7 @@ def test_a_refusal_is_a_comparison(check_id: str, path: str) -> None:
 
 
 def said(*ids: int) -> Answer:
-    return Answer(tuple(Token(each, "") for each in ids), "stop")
+    return Answer(tuple(Token(id, "") for id in ids), "stop")
 
 
 COMPARISONS: dict[str, tuple[Callable[[Subject], None], int]] = {
@@ -107,7 +107,7 @@ COMPARISONS: dict[str, tuple[Callable[[Subject], None], int]] = {
 def test_what_counts_is_what_was_there(
     subject: Subject, compare: Callable[[Subject], None], count: int
 ) -> None:
-    counted = tally.begin()
+    counted = begin_tally()
     compare(subject)
     assert counted.compared == count
 

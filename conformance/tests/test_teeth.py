@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof import null_backend, selftest
 from core_conformance.proof.registry import Saboteur, all_saboteurs, saboteur
 from core_conformance.reference import Reference, write_model
@@ -44,8 +44,8 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
     # Half of a run is waiting for what a sound backend would not do.
     workers = 2 * (os.cpu_count() or 1)
     with ProcessPoolExecutor(workers, mp_context=fresh) as pool:
-        found = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
-        yield lambda name: found[name].result()
+        futures = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
+        yield lambda name: futures[name].result()
         pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 

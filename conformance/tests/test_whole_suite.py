@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.reference import write_model
 
 

@@ -1,27 +1,29 @@
-"""Common parts of backends: the clock of a request, and the base classes of models and streams."""
+"""Common parts of backends: a request's clock, and base classes of backends, models, streams."""
 
 from __future__ import annotations
 
+import os
 import threading
 import time
-from abc import abstractmethod
-from collections.abc import Callable, Iterator
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from types import TracebackType
 from typing import Self
 
 from core import log
 from core.errors import (
+    BackendUnavailableError,
     GenerationCancelled,
     GenerationTimeout,
     ModelClosedError,
     UnsupportedOperationError,
 )
 from core.kit.operations import OPERATIONS, TextModelOperations
-from core.kit.support import unsupported
+from core.kit.support import refuse_load_options, unsupported
 from core.option_docs import all_options_named
-from core.options import GenerateConfig, resolve
-from core.protocols import Capability
+from core.options import GenerateConfig, LoadConfig, resolve
+from core.protocols import PROTOCOL_VERSION, Capability
 from core.records import error_record, without_frames
 from core.types import FinishReason, GenerateMetrics, Token
 
@@ -150,6 +152,46 @@ class TokenStreamBase(Iterator[Token]):
         if size:
             return f"{read} so far; text() reads the rest"
         return "not read yet; iterate it, or call text()"
+
+
+class BackendBase(ABC):
+    """A `core.Backend` of this version of the contract, without `load_model`.
+
+    ``own_options``: the backend's load options, by name, each with a description.
+    """
+
+    name: str
+    protocol = PROTOCOL_VERSION
+    capabilities: frozenset[Capability]
+    formats: frozenset[str]
+    own_options: Mapping[str, str] = {}
+
+    def available(self) -> bool:
+        """Return True if the backend can run here."""
+        return self.unavailable_reason() is None
+
+    @abstractmethod
+    def unavailable_reason(self) -> str | None:
+        """Return the reason why it cannot run here, and what to do; None if it can."""
+
+    def check_available(self) -> None:
+        """Raise `core.BackendUnavailableError` if the backend cannot run here."""
+        reason = self.unavailable_reason()
+        if reason is not None:
+            raise BackendUnavailableError(self.name, reason)
+
+    def check_options(self, config: LoadConfig) -> None:
+        """Raise `core.OptionError` for a load option that the backend does not support."""
+        refuse_load_options(config, self.name, self.capabilities, self.own_options)
+
+
+def check_process(process: int) -> None:
+    """Raise `ModelClosedError` in a fork of the process, by id, that loaded the model."""
+    if os.getpid() != process:
+        raise ModelClosedError(
+            "The model was loaded before a fork and cannot be used in the child process. Load "
+            "it again with core.load_model()."
+        )
 
 
 class TextModelBase(TextModelOperations):

@@ -1,4 +1,4 @@
-"""What the backend declares: what comes with `core_runtime`, and the options that it honours."""
+"""The backend's declarations: the capabilities of `core_runtime`, and its supported options."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from core.types import ClassifyResult, Token
 from core_runtime.batches import by_prefix
 from core_runtime.owner import OwnerThread
 from core_runtime.request import seeded
-from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.rows import PromptRow, labels_alone, of_labels
 from core_runtime.text.label_tokens import LabelQuestion
 
 from .language import START, State
@@ -34,7 +34,9 @@ class ToyClassifier:
         self._owner, self._config, self._clock = owner, config, clock
         self.reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         """Each row's result, those together that begin alike."""
         for rows in blocks:
             most = [row.read_from for row in rows]  # nothing after these is read
@@ -42,8 +44,8 @@ class ToyClassifier:
                 yield from self._group(prefix, group)
 
     def _group(
-        self, prefix: Sequence[int], rows: Sequence[Row]
-    ) -> Iterator[tuple[Row, ClassifyResult]]:
+        self, prefix: Sequence[int], rows: Sequence[PromptRow]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         """Rows of one beginning. The owner thread has one job a row: engine steps come between."""
         check = self._clock.check
         try:
@@ -64,7 +66,7 @@ class ToyClassifier:
                 words = f"No memory is left for a prompt of {len(row.ids)} tokens."
                 yield row, ClassifyResult(error=OutOfMemoryError(words))
 
-    def _answer(self, row: Row, state: State, start: int) -> ClassifyResult:
+    def _answer(self, row: PromptRow, state: State, start: int) -> ClassifyResult:
         """On the owner thread: the result of a row of which ``start`` tokens are in ``state``."""
         config, anchor = self._config, row.anchor
         state = self._language.read(state, row.ids[start:anchor])

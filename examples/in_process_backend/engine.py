@@ -12,7 +12,7 @@ from core.errors import OutOfMemoryError
 from core_runtime.engine import Engine
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 from .language import START, Language, State
 from .loader import Loaded
@@ -24,7 +24,7 @@ CHUNK = 16  # tokens of a prompt at once: a long one does not hold up the rows t
 class Prefill:
     """A job's prompt on its way through the network: ``state`` is that behind what was read."""
 
-    def __init__(self, job: Job) -> None:
+    def __init__(self, job: PromptJob) -> None:
         self.job, self.state, self._done = job, START, 0
         for request in job.requests:
             request.begin()

@@ -1,7 +1,7 @@
 """A language model small enough to read: a recurrent network with made-up weights.
 
-What it knows of the tokens that it has read is its state: `WIDTH` numbers, in the place of the keys
-and values of a transformer. A state is never changed, so rows that begin alike share one.
+Its state after the tokens that it has read is `WIDTH` numbers, instead of a transformer's keys and
+values. A state is never changed, so that rows with a shared prefix share one.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ State = tuple[float, ...]
 
 _KEPT = 0.6  # of the state, at each token
 _LIKELY, _RARE = 2.0, -20.0  # logits before the state counts
-_IN_KIND = dict.fromkeys("\u0430".encode(), 3.0)  # said where the prompt's tokens are made likelier
+_IN_KIND = dict.fromkeys("\u0430".encode(), 3.0)  # if the prompt's tokens are made likelier
 
 
 class Language:
@@ -37,11 +37,11 @@ class Language:
 
     @property
     def weight_bytes(self) -> int:
-        """What the weights take: 8 bytes a number; 0 when they were freed."""
+        """Return the bytes of the weights: 8 per number, 0 after they were freed."""
         return 8 * (2 * WIDTH + 1) * len(self._embedding)
 
     def read(self, state: State, ids: Sequence[int]) -> State:
-        """The state behind these tokens."""
+        """Return the state after these tokens."""
         for token in ids:
             new = self._embedding[token]
             state = tuple(math.tanh(_KEPT * a + b) for a, b in zip(state, new, strict=True))
@@ -53,7 +53,7 @@ class Language:
         return array("f", (bias + sum(map(mul, state, row)) for bias, row in rows))
 
     def free(self) -> None:
-        """Let go of the weights: whoever still holds the model does not hold them."""
+        """Drop the weights, although references to the model may remain."""
         self._embedding, self._head, self._bias = [], [], []
 
 

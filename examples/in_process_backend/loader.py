@@ -23,7 +23,7 @@ SLOTS = 4
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """What a load leaves. ``slots``: requests that decode together."""
+    """The values of a loaded model. ``slots``: requests that decode concurrently."""
 
     language: Language
     tokenizer: Tokenizer
@@ -35,7 +35,7 @@ class Loaded:
     rotates: bool = False
 
     def memory(self) -> Memory:
-        """What is held now, and the peak; from any thread."""
+        """Return the memory in use, and its peak; from any thread."""
         return Memory(self.language.weight_bytes, self.language.weight_bytes)
 
 

@@ -23,20 +23,20 @@ def log_softmax(logits: Sequence[float]) -> list[float]:
 
 
 def draw(logits: Sequence[float], seen: Collection[int], config: GenerateConfig, step: int) -> int:
-    """The token of this step. ``seen`` are those of the prompt and of the output so far.
+    """Return the token of this step. ``seen``: tokens of the prompt and of the output so far.
 
-    Temperature 0 takes the best token, and the lowest id among equals. Else ``config`` has a seed:
-    that of a `core_runtime.request.Request` always has one.
+    Temperature 0 takes the best token, and the lowest id among equals. Otherwise ``config`` needs
+    a seed; the one of a `core_runtime.request.Request` always has one.
     """
     logits = _penalised(logits, seen, config.repeat_penalty)
     if config.temperature == 0.0:
         return logits.index(max(logits))
 
-    kept = _filtered(logits, config)
-    best = logits[kept[0]]
-    weights = [math.exp((logits[token] - best) / config.temperature) for token in kept]
+    candidates = _filtered(logits, config)
+    best = logits[candidates[0]]
+    weights = [math.exp((logits[token] - best) / config.temperature) for token in candidates]
     luck = Random((config.seed or 0) << 64 | step)
-    return luck.choices(kept, weights)[0]
+    return luck.choices(candidates, weights)[0]
 
 
 def _penalised(logits: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
@@ -53,12 +53,12 @@ def _filtered(logits: Sequence[float], config: GenerateConfig) -> list[int]:
     """The tokens that top_k, top_p and min_p leave, best first; the best one always."""
     ranked = sorted(range(len(logits)), key=lambda token: -logits[token])  # equal ones by id
     chances = [math.exp(logprob) for logprob in log_softmax(logits)]
-    kept, mass = ranked[:1], chances[ranked[0]]
+    candidates, mass = ranked[:1], chances[ranked[0]]
 
     for token in ranked[1 : config.top_k or None]:
         reached = config.top_p < 1.0 and mass >= config.top_p
         if reached or chances[token] < config.min_p * chances[ranked[0]]:
             break
-        kept.append(token)
+        candidates.append(token)
         mass += chances[token]
-    return kept
+    return candidates

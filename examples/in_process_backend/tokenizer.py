@@ -58,7 +58,7 @@ class Tokenizer:
         return list(map(self.encode, texts))
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
-        """Ids of the prompt with each continuation behind it, which spells no special token."""
+        """Return the ids of the prompt followed by each continuation, without special tokens."""
         return self.encode_batch(continued(prompt, continuations, SPECIAL))
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -70,11 +70,11 @@ class Tokenizer:
         return 0
 
     def token_text(self, token_id: int) -> str:
-        """One token's own text; U+FFFD stands for bytes that are no whole character."""
+        """Return one token's text, with U+FFFD for an incomplete character."""
         return token_bytes(token_id).decode(errors="replace")
 
     def fewest_tokens(self, text: str) -> int:
-        """Its bytes, divided by those of the longest token."""
+        """Return its number of bytes, divided by the longest token's."""
         return len(text.encode()) // _LONGEST
 
     def render_chat(
@@ -98,7 +98,7 @@ def token_bytes(token_id: int) -> bytes:
 
 
 def is_common(token_id: int) -> bool:
-    """Whether it stands in plain English: a word, or a printable character of ASCII."""
+    """Return whether it is plain English: a word, or a printable character of ASCII."""
     return 0x20 <= token_id < 0x7F or 256 <= token_id < BOS
 
 

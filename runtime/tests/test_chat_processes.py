@@ -20,7 +20,7 @@ from core.kit.chat import render
 from core.types import Message
 from core_runtime.chat import pool, prompts
 from core_runtime.chat.pool import TemplateProcesses, shared_processes
-from core_runtime.chat.prompts import ChatPrompts, Template, compile_template
+from core_runtime.chat.prompts import ChatPrompts, ChatTemplate, compile_template
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -312,7 +312,7 @@ def test_one_that_is_killed_again_and_again_is_an_error(processes: TemplateProce
 def test_they_end_with_the_last_template(processes: TemplateProcesses) -> None:
     del processes
     own = TemplateProcesses()
-    template = Template(PLAIN, {})
+    template = ChatTemplate(PLAIN, {})
     template._processes = own
     template(HELLO)
     [pid] = pids(own)
@@ -322,14 +322,14 @@ def test_they_end_with_the_last_template(processes: TemplateProcesses) -> None:
 
 def test_all_models_share_them() -> None:
     assert shared_processes() is shared_processes()
-    assert Template(PLAIN, {})._processes is Template("", {})._processes
+    assert ChatTemplate(PLAIN, {})._processes is ChatTemplate("", {})._processes
 
 
 @on_linux
 def test_a_process_has_nothing_of_its_parent(processes: TemplateProcesses) -> None:
     os.environ["CORE_TEST_SECRET"] = "hush"
     try:
-        Template(PLAIN, {})(HELLO)
+        ChatTemplate(PLAIN, {})(HELLO)
     finally:
         del os.environ["CORE_TEST_SECRET"]
     [pid] = pids(processes)
@@ -450,7 +450,7 @@ def test_one_that_computes_ends_although_nobody_kills_it() -> None:
             asked.append(None)
             if len(asked) > 5:
                 os._exit(0)
-        endless = prompts.Template({ENDLESS!r}, {{}})
+        endless = prompts.ChatTemplate({ENDLESS!r}, {{}})
         endless([Message("user", "x")], check)
         """
     )

@@ -21,9 +21,9 @@ from core.kit.support import REFUSABLE
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token
 from core_runtime import classifying
-from core_runtime.classifying import ClassifyingModel
 from core_runtime.equal_rows import EqualRows, Remembered
-from core_runtime.rows import Row, ScoreRow
+from core_runtime.reading import ReadingModel
+from core_runtime.rows import PromptRow, ScoreRow
 from core_runtime.text.special_texts import SpecialTexts
 
 Key = tuple[bytes, object]
@@ -62,7 +62,7 @@ SERVED: Any = SimpleNamespace(
 )
 
 
-def value_of(row: Row) -> float:
+def value_of(row: PromptRow) -> float:
     """What a row says: a function of its tokens, and of where its labels begin."""
     return float(sum(row.ids) * 31 + row.anchor)
 
@@ -70,18 +70,20 @@ def value_of(row: Row) -> float:
 class Counting:
     """Computes a block's rows in reverse, and counts them. Rows with an ``x`` fail."""
 
-    def __init__(self, config: GenerateConfig, computed: list[Row], error: CoreError) -> None:
+    def __init__(self, config: GenerateConfig, computed: list[PromptRow], error: CoreError) -> None:
         self.config, self.computed, self.error = config, computed, error
         self.reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         for block in blocks:
             assert block  # nothing to compute is no block
             self.computed += block
             for row in reversed(block):
                 yield row, self.result(row)
 
-    def result(self, row: Row) -> ClassifyResult:
+    def result(self, row: PromptRow) -> ClassifyResult:
         if ord("x") in row.ids:
             return ClassifyResult(error=self.error)
         found = value_of(row)
@@ -90,19 +92,26 @@ class Counting:
         return ClassifyResult(Token(1, "a"), logits, probabilities=labels, logprobs=labels)
 
 
-class Model(ClassifyingModel):
-    """A model whose classifier is `Counting`."""
+class Model(ReadingModel):
+    """A model whose classifier is `Counting`, and whose scorer is `Scorer`."""
 
     model_type = "counting"
     honours = REFUSABLE
 
     def __init__(self, error: CoreError | None = None) -> None:
         super().__init__("counting", SERVED, SimpleNamespace(), CAPABILITIES)  # type: ignore[arg-type]
-        self.computed: list[Row] = []
+        self.computed: list[PromptRow] = []
         self.error = error or InvalidModelError("not a number")
+        self.counting_scorer = Scorer()
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Counting:
         return Counting(request, self.computed, self.error)
+
+    def scorer(self, clock: RequestClock) -> Scorer:
+        return self.counting_scorer
+
+    def state_reader(self, layers: tuple[int, ...], clock: RequestClock) -> Any:
+        raise NotImplementedError
 
     def release(self) -> None:
         """Nothing is held."""
@@ -281,7 +290,7 @@ def test_what_is_remembered_is_the_latest_that_fits(keys: list[int], count: int)
     score = Score(1.0, (1.0,))
     one = Remembered[Score](10**9)
     one.put((b"0", None), score)
-    remembered = Remembered[Score](one.held * count)
+    remembered = Remembered[Score](one.used * count)
     latest: list[int] = []
     for key in keys:
         known = remembered.get((b"%d" % key, None))
@@ -289,21 +298,21 @@ def test_what_is_remembered_is_the_latest_that_fits(keys: list[int], count: int)
         if known is None:
             remembered.put((b"%d" % key, None), score)
         latest = [*(old for old in latest if old != key), key][-count:] if count else []
-        assert remembered.held == one.held * len(latest)
+        assert remembered.used == one.used * len(latest)
 
 
 def test_logits_count_with_their_bytes() -> None:
     small, large = Remembered[ClassifyResult](10**9), Remembered[ClassifyResult](10**9)
     small.put((b"", None), ClassifyResult(Token(1, "a")))
     large.put((b"", None), ClassifyResult(Token(1, "a"), array("f", [0.0]) * 1000))
-    assert 4000 <= large.held - small.held <= 4200
+    assert 4000 <= large.used - small.used <= 4200
 
 
 def test_the_numbers_of_many_labels_count() -> None:
     probabilities = {f"label {number}": 0.01 for number in range(100)}
     remembered = Remembered[ClassifyResult](10**6)
     remembered.put((b"", None), ClassifyResult(probabilities=probabilities))
-    assert remembered.held >= getsizeof(probabilities) + 100 * getsizeof(0.01)
+    assert remembered.used >= getsizeof(probabilities) + 100 * getsizeof(0.01)
 
 
 # ---------------------------------------------------------------- score
@@ -326,10 +335,10 @@ class Scorer:
 
 @pytest.mark.parametrize(("equal", "computed", "cached"), [(True, 3, 4), (False, 5, 0)])
 def test_equal_pairs_are_scored_once(equal: bool, computed: int, cached: int) -> None:
-    scorer, model, clock = Scorer(), Model(), RequestClock(GenerateConfig())
+    model = Model()
     model.equal_rows = equal
     prompts, tails = ["ab", "ab", "a", "ab", "ab"], ["c", "c", "bc", "d", "c"]
-    scores = model.read(scorer, *model.score_rows(prompts, tails, clock), clock)
+    scores = model.score(prompts, tails)
     assert [score.logprob for score in scores] == [99.0, 99.0, 197.0, 100.0, 99.0]
-    assert scorer.computed == computed
+    assert model.counting_scorer.computed == computed
     assert (model.metrics.prompt_tokens, model.metrics.cached_prompt_tokens) == (10, cached)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from core_runtime.machine import Counts, FreeCores, Kernel
+from core_runtime.machine import FreeCores, Kernel, KernelCounts
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -26,9 +26,9 @@ class Machine:
 
     now: float = 100.0
     threads_running: int = 1
-    last: Counts = field(default_factory=lambda: Counts(100.0, 0.0, 0.0, {"1": 0.0}))
+    last: KernelCounts = field(default_factory=lambda: KernelCounts(100.0, 0.0, 0.0, {"1": 0.0}))
 
-    def counts(self) -> Counts:
+    def counts(self) -> KernelCounts:
         self.last = replace(self.last, at=self.now)
         return self.last
 
@@ -39,7 +39,7 @@ class Machine:
         """Let time pass; the arguments are cores and, for ``waited``, threads without one."""
         last = self.last
         self.now += by
-        self.last = Counts(
+        self.last = KernelCounts(
             self.now,
             last.own + own * by,
             last.idle + (CORES - own - others) * by,

@@ -16,7 +16,7 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.label_mass import LabelMass
-from core_runtime.rows import Row
+from core_runtime.rows import PromptRow
 from runtime.tests.test_equal_rows import SERVED
 
 FAILED = ClassifyResult(error=EmptyPromptError("no token"))
@@ -61,7 +61,9 @@ class Unlikely:
 
     reused = 0
 
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
+    def results(
+        self, blocks: Iterable[Sequence[PromptRow]]
+    ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
         for block in blocks:
             for row in block:
                 yield row, ClassifyResult(label="a", label_mass=1e-7 * len(row.ids))

@@ -95,10 +95,10 @@ def test_it_is_what_the_naive_model_is(steps: list[tuple[str, Ids, int, int]], l
                     naive.entries.remove(entry)
 
         assert dropped == naive.dropped or sorted(dropped) == sorted(naive.dropped)
-        assert cache.held == sum(e[2] for e in naive.entries) <= limit
+        assert cache.used == sum(e[2] for e in naive.entries) <= limit
         assert len(cache) == len(naive.entries)
     cache.clear()
-    assert (len(cache), cache.held) == (0, 0)
+    assert (len(cache), cache.used) == (0, 0)
     assert len(set(dropped)) == len(dropped)  # nothing is dropped twice
 
 
@@ -138,10 +138,10 @@ def test_an_entry_that_repeats_the_beginning_of_another_goes() -> None:
     assert cache.keep([1, 2], "short", 10)
     assert cache.keep([1, 2, 3], "long", 10)
     assert not cache.keep([1, 2], "again", 10)
-    assert (dropped, cache.held) == (["short", "again"], 10)
+    assert (dropped, cache.used) == (["short", "again"], 10)
 
     assert cache.keep([1, 2, 3, 4], "window", 10, least=4)  # it does not serve for three
-    assert (dropped, cache.held) == (["short", "again"], 20)
+    assert (dropped, cache.used) == (["short", "again"], 20)
 
 
 def test_used_longest_ago_goes_first_and_one_too_large_at_once() -> None:
@@ -157,7 +157,7 @@ def test_used_longest_ago_goes_first_and_one_too_large_at_once() -> None:
     cache.shrink(10)
     assert dropped == ["b", "giant", "c", "a"]
     cache.clear()
-    assert (dropped[-1], cache.held) == ("d", 0)
+    assert (dropped[-1], cache.used) == ("d", 0)
 
 
 @pytest.mark.parametrize("least", [0, 3])

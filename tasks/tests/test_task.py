@@ -36,7 +36,7 @@ def says(answers: Mapping[str, Mapping[str, float]], **options: Any) -> FakeMode
     """A model with probabilities by text, whatever the template has around it."""
 
     def labels(prompt: str, _: Sequence[str]) -> Mapping[str, float]:
-        return next(found for text, found in answers.items() if text in prompt)
+        return next(scores for text, scores in answers.items() if text in prompt)
 
     return FakeModel(labels=labels, **options)
 
@@ -76,14 +76,14 @@ def test_raw_is_plain_classify(model: FakeModel) -> None:
 
 def test_a_batch_prior_mends_a_prompt_that_prefers_a_label(model: FakeModel) -> None:
     texts = [*BIASED]
-    assert {each.label for each in TASK.classify(model, texts)} == {"sports"}
+    assert {item.label for item in TASK.classify(model, texts)} == {"sports"}
     task = TASK.fit_prior(model, texts, "batch")
     assert TASK.level == "raw"  # a task is a value
     assert task.level == "L0"
 
     decisions = task.classify(model, texts)
-    assert [each.label for each in decisions] == ["finance", "sports", "finance", "sports"]
-    rows = np.array([[*each.values()] for each in BIASED.values()])
+    assert [item.label for item in decisions] == ["finance", "sports", "finance", "sports"]
+    rows = np.array([[*item.values()] for item in BIASED.values()])
     shares = rows / rows.sum(axis=1, keepdims=True)
     expected = shares / shares.mean(axis=0) ** 0.75
     expected /= expected.sum(axis=1, keepdims=True)
@@ -166,8 +166,8 @@ def test_gold_labels_make_level_one_on_top_of_the_prior(model: FakeModel) -> Non
     assert ladder.calibration
     assert ladder.calibration.method == "batch+isotonic"
     assert ladder.calibration.adjustments[""].temperature == 1.0
-    for each in (task, ladder):
-        for decision in each.classify(model, texts):
+    for fitted_task in (task, ladder):
+        for decision in fitted_task.classify(model, texts):
             assert decision.level == "L1"
             assert sum((decision.probabilities or {}).values()) == pytest.approx(1, abs=1e-12)
     alone = TASK.fit(model, texts, gold).calibration
@@ -183,8 +183,8 @@ def test_the_order_of_labels_changes_nothing(model: FakeModel) -> None:
         (TASK.fit(model, texts, gold), turned.fit(model, texts, gold)),
     ):
         expected = fitted.classify(model, texts)
-        for each in (other, replace(turned, calibration=fitted.calibration)):
-            for a, b in zip(expected, each.classify(model, texts), strict=True):
+        for variant in (other, replace(turned, calibration=fitted.calibration)):
+            for a, b in zip(expected, variant.classify(model, texts), strict=True):
                 assert a.label == b.label
                 assert a.probabilities == pytest.approx(b.probabilities, abs=1e-12)
     prior = replace(turned, calibration=TASK.fit_prior(model, texts, "batch").calibration)
@@ -203,12 +203,12 @@ def test_a_calibration_serves_its_own_task_alone(model: FakeModel) -> None:
         "words": (replace(task, words={"finance": ("money",)}), model),
         "label_prefix": (replace(task, label_prefix=""), model),
     }
-    for name, (foreign, asked) in others.items():
-        asked.calls.clear()
+    for name, (foreign, called) in others.items():
+        called.calls.clear()
         for call in (foreign.classify, foreign.classify_iter):
             with pytest.raises(CalibrationError, match=f"fitted with {name}"):
-                call(asked, ["banks"])
-        assert not asked.calls  # before any work
+                call(called, ["banks"])
+        assert not called.calls  # before any work
 
 
 # --------------------------------------------------------------------------- words
@@ -295,9 +295,9 @@ def test_each_label_is_asked_for_behind_one_text() -> None:
             "law?": {"yes": 0.1, "no": 0.3},
         }
     )
-    for found in (task.classify(model, ["A", "B"]), [*task.classify_iter(model, ["A", "B"])]):
-        assert found[0] == found[1]
-        decision = found[0]
+    for decisions in (task.classify(model, ["A", "B"]), [*task.classify_iter(model, ["A", "B"])]):
+        assert decisions[0] == decisions[1]
+        decision = decisions[0]
         assert (decision.label, decision.labels) == (None, ("money", "games"))
         assert decision.probabilities == pytest.approx({"money": 0.625, "games": 0.8, "law": 0.25})
         assert decision.label_mass == pytest.approx(0.4)
@@ -332,8 +332,8 @@ def test_numeric_levels_have_a_mean_and_a_spread() -> None:
 
 def test_a_threshold_marks_what_is_not_sure_enough(model: FakeModel) -> None:
     decisions = replace(TASK, threshold=0.9).classify(model, [*BIASED])
-    assert [each.accepted for each in decisions] == [False, True, False, True]
-    assert all(each.label == "sports" for each in decisions)
+    assert [item.accepted for item in decisions] == [False, True, False, True]
+    assert all(item.label == "sports" for item in decisions)
 
 
 # --------------------------------------------------------------------------- what goes wrong
@@ -359,12 +359,12 @@ def test_fitting_leaves_empty_texts_out_and_raises_other_errors() -> None:
     gold = ["finance", "sports", "finance", "sports"]
     errors: dict[str, Exception] = {"rates This is about": EmptyPromptError()}
     model = says(BIASED, errors=errors)
-    kept, whole = ["banks", "goals", "match"], says(BIASED)
+    usable, whole = ["banks", "goals", "match"], says(BIASED)
     for fitted, expected in (
-        (TASK.fit_prior(model, texts, "batch"), TASK.fit_prior(whole, kept, "batch")),
+        (TASK.fit_prior(model, texts, "batch"), TASK.fit_prior(whole, usable, "batch")),
         (
             TASK.fit(model, texts, gold, "isotonic"),
-            TASK.fit(whole, kept, ["finance", "sports", "sports"], "isotonic"),
+            TASK.fit(whole, usable, ["finance", "sports", "sports"], "isotonic"),
         ),
     ):
         assert fitted.calibration == expected.calibration
@@ -444,9 +444,9 @@ def test_a_model_that_does_not_stream_is_asked_in_blocks() -> None:
             return [core.ClassifyResult(logprobs=row) for _ in prompts]
 
     model = Plain("plain")
-    found = [*TASK.classify_iter(model, map(str, range(600)))]
-    assert {each.label for each in found} == {"finance"}
-    assert (len(found), model.sizes) == (600, [256, 256, 88])
+    decisions = [*TASK.classify_iter(model, map(str, range(600)))]
+    assert {item.label for item in decisions} == {"finance"}
+    assert (len(decisions), model.sizes) == (600, [256, 256, 88])
 
 
 @pytest.mark.parametrize(
@@ -487,17 +487,17 @@ def test_a_text_is_left_as_it_is() -> None:
 def test_of_many_labels_some_are_named_whatever_their_order() -> None:
     """One text for each label would make labels x labels probabilities."""
     labels = [f"label {number:03}" for number in range(300)]
-    asked: list[str] = []
+    prompts: list[str] = []
 
     def answer(prompt: str, labels: Sequence[str]) -> dict[str, float]:
-        asked.append(prompt)
+        prompts.append(prompt)
         return {label: 0.9 if label in prompt else 0.1 / 299 for label in labels}
 
     for order in (labels, labels[::-1]):
-        asked.clear()
+        prompts.clear()
         fitted = core_tasks.Task("{text} It is", tuple(order)).fit_prior(
             FakeModel("x", labels=answer)
         )
         assert fitted.level == "L0"
-        named = sorted(prompt for prompt in asked if "about label" in prompt)
+        named = sorted(prompt for prompt in prompts if "about label" in prompt)
         assert named == [f"It is about label {number:03}. It is" for number in range(20)]

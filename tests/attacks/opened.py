@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import core
-from core_conformance.checking.adapter_files import write as write_adapter
+from core_conformance.checking.adapters import write as write_adapter
 
 from .tiny_models import checkpoint, gguf
 from .using import use_all
@@ -53,9 +53,9 @@ class Opener:
             self.tiny = checkpoint(place, "gemma3")
             self.adapter = write_adapter(str(self.tiny), place / "adapter", seed=1)
         if self.backend == "mlx_lm":
-            from core_mlx_lm_bridge import opening
+            from core_mlx_lm_bridge import loading
 
-            opening.WORKER = FAKE_WORKER
+            loading.WORKER = FAKE_WORKER
         self.path = _real(REAL[variant]) if self.is_real else self.tiny
 
     def warm(self) -> None:

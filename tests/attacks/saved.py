@@ -22,7 +22,7 @@ import core
 import core_learn
 import core_tasks
 from core.testing import FakeModel
-from core_conformance.checking.adapter_files import write as write_adapter
+from core_conformance.checking.adapters import write as write_adapter
 from core_learn.fewshot import _probabilities
 from core_tasks.calibration import Calibration, load_calibration, save_calibration
 from core_tasks.files import from_toml, to_toml

@@ -24,7 +24,7 @@ def chat():
 
 def bridge():
     from core_mlx_lm_bridge.protocol import Load
-    from core_mlx_lm_bridge.session import Session, WorkerSettings
+    from core_mlx_lm_bridge.session import WorkerSession, WorkerSettings
     command, load = (sys.executable, "-c", ""), Load(path="", version=0)
     settings = WorkerSettings("mlx_lm", command, {}, load, 60.0)
     try:

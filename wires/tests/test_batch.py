@@ -65,15 +65,15 @@ def test_a_wrong_line_keeps_its_name(line: Any, custom_id: str | None, param: st
     read = batch.read(line)
     assert (read.custom_id, read.request) == (custom_id, None)
     assert read.error is not None
-    told: Any = read.error.body["error"]
-    assert told["param"] == param
+    error: Any = read.error.body["error"]
+    assert error["param"] == param
     answer = batch.refused(read.custom_id, read.error, id="1")
     assert answer["custom_id"] == custom_id
     assert answer["error"] is None
     assert answer["response"] == {
         "status_code": 400,
         "request_id": "1",
-        "body": {"error": told},
+        "body": {"error": error},
     }
 
 

@@ -295,10 +295,10 @@ def test_the_limits_themselves_are_within() -> None:
 def test_decisions_refuses_with_400_and_the_field(change: dict[str, object], param: str) -> None:
     with pytest.raises(WireError) as caught:
         decisions.read({**DECISIONS_BODY, **change})
-    told: Any = caught.value.body["error"]
+    error: Any = caught.value.body["error"]
     assert caught.value.status == 400
-    assert (told["param"], told["type"]) == (param, "invalid_request_error")
-    assert told["message"].startswith(f"{param}: ")
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
+    assert error["message"].startswith(f"{param}: ")
 
 
 def test_a_large_json_part_is_refused() -> None:
@@ -316,8 +316,8 @@ def test_a_large_json_part_is_refused() -> None:
 
 
 def test_an_unknown_model_is_404_in_each_dialect() -> None:
-    told: Any = unknown_model(SYSTEM_ONE, "x").body["detail"]
-    assert told["error_type"] == "not_found"
+    error: Any = unknown_model(SYSTEM_ONE, "x").body["detail"]
+    assert error["error_type"] == "not_found"
     theirs: Any = unknown_model(OPENAI, "x").body["error"]
     assert theirs["code"] == "model_not_found"
     assert unknown_model(OPENAI, "x").status == 404

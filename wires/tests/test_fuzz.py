@@ -63,13 +63,13 @@ ANYTHING = st.recursive(
 
 def places(value: object, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """The way to each value inside this one, itself too."""
-    found = [path]
+    paths = [path]
     keys: Any = value if isinstance(value, dict) else ()
     if isinstance(value, list):
         keys = range(len(value))
     for key in keys:
-        found += places(value[key], (*path, key))  # type: ignore[index]
-    return found
+        paths += places(value[key], (*path, key))  # type: ignore[index]
+    return paths
 
 
 def changed(body: object, path: tuple[Any, ...], new: object) -> Any:

@@ -21,7 +21,7 @@ from core.options import GenerateConfig
 from core.testing import FakeModel
 from core.types import BatchResult, GenerateMetrics, Message, Token
 from core_wires.chunks import Chunks
-from core_wires.completions import NOTHING, Beside, finish_reason, response
+from core_wires.completions import NO_EXTRAS, Extras, finish_reason, response
 from core_wires.errors import OPENAI, SYSTEM_ONE, WireError, refusal
 from core_wires.generation import GenerationRequest, read_chat, read_completion
 from core_wires.usage import Usage
@@ -80,8 +80,8 @@ def test_options_of_the_chat_template() -> None:
 
     # A request's variables go over the caller's, each by its name.
     usual = GenerateConfig(chat_template_kwargs={"enable_thinking": True, "tone": "dry"})
-    found = read_chat({**CHAT, **off}).config(usual).chat_template_kwargs
-    assert found == {"enable_thinking": False, "tone": "dry"}
+    variables = read_chat({**CHAT, **off}).config(usual).chat_template_kwargs
+    assert variables == {"enable_thinking": False, "tone": "dry"}
     assert read_chat(CHAT).config(usual) == usual
 
 
@@ -175,9 +175,9 @@ def test_what_cannot_be_honoured_in_a_chat_is_refused_by_name(
 ) -> None:
     with pytest.raises(WireError) as caught:
         read_chat({**CHAT, **change})
-    told: Any = caught.value.body["error"]
+    error: Any = caught.value.body["error"]
     assert caught.value.status == 400
-    assert (told["param"], told["type"]) == (param, "invalid_request_error")
+    assert (error["param"], error["type"]) == (param, "invalid_request_error")
     assert param in str(caught.value)
 
 
@@ -202,11 +202,11 @@ def test_what_cannot_be_honoured_in_a_chat_is_refused_by_name(
 def test_so_it_is_in_a_completion(change: dict[str, object], param: str) -> None:
     with pytest.raises(WireError) as caught:
         read_completion({**TEXT, **change})
-    told: Any = caught.value.body["error"]
-    assert told["param"] == param
+    error: Any = caught.value.body["error"]
+    assert error["param"] == param
 
 
-def asked(body: dict[str, object]) -> tuple[GenerationRequest, BatchResult, Usage]:
+def completed(body: dict[str, object]) -> tuple[GenerationRequest, BatchResult, Usage]:
     """What a caller does with a completion."""
     request = read_completion(body)
     model = FakeModel("Hi.")
@@ -215,7 +215,7 @@ def asked(body: dict[str, object]) -> tuple[GenerationRequest, BatchResult, Usag
 
 
 def test_a_completion_out() -> None:
-    request, result, usage = asked({**TEXT, "logprobs": 0, "max_tokens": 2})
+    request, result, usage = completed({**TEXT, "logprobs": 0, "max_tokens": 2})
     assert response(request, result, id="cmpl-1", created=5, model="mine", usage=usage) == {
         "id": "cmpl-1",
         "object": "text_completion",
@@ -277,9 +277,9 @@ def test_a_chat_out() -> None:
 def test_several_answers_and_what_stands_beside_them() -> None:
     request = read_completion({**TEXT, "n": 2, "best_of": 2, "echo": True, "logprobs": 0})
     assert (request.n, request.echo, request.generates) == (2, True, True)
-    beside = Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    extras = Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     results = [BatchResult((Token(3, word, -1.0),)) for word in (" more", " again")]
-    body = response(request, *results, id="c", created=0, model="m", beside=beside)
+    body = response(request, *results, id="c", created=0, model="m", extras=extras)
     choices: Any = body["choices"]
     assert [choice["index"] for choice in choices] == [0, 1]
     assert [choice["text"] for choice in choices] == ["Once more", "Once again"]
@@ -300,17 +300,17 @@ def test_a_prompt_alone_may_be_echoed() -> None:
 
 
 def test_the_likeliest_tokens_stand_beside_the_first() -> None:
-    beside = Beside(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
+    extras = Extras(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
     result = BatchResult((Token(4, "c", -5.0),), "length")
     chat = read_chat({**CHAT, "logprobs": True, "top_logprobs": 3, "max_tokens": 1})
-    choices: Any = response(chat, result, id="c", created=0, model="m", beside=beside)["choices"]
-    [told] = choices[0]["logprobs"]["content"]
-    assert (told["token"], told["logprob"]) == ("c", -5.0)
-    assert [(top["token"], top["logprob"]) for top in told["top_logprobs"]] == [
+    choices: Any = response(chat, result, id="c", created=0, model="m", extras=extras)["choices"]
+    [token] = choices[0]["logprobs"]["content"]
+    assert (token["token"], token["logprob"]) == ("c", -5.0)
+    assert [(top["token"], top["logprob"]) for top in token["top_logprobs"]] == [
         *(("a", -0.5), ("b", -1.0), ("b", -3.0)),
     ]
     text = read_completion({**TEXT, "logprobs": 3, "max_tokens": 1})
-    choices = response(text, result, id="c", created=0, model="m", beside=beside)["choices"]
+    choices = response(text, result, id="c", created=0, model="m", extras=extras)["choices"]
     # By text, and of those that read alike the likeliest; the chosen one is there as well.
     assert choices[0]["logprobs"]["top_logprobs"] == [{"a": -0.5, "b": -1.0, "c": -5.0}]
 
@@ -324,9 +324,9 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
         if kind == "chat"
         else read_completion({**TEXT, **options, "echo": True})
     )
-    beside = NOTHING if kind == "chat" else Beside(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
+    extras = NO_EXTRAS if kind == "chat" else Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     answers = [[Token(3, "a", -1.0), Token(4, "b", -2.0)], [Token(5, "cc", -3.0)]]
-    chunks = Chunks(request, "c", 0, "m", beside)
+    chunks = Chunks(request, "c", 0, "m", extras)
     bodies = [*chunks.begin()]
     bodies += [chunks.token(answers[1][0], 1), chunks.token(answers[0][0], 0)]
     bodies += [chunks.end("stop", 1), chunks.token(answers[0][1], 0), chunks.end("length", 0)]
@@ -335,30 +335,34 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
         BatchResult(tuple(answers[0]), "length"),
         BatchResult(tuple(answers[1]), "stop"),
     ]
-    whole: Any = response(request, *results, id="c", created=0, model="m", beside=beside)
+    whole: Any = response(request, *results, id="c", created=0, model="m", extras=extras)
     for index in range(2):
         parts: Any = [b["choices"][0] for b in bodies if b["choices"][0]["index"] == index]  # type: ignore[index]
         choice = whole["choices"][index]
         assert parts[-1]["finish_reason"] == choice["finish_reason"]
         if kind == "chat":
             assert parts[0]["delta"]["role"] == "assistant"
-            said = "".join(part["delta"].get("content", "") for part in parts)
-            assert said == choice["message"]["content"]
-            told = [t for part in parts if part["logprobs"] for t in part["logprobs"]["content"]]
-            assert told == choice["logprobs"]["content"]
+            text = "".join(part["delta"].get("content", "") for part in parts)
+            assert text == choice["message"]["content"]
+            streamed = [
+                t for part in parts if part["logprobs"] for t in part["logprobs"]["content"]
+            ]
+            assert streamed == choice["logprobs"]["content"]
         else:
             assert "".join(part["text"] for part in parts) == choice["text"]
             for column in ("tokens", "token_logprobs", "text_offset"):
-                told = [t for part in parts if part["logprobs"] for t in part["logprobs"][column]]
-                assert told == choice["logprobs"][column]
+                streamed = [
+                    t for part in parts if part["logprobs"] for t in part["logprobs"][column]
+                ]
+                assert streamed == choice["logprobs"][column]
 
 
 def test_a_failed_row_raises_its_refusal() -> None:
     failed = BatchResult((), "error", PromptTooLongError(9, 5))
     with pytest.raises(WireError, match="9 tokens") as caught:
         response(read_chat(CHAT), failed, id="c", created=0, model="m")
-    told: Any = caught.value.body["error"]
-    assert told["code"] == "context_length_exceeded"
+    error: Any = caught.value.body["error"]
+    assert error["code"] == "context_length_exceeded"
     with pytest.raises(WireError, match="cancelled"):
         finish_reason("cancelled")
 
@@ -380,5 +384,5 @@ def test_errors_of_a_model_have_a_status(error: Exception, openai: int, systemon
     assert refusal(OPENAI, error).status == openai
     assert refusal(SYSTEM_ONE, error).status == systemone
     assert "secret" not in str(refusal(OPENAI, error).body)
-    told = refusal(OPENAI, error)
-    assert refusal(SYSTEM_ONE, told) is told
+    refused = refusal(OPENAI, error)
+    assert refusal(SYSTEM_ONE, refused) is refused

@@ -72,7 +72,7 @@ def test_arrays_come_back_to_the_last_bit() -> None:
     assert value_of(AttentionSnapshot, through_json(keys)).keys == keys.keys
 
 
-def _made(kind: type[CoreError]) -> CoreError:
+def _example(kind: type[CoreError]) -> CoreError:
     """An error of this class with any arguments that it takes."""
     if kind.__init__ in (Exception.__init__, ValueError.__init__):
         return kind("words")
@@ -80,41 +80,47 @@ def _made(kind: type[CoreError]) -> CoreError:
         wanted = inspect.signature(kind).parameters.values()
     except ValueError:  # of classes of C's
         return kind("words")
-    required = [each for each in wanted if each.default is each.empty and each.kind.value <= 1]
-    return kind(*(3 if each.annotation in ("int", "float") else "words" for each in required))
+    required = [
+        parameter
+        for parameter in wanted
+        if parameter.default is parameter.empty and parameter.kind.value <= 1
+    ]
+    return kind(
+        *(3 if parameter.annotation in ("int", "float") else "words" for parameter in required)
+    )
 
 
 @pytest.mark.parametrize(
     "kind",
     [
-        each
-        for each in vars(errors).values()
-        if isinstance(each, type) and issubclass(each, CoreError)
+        kind
+        for kind in vars(errors).values()
+        if isinstance(kind, type) and issubclass(kind, CoreError)
     ],
 )
 def test_an_error_comes_back_with_its_class_its_words_and_its_attributes(
     kind: type[CoreError],
 ) -> None:
-    error = _made(kind)
-    found = error_of(through_json(error))
-    assert type(found) is kind
-    assert str(found) == str(error)
-    assert vars(found) == vars(error)
+    error = _example(kind)
+    restored = error_of(through_json(error))
+    assert type(restored) is kind
+    assert str(restored) == str(error)
+    assert vars(restored) == vars(error)
 
 
 def test_foreign_errors_do_not_tell_their_words() -> None:
-    found = error_of(through_json(KeyError("/home/somebody/secret")))
-    assert isinstance(found, errors.BackendError)
-    assert "secret" not in str(found)
+    restored = error_of(through_json(KeyError("/home/somebody/secret")))
+    assert isinstance(restored, errors.BackendError)
+    assert "secret" not in str(restored)
     assert isinstance(error_of({"type": "NotOurs", "message": "m"}), errors.BackendProcessError)
     assert isinstance(error_of({"type": "_restore", "message": "m"}), errors.BackendProcessError)
 
 
 def test_a_prompt_keeps_its_special_tokens() -> None:
     prompt = RenderedPrompt("<user>") + "<user>"
-    found = prompt_of(through_json(prompt))
-    assert isinstance(found, RenderedPrompt)
-    assert (found, found.marked) == (prompt, prompt.marked)
+    restored = prompt_of(through_json(prompt))
+    assert isinstance(restored, RenderedPrompt)
+    assert (restored, restored.marked) == (prompt, prompt.marked)
     assert prompt_of("plain") == "plain"
     for wrong in (7, None, {"marked": "a"}, {"marked": "a", "marker": "bc"}, ["a"]):
         with pytest.raises(ValueError, match="not a prompt"):

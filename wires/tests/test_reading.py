@@ -59,7 +59,7 @@ def test_letters_stand_for_options_in_an_order_of_their_own() -> None:
 
 def test_letters_of_levels_are_in_the_order_of_the_levels() -> None:
     read = reading(Score("How?", (Level("Calm"), Level("Angry"))), STATE, "letters")
-    assert read.asked == "How?\n\nA: Calm\nB: Angry"
+    assert read.question_text == "How?\n\nA: Calm\nB: Angry"
     assert read.labels == ("A", "B")
 
 
@@ -70,7 +70,7 @@ def test_a_predicate_has_no_letters() -> None:
 
 def test_descriptions_are_lines_of_their_own() -> None:
     read = reading(choice("sales", "billing", billing="payments\nand invoices"), STATE)
-    assert read.asked == "Which team?\n\nbilling: payments and invoices\nsales"
+    assert read.question_text == "Which team?\n\nbilling: payments and invoices\nsales"
 
 
 def test_a_predicate_is_answered_with_yes_or_no() -> None:
@@ -85,7 +85,7 @@ def test_long_levels_are_read_by_their_numbers() -> None:
     long = Score("How?", (Level("Calm"), Level("Angry " * 20, "very")))
     read = reading(long, STATE)
     assert read.labels == ("0", "1")
-    assert read.asked.startswith("How?\n\n0: Calm\n1: Angry Angry")
+    assert read.question_text.startswith("How?\n\n0: Calm\n1: Angry Angry")
     assert reading(Score("How?", (Level("Calm"), Level("Angry"))), STATE).labels == (
         *("Calm", "Angry"),
     )
@@ -124,7 +124,7 @@ def test_the_order_of_the_options_changes_nothing(
     shuffled = list(unique)
     shuffler.shuffle(shuffled)
     for how in ("labels", "letters"):
-        one, other = (reading(choice(*each), STATE, how) for each in (unique, shuffled))
+        one, other = (reading(choice(*options), STATE, how) for options in (unique, shuffled))
         assert one.as_text() == other.as_text()
         called = dict(zip(map(repr, unique), one.labels, strict=True))
         assert called == dict(zip(map(repr, shuffled), other.labels, strict=True))

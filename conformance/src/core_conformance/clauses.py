@@ -7,8 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from core.protocols import Capability
-from core_conformance.checking.check import Check, Need
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, Need, all_checks
 
 FILE = Path(__file__).with_name("CLAUSES.md")
 _HEAD = """\

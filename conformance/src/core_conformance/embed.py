@@ -35,11 +35,11 @@ def conformance_tests(
     """
     known = None if known_failures is None else flat(known_failures, "known_failures")
     path = None if model is None else os.fspath(model)
-    asked = Settings(backend, path, dict(options or {}), known, timeout, isolate)
+    settings = Settings(backend, path, dict(options or {}), known, timeout, isolate)
 
     mark: pytest.MarkDecorator = getattr(pytest.mark, MARKER)
 
-    @mark.with_args(asked)
+    @mark.with_args(settings)
     def test_conformance(core_conformance_check: Check, request: pytest.FixtureRequest) -> None:
         conduct(request)
 

@@ -19,7 +19,7 @@ from core.errors import (
 from core.extensions import DeviceReporting, ModelProbe
 from core.options import LoadConfig
 from core.types import Choice
-from core_llama_cpp import availability, ggml, opening
+from core_llama_cpp import availability, ggml, loading
 from core_llama_cpp.backend import LlamaCpp, Rocm
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
 
@@ -53,7 +53,7 @@ def report(monkeypatch: pytest.MonkeyPatch) -> Report:
 
     def devices(*found: GgmlDevice) -> None:
         monkeypatch.setattr(ggml, "devices", lambda: found)
-        monkeypatch.setattr(opening, "open_model", Opened)
+        monkeypatch.setattr(loading, "open_model", Opened)
 
     return devices
 
@@ -185,6 +185,6 @@ def test_a_load_without_descriptors(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     def fails(*_: object) -> None:
         raise OSError(24, "Too many open files")
 
-    monkeypatch.setattr(opening, "open_model", fails)
+    monkeypatch.setattr(loading, "open_model", fails)
     with pytest.raises(BackendUnavailableError, match="Too many open files"):
         LlamaCpp().load_model(tmp_path, LoadConfig())

@@ -174,14 +174,14 @@ def test_scores_and_hidden_states(model: LlamaModel) -> None:
 def test_a_state_of_negative_infinity_is_an_error(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core_llama_cpp.context.session import Session
+    from core_llama_cpp.context.session import LlamaSession
 
-    hidden = Session.hidden
+    hidden = LlamaSession.hidden
 
-    def lowest(session: Session, index: int) -> Any:
+    def lowest(session: LlamaSession, index: int) -> Any:
         state = hidden(session, index).copy()
         state[1] = -np.inf
         return state
 
-    monkeypatch.setattr(Session, "hidden", lowest)
+    monkeypatch.setattr(LlamaSession, "hidden", lowest)
     assert broken(model.hidden_states(["ab"])[0].error, "hidden states")

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import core
-from core_llama_cpp import opening
-from core_llama_cpp.context.session import Session
+from core_llama_cpp import loading
+from core_llama_cpp.context.session import LlamaSession
 
 Interrupts = Callable[[int], AbstractContextManager[None]]
 pytestmark = [
@@ -72,18 +72,18 @@ def test_of_a_close(path: Path, interrupted_behind: Interrupts) -> None:
 
 def test_behind_a_load(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was loaded is freed at once, and no thread is there any more when the caller goes on."""
-    freed: list[Session] = []
-    close = Session.close
+    freed: list[LlamaSession] = []
+    close = LlamaSession.close
 
     def interrupted(*_: object) -> None:
         raise KeyboardInterrupt
 
-    def noted(session: Session) -> None:
+    def noted(session: LlamaSession) -> None:
         freed.append(session)
         close(session)
 
-    monkeypatch.setattr(opening, "LlamaModel", interrupted)
-    monkeypatch.setattr(Session, "close", noted)
+    monkeypatch.setattr(loading, "LlamaModel", interrupted)
+    monkeypatch.setattr(LlamaSession, "close", noted)
     with pytest.raises(KeyboardInterrupt):
         core.load_model(path, backend="llama_cpp")
     assert len(freed) == 1

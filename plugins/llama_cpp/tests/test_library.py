@@ -11,7 +11,7 @@ import pytest
 
 from core.errors import BackendUnavailableError
 from core_llama_cpp import library
-from core_llama_cpp.library import errors_said, load_library, set_log_level
+from core_llama_cpp.library import load_library, logged_errors, set_log_level
 
 
 def _load(path: Path) -> object:
@@ -81,14 +81,14 @@ def test_a_handler_gets_whole_lines(broken: Path, caplog: pytest.LogCaptureFixtu
 def test_errors_are_heard_though_nothing_is_shown(
     broken: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    with errors_said() as said:
+    with logged_errors() as said:
         assert not _load(broken)
     assert any("invalid magic" in line for line in said)
     assert capfd.readouterr() == ("", "")
 
 
 def test_each_thread_hears_its_own(broken: Path) -> None:
-    with errors_said() as said:
+    with logged_errors() as said:
         other = threading.Thread(target=_load, args=(broken,))
         other.start()
         other.join()
@@ -97,7 +97,7 @@ def test_each_thread_hears_its_own(broken: Path) -> None:
 
 def test_pieces_become_lines(caplog: pytest.LogCaptureFixture) -> None:
     log = library._Log()
-    with caplog.at_level("DEBUG", "llama.cpp"), errors_said() as said:
+    with caplog.at_level("DEBUG", "llama.cpp"), logged_errors() as said:
         for level, text in [(4, b"half "), (5, b"a line\nnext\n"), (2, b"...\n"), (2, b"fine\n")]:
             log.write(level, text, None)
     assert said == ["half a line", "next"]
@@ -107,7 +107,7 @@ def test_pieces_become_lines(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_a_flood_of_errors_is_not_kept() -> None:
     log = library._Log()
-    with errors_said() as said:
+    with logged_errors() as said:
         for _ in range(1000):
             log.write(4, b"again\n", None)
     assert 0 < len(said) <= 20

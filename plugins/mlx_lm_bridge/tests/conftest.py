@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from core.options import LoadConfig
-from core_mlx_lm_bridge import opening
+from core_mlx_lm_bridge import loading
 from core_mlx_lm_bridge.backend import MlxLm
 from core_mlx_lm_bridge.model import BridgeModel
 
@@ -34,7 +34,7 @@ def fake_dir(tmp_path: Path) -> Path:
 @pytest.fixture
 def fake(fake_dir: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     """Loads a model that is a script; keywords are the backend's own options."""
-    monkeypatch.setattr(opening, "WORKER", Path(__file__).with_name("fake_worker.py"))
+    monkeypatch.setattr(loading, "WORKER", Path(__file__).with_name("fake_worker.py"))
     models: list[BridgeModel] = []
 
     def load(**options: Any) -> BridgeModel:

@@ -13,7 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 
 from core_mlx_lm_bridge.child import service, wire
-from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token, encode
+from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, TokenAnswer, encode
 
 WAY_OUT: list[int] = []  # the descriptor of answers, for writing what is no answer
 
@@ -42,11 +42,11 @@ def fault(name: str, id: int) -> None:
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     sys.stderr.write(f"about to {name}\n")
     sys.stderr.flush()
-    answer = encode(Token(id=id, token="x", token_id=1))
+    answer = encode(TokenAnswer(id=id, token="x", token_id=1))
     lines = {
         "garbage": b"Loading weights: 100%\n",
         "utf-8": b'{"type":"token","id":%d,"token":"\xff\xfe"}\n' % id,
-        "other": encode(Token(id=id + 7, token="x")),
+        "other": encode(TokenAnswer(id=id + 7, token="x")),
         "unasked": encode(Ok(id=id)) if id > 1 else answer,
         "long": b'{"type":"token","token":"' + b"x" * 10_000_000 + b'"}\n',
     }
@@ -100,7 +100,7 @@ class Script:
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
-    ) -> Iterator[Token | Done]:
+    ) -> Iterator[TokenAnswer | Done]:
         """Tokens until the script ends or is cancelled."""
         made = 0
         for token in self._tokens(request):
@@ -114,38 +114,38 @@ class Script:
         reason = "cancelled" if cancelled() else "length" if made == request.max_tokens else "stop"
         yield Done(id=request.id, finish_reason=reason, prompt_tokens=3, generation_tokens=made)
 
-    def _tokens(self, request: Generate | Chat) -> Iterator[Token]:
+    def _tokens(self, request: Generate | Chat) -> Iterator[TokenAnswer]:
         if isinstance(request, Chat):
             for turn in request.messages:
-                yield Token(token=turn.role, token_id=len(turn.content))
+                yield TokenAnswer(token=turn.role, token_id=len(turn.content))
             return
         verb, *words = request.prompt.split()
         if verb == "count":
             pause = float(words[1]) if len(words) > 1 else 0.0
             for number in range(int(words[0])):
                 time.sleep(pause)
-                yield Token(token=f"{number} ", token_id=number)
+                yield TokenAnswer(token=f"{number} ", token_id=number)
         elif verb == "behind":
             while not os.path.exists(words[0]):
                 time.sleep(0.01)
-            yield Token(token="behind", token_id=1)
+            yield TokenAnswer(token="behind", token_id=1)
         elif verb == "fault":
             for number in range(int(words[1])):
-                yield Token(token=f"{number} ", token_id=number)
+                yield TokenAnswer(token=f"{number} ", token_id=number)
             fault(words[0], request.id)
         elif verb == "print":
             print("from Python", flush=True)  # noqa: T201
             os.system("echo from below; cat")  # it also reads what there is to read
-            yield Token(token="done", token_id=1)
+            yield TokenAnswer(token="done", token_id=1)
         elif verb == "noise":
             noise()
-            yield Token(token="done", token_id=1)
+            yield TokenAnswer(token="done", token_id=1)
         elif verb == "say":
-            yield from (Token(token=word, token_id=1, open=not word) for word in words)
+            yield from (TokenAnswer(token=word, token_id=1, open=not word) for word in words)
         elif verb == "echo":
-            yield Token(token=encode(request).decode().strip(), token_id=1)
+            yield TokenAnswer(token=encode(request).decode().strip(), token_id=1)
         else:
-            yield Token(token="pid", token_id=os.getpid())
+            yield TokenAnswer(token="pid", token_id=os.getpid())
 
 
 if __name__ == "__main__":

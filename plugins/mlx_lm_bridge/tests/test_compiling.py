@@ -16,7 +16,7 @@ from core_mlx_lm_bridge import session
 from core_mlx_lm_bridge.compiling import compiling_environment
 from core_mlx_lm_bridge.process import WorkerProcess
 from core_mlx_lm_bridge.protocol import Load
-from core_mlx_lm_bridge.session import Session, WorkerSettings
+from core_mlx_lm_bridge.session import WorkerSession, WorkerSettings
 
 # What mlx-lm does with SiLU; MLX compiles it, or loads the library that is there already.
 COMPILES = """
@@ -86,7 +86,9 @@ def test_every_start_of_a_session_has_it(cache: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(session, "WorkerProcess", start)
     for environment in ({}, {"TMPDIR": "/mine"}):
         with pytest.raises(BackendUnavailableError):
-            Session(WorkerSettings("mlx_lm", ("p",), environment, Load(), 1.0)).start(lambda: None)
+            WorkerSession(WorkerSettings("mlx_lm", ("p",), environment, Load(), 1.0)).start(
+                lambda: None
+            )
     assert seen == [compiling_environment(), {"TMPDIR": "/mine"}]
 
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import core
+from core_mlx_lm_bridge.loading import WORKER
 from core_mlx_lm_bridge.model import BridgeModel
-from core_mlx_lm_bridge.opening import WORKER
 from core_mlx_lm_bridge.process import WorkerProcess
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
@@ -27,9 +27,9 @@ LOAD = """
 import os, sys
 from pathlib import Path
 from core.options import LoadConfig
-from core_mlx_lm_bridge import opening
+from core_mlx_lm_bridge import loading
 from core_mlx_lm_bridge.backend import MlxLm
-opening.WORKER = Path(sys.argv[2])
+loading.WORKER = Path(sys.argv[2])
 model = MlxLm().load_model(sys.argv[1], LoadConfig(options={"python": sys.executable}))
 stream = model.generate("fault hang 1")  # silent: it must hear of its caller's end, not feel it
 next(stream)
@@ -128,7 +128,7 @@ def test_a_working_directory_that_is_gone(fake_dir: Path, tmp_path: Path) -> Non
         + LOAD
         + "model.close()\n"
         + "import core\n"
-        + "opening.WORKER = Path(sys.argv[3])\n"
+        + "loading.WORKER = Path(sys.argv[3])\n"
         + "try: MlxLm().load_model(sys.argv[1], LoadConfig())\n"
         + "except core.InvalidModelError as error: print(error)\n"
     )

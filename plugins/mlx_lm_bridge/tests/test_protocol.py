@@ -21,16 +21,16 @@ from core_mlx_lm_bridge.protocol import (
     Error,
     Generate,
     Info,
-    Lines,
+    LineSplitter,
     Load,
-    Message,
     Ok,
     ProtocolError,
+    ProtocolMessage,
     Quit,
-    Token,
+    TokenAnswer,
 )
 
-REQUESTS: list[Message] = [
+REQUESTS: list[ProtocolMessage] = [
     Load(id=1, path="/models/ü", version=1, context_len=8, adapter_path="/a", cpu=True),
     Info(id=2),
     Generate(id=3, prompt='a "b"\n', seed=2**64 - 1, stop_tokens=[1, 2], temperature=0.5),
@@ -40,23 +40,23 @@ REQUESTS: list[Message] = [
     Cancel(id=4),
     Quit(),
 ]
-ANSWERS: list[Message] = [
+ANSWERS: list[ProtocolMessage] = [
     Ok(id=1, version=1, model_type="llama", vocab_size=9, layers=2, hidden_size=8),
-    Token(id=3, token="é\n", token_id=5, logprob=-0.25, open=True),
+    TokenAnswer(id=3, token="é\n", token_id=5, logprob=-0.25, open=True),
     Done(id=3, finish_reason="length", prompt_tokens=3, prompt_tps=1.5),
     Error(id=3, error="PromptTooLongError", message="too long", length=9, limit=8),
 ]
 
 
 @pytest.mark.parametrize("message", REQUESTS, ids=lambda m: type(m).__name__)
-def test_requests_survive(message: Message) -> None:
+def test_requests_survive(message: ProtocolMessage) -> None:
     line = protocol.encode(message)
     assert line.count(b"\n") == 1
     assert protocol.decode_request(line.rstrip()) == message
 
 
 @pytest.mark.parametrize("message", ANSWERS, ids=lambda m: type(m).__name__)
-def test_answers_survive(message: Message) -> None:
+def test_answers_survive(message: ProtocolMessage) -> None:
     assert protocol.decode_answer(protocol.encode(message)) == message
 
 
@@ -67,7 +67,7 @@ def test_field_names() -> None:
         Generate: {"prompt", "max_tokens", "temperature", "top_k", "top_p"},
         Chat: {"messages", "max_tokens", "temperature", "top_k", "top_p"},
         Ok: {"model_type", "vocab_size", "layers", "hidden_size"},
-        Token: {"token", "token_id"},
+        TokenAnswer: {"token", "token_id"},
         Done: {"done"},
     }
     for kind, expected in names.items():
@@ -77,8 +77,8 @@ def test_field_names() -> None:
 
 def test_the_options_are_those_of_a_config_with_its_defaults() -> None:
     """The worker has no `core` to derive them from."""
-    config, options = GenerateConfig(), protocol.Options()
-    names = set(protocol.Options.__struct_fields__) - {"id"}
+    config, options = GenerateConfig(), protocol.GenerationOptions()
+    names = set(protocol.GenerationOptions.__struct_fields__) - {"id"}
     for name in names - {"stop_tokens"}:  # which JSON makes a list
         assert getattr(options, name) == getattr(config, name), name
     assert "stop_tokens" in names
@@ -113,7 +113,7 @@ def test_what_is_no_request(line: bytes, id: int) -> None:
 def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], data: st.DataObject) -> None:
     whole = b"".join(line + b"\n" for line in lines)
     borders = sorted(data.draw(st.lists(st.integers(0, len(whole)))))
-    reader = Lines(20)
+    reader = LineSplitter(20)
     found = []
     for start, end in pairwise([0, *borders, len(whole)]):
         found += reader.feed(whole[start:end])
@@ -123,7 +123,7 @@ def test_lines_do_not_depend_on_the_chunks(lines: list[bytes], data: st.DataObje
 @pytest.mark.parametrize("data", [b"abcdef", b"abcdef\n", b"ab\nabcdef\nab\n"])
 def test_a_line_that_is_too_long(data: bytes) -> None:
     with pytest.raises(ProtocolError, match="longer than 5"):
-        Lines(5).feed(data)
+        LineSplitter(5).feed(data)
 
 
 def mutated(dice: random.Random, line: bytes) -> bytes:
@@ -149,12 +149,14 @@ def mutated(dice: random.Random, line: bytes) -> bytes:
     ("messages", "decode", "kinds"),
     [
         (REQUESTS, protocol.decode_request, (Load, Info, Generate, Chat, Cancel, Quit)),
-        (ANSWERS, protocol.decode_answer, (Ok, Token, Done, Error)),
+        (ANSWERS, protocol.decode_answer, (Ok, TokenAnswer, Done, Error)),
     ],
     ids=["requests", "answers"],
 )
 def test_fuzz(
-    messages: list[Message], decode: Callable[[bytes], Message], kinds: tuple[type, ...]
+    messages: list[ProtocolMessage],
+    decode: Callable[[bytes], ProtocolMessage],
+    kinds: tuple[type, ...],
 ) -> None:
     """10,000 broken lines: each is a message of the right kind, or a ProtocolError."""
     dice = random.Random(7)

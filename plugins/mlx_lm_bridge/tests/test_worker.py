@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 import core
-from core_mlx_lm_bridge import opening
+from core_mlx_lm_bridge import loading
 from core_mlx_lm_bridge.availability import ENVIRONMENT
 from core_mlx_lm_bridge.backend import MlxLm
-from core_mlx_lm_bridge.opening import WORKER
+from core_mlx_lm_bridge.loading import WORKER
 from core_mlx_lm_bridge.protocol import VERSION
 
 BY_PATH = [sys.executable, str(WORKER)]
@@ -162,4 +162,4 @@ def test_a_broken_model(fake_dir: Path, fast_blas: dict[str, str]) -> None:
     with pytest.raises(core.UnsupportedModelError, match="no-such-type"):
         core.load_model(fake_dir, backend="mlx_lm", options={"env": fast_blas})
     assert "no-such-type" in str(MlxLm().refusal(fake_dir))
-    assert opening.WORKER == WORKER
+    assert loading.WORKER == WORKER

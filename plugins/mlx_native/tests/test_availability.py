@@ -11,19 +11,19 @@ from typing import Any
 import pytest
 
 from core_mlx_native.availability import (
-    Facts,
+    MachineFacts,
     cpu_reason,
     cuda_reason,
     gather_facts,
     metal_reason,
 )
 
-MAC = Facts("darwin", "arm64", {"mlx": "0.32.4"}, 0)
-LINUX = Facts("linux", "x86_64", {"mlx": "0.32.4", "mlx-cpu": "0.32.4"}, 0)
-NVIDIA = Facts("linux", "x86_64", {"mlx": "0.32.4", "mlx-cuda-13": "0.32.4"}, 1)
+MAC = MachineFacts("darwin", "arm64", {"mlx": "0.32.4"}, 0)
+LINUX = MachineFacts("linux", "x86_64", {"mlx": "0.32.4", "mlx-cpu": "0.32.4"}, 0)
+NVIDIA = MachineFacts("linux", "x86_64", {"mlx": "0.32.4", "mlx-cuda-13": "0.32.4"}, 1)
 
 
-def with_packages(facts: Facts, installed: Mapping[str, str]) -> Facts:
+def with_packages(facts: MachineFacts, installed: Mapping[str, str]) -> MachineFacts:
     return replace(facts, installed=installed)
 
 
@@ -36,7 +36,7 @@ def test_each_backend_is_available_where_it_belongs() -> None:
 
 
 @pytest.mark.parametrize("facts", [LINUX, NVIDIA, replace(MAC, machine="x86_64")])
-def test_metal_needs_apple_silicon(facts: Facts) -> None:
+def test_metal_needs_apple_silicon(facts: MachineFacts) -> None:
     reason = metal_reason(facts)
     assert reason is not None
     assert "Apple silicon" in reason
@@ -54,7 +54,7 @@ def test_metal_needs_apple_silicon(facts: Facts) -> None:
         (with_packages(NVIDIA, {"mlx-cuda-13": "0.32.4"}), "not installed"),
     ],
 )
-def test_cuda_says_what_is_missing(facts: Facts, word: str) -> None:
+def test_cuda_says_what_is_missing(facts: MachineFacts, word: str) -> None:
     assert word in (cuda_reason(facts) or "")
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import core
 from core_mlx_native import availability
-from core_mlx_native.availability import Facts
+from core_mlx_native.availability import MachineFacts
 from core_mlx_native.backend import Cpu, Cuda, Metal, MlxBackend
 from core_runtime.choices import SUITS_BULK
 
@@ -106,7 +106,7 @@ def test_a_gpu_backend_refuses_a_part_of_the_layers(
     checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     directory = checkpoint()
-    mac = Facts("darwin", "arm64", {"mlx": "0.32.4"}, 0)
+    mac = MachineFacts("darwin", "arm64", {"mlx": "0.32.4"}, 0)
     monkeypatch.setattr(availability, "gather_facts", lambda: mac)
     for layers in (0, 3):
         with pytest.raises(core.UnsupportedOptionError, match="'mlx_cpu'"):

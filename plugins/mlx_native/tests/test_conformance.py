@@ -12,8 +12,7 @@ from typing import Any
 
 import pytest
 
-from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.running.result import Status
 from core_conformance.running.runner import run_check

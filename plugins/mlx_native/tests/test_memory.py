@@ -16,7 +16,7 @@ import core_mlx_native
 from core.options import LoadConfig
 from core_mlx_native import memory
 from core_mlx_native.cpu import blas
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 
 CONTROLS = sorted(core_mlx_native.__all__)
 SETTERS = [name for name in CONTROLS if name.startswith("set_")]

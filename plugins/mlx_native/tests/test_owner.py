@@ -14,7 +14,7 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.opening import own_stream
+from core_mlx_native.loading import own_stream
 from core_runtime.owner import OwnerThread
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail

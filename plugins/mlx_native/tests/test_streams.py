@@ -107,7 +107,7 @@ def test_a_stream_is_handed_on_with_nothing_queued_in_it() -> None:
 import core_mlx_native.cpu.blas
 core_mlx_native.cpu.blas.ensure_blas()
 import mlx.core as mx
-from core_mlx_native.opening import own_stream
+from core_mlx_native.loading import own_stream
 
 def work():
     with own_stream():

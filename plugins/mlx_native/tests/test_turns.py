@@ -14,7 +14,7 @@ import mlx.core as mx
 import pytest
 
 import core
-from core_mlx_native import opening
+from core_mlx_native import loading
 from core_mlx_native.backend import Cpu
 from core_mlx_native.cpu import lanes
 from core_mlx_native.turns import Gate
@@ -220,7 +220,7 @@ def test_models_compute_on_their_device_and_leave_the_users_alone(
         return real([job(index) for index in range(len(jobs))], check)
 
     monkeypatch.setattr(mx, "is_available", lambda device: True)
-    monkeypatch.setattr(opening, "default_device", Noted())
+    monkeypatch.setattr(loading, "default_device", Noted())
     monkeypatch.setattr(lanes, "run", noted)
     monkeypatch.setattr("core_mlx_native.classify.scheduler.lane_parts", in_two)
 

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference
 from core_conformance.running.result import Status

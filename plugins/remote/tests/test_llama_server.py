@@ -36,8 +36,8 @@ from core.kit.chat import RenderedPrompt
 from core.options import GenerateConfig
 from core.types import Message
 from core_remote.failures import ServerBusyError, ServerError
-from core_remote.llama_cpp.events import Likely, Reading, matched
-from core_remote.llama_cpp.readings import Known, known
+from core_remote.llama_cpp.events import DrawnToken, Likely, matched
+from core_remote.llama_cpp.logprobs import KnownLogprob, known
 from core_remote.llama_cpp.streams import TokenWire
 from plugins.remote.tests.replay import Answer, Ask, replayed, serving
 from plugins.remote.tests.serve_process import server
@@ -294,7 +294,7 @@ def test_a_prompt_may_fill_the_context(model: Any) -> None:
 
 
 def test_what_is_too_unlikely_to_be_told_is_refused() -> None:
-    assert known(Likely(3, -87.2), [Likely(3, -87.2)]) == Known(-87.2, True)
+    assert known(Likely(3, -87.2), [Likely(3, -87.2)]) == KnownLogprob(-87.2, True)
     with pytest.raises(RequestError, match="llama_cpp"):
         known(Likely(3, -87.4), [])
     with pytest.raises(RequestError):
@@ -327,7 +327,7 @@ def test_null_in_the_place_of_a_log_probability_is_its_rows_error() -> None:
 
 
 def test_readings_that_were_left_out_are_found_or_none_is() -> None:
-    one, two = Reading(7, -1.0), Reading(9, -2.0)
+    one, two = DrawnToken(7, -1.0), DrawnToken(9, -2.0)
     split = [b"a", "é".encode()[:1], "é".encode()[1:]]
     assert matched([7, 8, 9], [one, two], split) == [one, None, two]
     assert matched([7, 9], [one, two], split[:2]) == [one, two]

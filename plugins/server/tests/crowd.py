@@ -98,11 +98,11 @@ async def streamed(client: Client) -> None:
 async def lines(client: Client) -> None:
     """Classify some lines."""
     texts = [{"labels": ["a", "b"]}, *(f"text {n}" for n in range(20))]
-    body = "".join(json.dumps(each) + "\n" for each in texts).encode()
+    body = "".join(json.dumps(text) + "\n" for text in texts).encode()
     client.writer.write(client.request("/v1/classify", body, "application/x-ndjson"))
-    status, told = await client.answer()
-    assert status in (200, 429), (status, told)
-    assert status == 429 or told.count(b'"label"') >= 20, told
+    status, content = await client.answer()
+    assert status in (200, 429), (status, content)
+    assert status == 429 or content.count(b'"label"') >= 20, content
     client.seen[f"lines {status}"] += 1
 
 
@@ -154,5 +154,5 @@ async def crowd(port: int, model: str, clients: int, seconds: float, seed: int) 
 
 if __name__ == "__main__":
     port, model, clients, seconds, seed = sys.argv[1:]
-    found = crowd(int(port), model, int(clients), float(seconds), int(seed))
-    sys.stdout.write(json.dumps(asyncio.run(found)))
+    counts = crowd(int(port), model, int(clients), float(seconds), int(seed))
+    sys.stdout.write(json.dumps(asyncio.run(counts)))

@@ -1,4 +1,4 @@
-"""Clients that ask for too much, or never end, beside some who ask as they should.
+"""Clients that ask for too much, or never end, next to some that behave.
 
 Run as a program, so that the tests' own process keeps still: it prints what came of it.
 ``python hostile.py PORT SECONDS SEED``
@@ -63,13 +63,13 @@ def products(client: Client) -> None:
     names = _NAMES[: client.dice.randrange(2_000, 4_000)]
     many: dict[str, object] = {"mode": "many", "template": "{text} {label}"}
     question = {"type": "choice", "criteria": {"a": None, "b": None}}
-    asked: dict[str, object] = dict.fromkeys(names[:400], question)
+    questions: dict[str, object] = dict.fromkeys(names[:400], question)
     kinds: list[tuple[str, dict[str, object]]] = [
         ("/v1/classify", {"texts": names, "labels": names} | many),
         ("/v1/classify", {"texts": names, "labels": ["x", "y"], "template": "{text}" * 9**5}),
         ("/v1/core/classify", {"arguments": {"prompts": names}, "options": {"labels": names}}),
         ("/v1/core/score", {"arguments": {"prompts": [], "continuations": names}}),
-        ("/v1/systemone", {"model": "a", "state": "s" * 10**6, "questions": asked}),
+        ("/v1/systemone", {"model": "a", "state": "s" * 10**6, "questions": questions}),
     ]
     _refused(client, *client.dice.choice(kinds))
 

@@ -148,19 +148,19 @@ def test_a_block_of_lines_is_as_small_as_its_task_is_large(
     assert bounds.rows_at_once(core_tasks.Task("{text}", ("x", "y")), 1024) == 1024
     monkeypatch.setattr(bounds, "MAX_ROWS", 40)
     head = {"labels": NAMES[:8], "mode": "many", "template": "{text} {label}"}
-    lines = "".join(json.dumps(each) + "\n" for each in (head, *["a"] * 12))
+    lines = "".join(json.dumps(line) + "\n" for line in (head, *["a"] * 12))
     reply = client.post("/v1/classify", content=lines, headers=NDJSON)
     answers = [json.loads(line) for line in reply.text.splitlines()]
-    assert [len(each["probabilities"]) for each in answers] == [8] * 12
+    assert [len(line["probabilities"]) for line in answers] == [8] * 12
     assert model.rows == [40, 40, 16]
 
 
 def test_a_line_that_makes_too_much_fails_alone(client: TestClient) -> None:
     head = {"labels": NAMES, "mode": "many", "template": "{text} {label}"}
-    lines = "".join(json.dumps(each) + "\n" for each in (head, "a", "b" * 200_000, "c"))
+    lines = "".join(json.dumps(line) + "\n" for line in (head, "a", "b" * 200_000, "c"))
     reply = client.post("/v1/classify", content=lines, headers=NDJSON)
     answers = [json.loads(line) for line in reply.text.splitlines()]
-    assert ["error" in each for each in answers] == [False, True, False]
+    assert ["error" in line for line in answers] == [False, True, False]
     assert "characters of prompts" in answers[1]["error"]["message"]
 
 
@@ -173,8 +173,8 @@ def test_the_state_counts_for_each_question(client: TestClient, model: Asked) ->
     body |= {"questions": dict.fromkeys(NAMES, question)}
     words = ("400 questions x 1,000,000 characters", "64,000,000")
     refused(client, "/v1/systemone", body, *words, status=422)
-    asked = [{"type": "predicate", "instructions": "Is it?"}] * 400
-    body = {"model": "m", "input": "s" * 1_000_000, "questions": asked}
+    questions = [{"type": "predicate", "instructions": "Is it?"}] * 400
+    body = {"model": "m", "input": "s" * 1_000_000, "questions": questions}
     refused(client, "/v1/decisions", body, *words)
     assert (model.rows, model.encoded) == ([], [])
 
@@ -182,8 +182,8 @@ def test_the_state_counts_for_each_question(client: TestClient, model: Asked) ->
 def test_a_decision_that_is_too_long_is_refused_before_its_tokens_are_counted(
     client: TestClient, model: Asked
 ) -> None:
-    asked = [{"type": "predicate", "instructions": "word " * 100_000}]
-    body = {"model": "m", "input": "s", "questions": asked}
+    questions = [{"type": "predicate", "instructions": "word " * 100_000}]
+    body = {"model": "m", "input": "s", "questions": questions}
     refused(client, "/v1/decisions", body, "context")
     assert model.encoded == []
 
@@ -253,7 +253,9 @@ def test_stop_strings_count_for_each_answer(client: TestClient) -> None:
 def test_the_tokenizers_operations_are_bounded_too(
     monkeypatch: pytest.MonkeyPatch, model: Asked, operation: str, arguments: Any, words: Any
 ) -> None:
-    monkeypatch.setattr("core_server.work.MAX_VALUES", 10**8)  # refused by this count otherwise
+    monkeypatch.setattr(
+        "core_server.request_body.MAX_VALUES", 10**8
+    )  # refused by this count otherwise
     served = Served("m", model, backend="fake", capabilities=frozenset(Capability))
     with TestClient(create_app([served], Settings(max_body=2**26))) as client:
         reply = called(client, operation, arguments)

@@ -34,7 +34,7 @@ def client() -> Iterator[TestClient]:
 
 
 def lines(head: Mapping[str, Any], *texts: object) -> str:
-    return "".join(json.dumps(each) + "\n" for each in (head, *texts))
+    return "".join(json.dumps(line) + "\n" for line in (head, *texts))
 
 
 # --------------------------------------------------------------------------- one body
@@ -45,19 +45,19 @@ def test_the_decisions_are_those_of_the_task_in_process(client: TestClient) -> N
     reply = client.post("/v1/classify", json=body)
     assert reply.status_code == 200
     task = core_tasks.Task("{text} This is a", tuple(LABELS))
-    for told, alone in zip(
+    for served, alone in zip(
         reply.json()["data"], task.classify(model(), body["texts"]), strict=True
     ):
-        assert told["label"] == alone.label
-        assert told["probabilities"] == alone.probabilities
-        assert told["level"] == "raw"
+        assert served["label"] == alone.label
+        assert served["probabilities"] == alone.probabilities
+        assert served["level"] == "raw"
     assert reply.json()["usage"]["prompt_tokens"] > 0
 
 
 def test_a_level_takes_the_prior_off(client: TestClient) -> None:
     body = {"texts": ["a bear", "a tiger"], "labels": LABELS, "level": "L0"}
     first = client.post("/v1/classify", json=body).json()["data"]
-    assert [each["level"] for each in first] == ["L0", "L0"]
+    assert [answer["level"] for answer in first] == ["L0", "L0"]
     task = core_tasks.Task("{text} Topic:", tuple(LABELS)).fit_prior(model())
     for answer, alone in zip(first, task.classify(model(), body["texts"]), strict=True):
         assert answer["probabilities"] == pytest.approx(alone.probabilities)
@@ -67,15 +67,15 @@ def test_a_level_takes_the_prior_off(client: TestClient) -> None:
 
 
 def test_without_a_template_the_order_of_the_labels_changes_nothing(client: TestClient) -> None:
-    found = [
+    answers = [
         client.post("/v1/classify", json={"texts": ["a tiger"], "labels": labels}).json()["data"]
         for labels in (LABELS, LABELS[::-1])
     ]
-    assert found[0][0]["probabilities"] == found[1][0]["probabilities"]
+    assert answers[0][0]["probabilities"] == answers[1][0]["probabilities"]
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "message"),
     [
         ({"labels": ["one"]}, "more labels"),
         ({"labels": ["a", "a"]}, "Duplicate label"),
@@ -90,11 +90,11 @@ def test_without_a_template_the_order_of_the_labels_changes_nothing(client: Test
     ],
 )
 def test_a_bad_body_is_told_what_is_wrong(
-    client: TestClient, change: Mapping[str, Any], told: str
+    client: TestClient, change: Mapping[str, Any], message: str
 ) -> None:
     reply = client.post("/v1/classify", json={"texts": ["a"], "labels": LABELS} | dict(change))
     assert reply.status_code == 400
-    assert told in reply.json()["error"]["message"]
+    assert message in reply.json()["error"]["message"]
 
 
 def test_no_texts_have_no_answers(client: TestClient) -> None:
@@ -110,12 +110,14 @@ def test_a_blank_text_is_an_error_unless_it_is_allowed(client: TestClient, mode:
     one = client.post("/v1/classify", json=task | {"texts": texts}).json()
     stream = client.post("/v1/classify", content=lines(task, *texts), headers=NDJSON)
     assert one["data"] == [json.loads(line) for line in stream.text.splitlines()]
-    assert ["error" in each for each in one["data"]] == [True, False, True, False]
+    assert ["error" in answer for answer in one["data"]] == [True, False, True, False]
     assert '"allow_blank": true' in one["data"][0]["error"]["message"]
-    assert all(text in each["prompts"][0] for text, each in zip(texts, one["data"], strict=True))
+    assert all(
+        text in answer["prompts"][0] for text, answer in zip(texts, one["data"], strict=True)
+    )
 
     allowed = client.post("/v1/classify", json=task | {"texts": texts, "allow_blank": True}).json()
-    assert not any("error" in each for each in allowed["data"])
+    assert not any("error" in answer for answer in allowed["data"])
     assert allowed["data"][1] == one["data"][1]
     assert allowed["usage"]["prompt_tokens"] > one["usage"]["prompt_tokens"]
 
@@ -124,7 +126,7 @@ def test_a_blank_text_is_an_error_unless_it_is_allowed(client: TestClient, mode:
 
 
 def test_a_stream_is_fitted_once_however_large_its_task(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("core_server.tasks._MOST", 0)  # nothing is cached
+    monkeypatch.setattr("core_server.queues.fits._MOST", 0)  # nothing is cached
     fitted: list[core_tasks.Task] = []
     fit = core_tasks.Task.fit_prior
 
@@ -147,7 +149,7 @@ def test_lines_are_answered_in_their_order_beyond_the_limit_of_a_body(client: Te
     assert len(body) > 100_000
     reply = client.post("/v1/classify", content=body, headers=NDJSON)
     answers = [json.loads(line) for line in reply.text.splitlines()]
-    assert [each["label"] for each in answers] == [
+    assert [answer["label"] for answer in answers] == [
         "tiger" if n % 3 else "lion" for n in range(2_500)
     ]
 
@@ -156,7 +158,7 @@ def test_a_bad_line_fails_alone(client: TestClient) -> None:
     body = lines({"labels": LABELS}, "a tiger", 5) + "{\n" + lines({"text": "a lion"}, {})
     reply = client.post("/v1/classify", content=body, headers=NDJSON)
     answers = [json.loads(line) for line in reply.text.splitlines()]
-    assert [each.get("label") for each in answers] == ["tiger", None, None, "lion", None]
+    assert [answer.get("label") for answer in answers] == ["tiger", None, None, "lion", None]
     assert "This must be a string" in answers[1]["error"]["message"]
 
 
@@ -207,14 +209,14 @@ def test_metrics_count_what_was_done(client: TestClient) -> None:
     client.post("/v1/classify", json={"texts": ["a", "b"], "labels": LABELS})
     client.post("/v1/classify", json={})
     client.post("/v1/completions", json={"model": "fake", "prompt": "a"})
-    found = dict(
+    metrics = dict(
         line.rsplit(" ", 1)
         for line in client.get("/metrics").text.splitlines()
         if not line.startswith("#")
     )
-    assert found['core_answers_total{status="200"}'] == "2.0"
-    assert found['core_answers_total{status="400"}'] == "1.0"
-    assert found['core_decision_questions_total{model="fake"}'] == "2.0"
-    assert found['core_text_texts_total{model="fake"}'] == "1.0"
-    assert float(found['core_text_generated_tokens_total{model="fake"}']) > 0
-    assert found["core_requests"] == "0.0"
+    assert metrics['core_answers_total{status="200"}'] == "2.0"
+    assert metrics['core_answers_total{status="400"}'] == "1.0"
+    assert metrics['core_decision_questions_total{model="fake"}'] == "2.0"
+    assert metrics['core_text_texts_total{model="fake"}'] == "1.0"
+    assert float(metrics['core_text_generated_tokens_total{model="fake"}']) > 0
+    assert metrics["core_requests"] == "0.0"

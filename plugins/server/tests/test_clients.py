@@ -88,7 +88,7 @@ def test_a_chat(client: openai.OpenAI) -> None:
 
 
 def test_several_chats_in_a_stream(client: openai.OpenAI) -> None:
-    said = ["", "", ""]
+    texts = ["", "", ""]
     reasons = []
     totals: list[int] = []
     with client.chat.completions.create(
@@ -97,9 +97,9 @@ def test_several_chats_in_a_stream(client: openai.OpenAI) -> None:
         for chunk in stream:
             totals += [chunk.usage.completion_tokens] if chunk.usage else []
             for choice in chunk.choices:
-                said[choice.index] += choice.delta.content or ""
+                texts[choice.index] += choice.delta.content or ""
                 reasons += [choice.finish_reason] if choice.finish_reason else []
-    assert said == ["Good day"] * 3
+    assert texts == ["Good day"] * 3
     assert reasons == ["stop"] * 3
     assert totals == [3 * len("Good day")]
 
@@ -120,11 +120,11 @@ def test_completions(client: openai.OpenAI) -> None:
         model="mine", prompt="Hey", n=2, echo=True, logprobs=0, max_tokens=4
     )
     assert [choice.text for choice in reply.choices] == ["HeyGood"] * 2
-    told = reply.choices[1].logprobs
-    assert told is not None
-    assert told.tokens is not None
-    assert "".join(told.tokens) == "HeyGood"
-    logprobs: Any = told.token_logprobs
+    columns = reply.choices[1].logprobs
+    assert columns is not None
+    assert columns.tokens is not None
+    assert "".join(columns.tokens) == "HeyGood"
+    logprobs: Any = columns.token_logprobs
     assert logprobs[:3] == [None, -1.0, -1.0]
 
     alone = client.completions.create(model="mine", prompt="Hey", echo=True, max_tokens=0)
@@ -133,10 +133,10 @@ def test_completions(client: openai.OpenAI) -> None:
     assert alone.usage.completion_tokens == 0
 
     first = client.completions.create(model="mine", prompt="Hey", logprobs=2, max_tokens=1)
-    told = first.choices[0].logprobs
-    assert told is not None
-    assert told.top_logprobs is not None
-    assert {"G", "g"} <= {*told.top_logprobs[0]}
+    columns = first.choices[0].logprobs
+    assert columns is not None
+    assert columns.top_logprobs is not None
+    assert {"G", "g"} <= {*columns.top_logprobs[0]}
 
     with client.completions.create(model="mine", prompt="Hey", echo=True, stream=True) as stream:
         assert "".join(chunk.choices[0].text for chunk in stream) == "HeyGood day"
@@ -164,7 +164,7 @@ def test_decisions_of_each_kind(client: openai.OpenAI) -> None:
     assert predicate.probability == pytest.approx(0.75)
     assert choice.type == "choice"
     assert choice.choice == "billing"
-    assert [each.value for each in choice.probabilities] == ["sales", True, "billing"]
+    assert [option.value for option in choice.probabilities] == ["sales", True, "billing"]
     assert score.type == "score"
     assert score.score == pytest.approx(0.75)
     assert reply.usage.input_tokens_details.cached_tokens == 0
@@ -214,7 +214,7 @@ def test_its_models(system_one: typesafe.TypeSafeClient) -> None:
 
 def test_its_questions_of_each_kind(system_one: typesafe.TypeSafeClient) -> None:
     """As objects and as dictionaries; its default model, and contents of each kind."""
-    found = system_one.system_one(
+    reply = system_one.system_one(
         state={"mail": "I was charged twice.", "tags": ["a", "b"]},
         questions={
             "so": typesafe.Noul(instructions="Is it so?", criteria={"true": ["very", "much"]}),
@@ -223,12 +223,12 @@ def test_its_questions_of_each_kind(system_one: typesafe.TypeSafeClient) -> None
             "raw": {"type": "choice", "instructions": "?", "criteria": {"sales": "", "true": None}},
         },
     )
-    assert found.nouls["so"].noul == pytest.approx(0.75)
-    assert found.choices["team"].choice == "billing"
-    assert found.choices["raw"].choice == "true"
-    assert found.scores["mood"].score == pytest.approx(0.75)
-    assert found.scores["mood"].legend == {0: "Calm", 1: "Angry"}
-    assert found.usage.input_tokens
+    assert reply.nouls["so"].noul == pytest.approx(0.75)
+    assert reply.choices["team"].choice == "billing"
+    assert reply.choices["raw"].choice == "true"
+    assert reply.scores["mood"].score == pytest.approx(0.75)
+    assert reply.scores["mood"].legend == {0: "Calm", 1: "Angry"}
+    assert reply.usage.input_tokens
 
 
 def test_its_errors(system_one: typesafe.TypeSafeClient, address: str) -> None:
@@ -250,5 +250,5 @@ def test_what_it_compresses(address: str) -> None:
         pytest.importorskip("backports.zstd")
     with typesafe.TypeSafeClient(api_key=KEY, base_url=address, compression="zstd") as client:
         question = {"q": typesafe.Choice(criteria={"sales": None, "billing": None})}
-        found = client.system_one(state="I was charged twice. " * 50, questions=question)
-    assert found.choices["q"].choice == "billing"
+        reply = client.system_one(state="I was charged twice. " * 50, questions=question)
+    assert reply.choices["q"].choice == "billing"

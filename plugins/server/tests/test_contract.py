@@ -31,24 +31,28 @@ def lines(client: TestClient, operation: str, **body: Any) -> list[dict[str, Any
 
 
 def test_a_description_says_what_the_model_offers_and_refuses(client: TestClient) -> None:
-    told = client.post(f"{PREFIX}describe", json={}).json()["value"]
-    assert (told["name"], told["model_type"], told["wire"]) == ("fake", "fake", 1)
-    assert "labels" in told["capabilities"]
-    assert told["refused"] == ["typical_p"]
-    assert len(told["fingerprint"]) == 32
+    description = client.post(f"{PREFIX}describe", json={}).json()["value"]
+    assert (description["name"], description["model_type"], description["wire"]) == (
+        "fake",
+        "fake",
+        1,
+    )
+    assert "labels" in description["capabilities"]
+    assert description["refused"] == ["typical_p"]
+    assert len(description["fingerprint"]) == 32
     left_out = {Capability.ROTATE, Capability.MODEL_PROBE, Capability.MODEL_FINDING}
-    assert left_out.isdisjoint(told["capabilities"])
+    assert left_out.isdisjoint(description["capabilities"])
 
 
 def test_events_of_a_stream_and_of_rows(client: TestClient) -> None:
-    found = lines(client, "generate", arguments={"prompt": "a"}, options={"max_tokens": 2})
-    assert [event["token"]["text"] for event in found[:-1]] == ["G", "o"]
-    assert found[-1]["end"]["finish_reason"] == "length"
-    asked = {"prompts": ["a", ""]}
-    found = lines(client, "classify", arguments=asked, options={"labels": ["x", "y"]})
-    assert found[0]["result"]["label"] == "x"
-    assert found[1]["result"]["error"]["type"] == "EmptyPromptError"
-    assert "end" in found[2]
+    events = lines(client, "generate", arguments={"prompt": "a"}, options={"max_tokens": 2})
+    assert [event["token"]["text"] for event in events[:-1]] == ["G", "o"]
+    assert events[-1]["end"]["finish_reason"] == "length"
+    prompts = {"prompts": ["a", ""]}
+    events = lines(client, "classify", arguments=prompts, options={"labels": ["x", "y"]})
+    assert events[0]["result"]["label"] == "x"
+    assert events[1]["result"]["error"]["type"] == "EmptyPromptError"
+    assert "end" in events[2]
 
 
 @pytest.mark.parametrize(
@@ -96,8 +100,8 @@ def test_limits_and_keys_are_those_of_every_route(client: TestClient) -> None:
     assert client.post(f"{PREFIX}generate", json={"model": "other"}).status_code == 404
     assert client.get(f"{PREFIX}generate").status_code == 405
     served = Served("fake", FakeModel("x"))
-    with TestClient(create_app([served], Settings(api_key="key"))) as kept:
+    with TestClient(create_app([served], Settings(api_key="key"))) as locked:
         for operation in OPERATIONS:
-            assert kept.post(PREFIX + operation, json={}).status_code == 401
+            assert locked.post(PREFIX + operation, json={}).status_code == 401
     nobody = client.post(f"{PREFIX}cancel", json={"id": "of nobody"})
     assert nobody.json() == {"value": False}

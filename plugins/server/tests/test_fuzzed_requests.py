@@ -172,13 +172,13 @@ def encoded(dice: random.Random, path: str) -> bytes:
 
 
 def headers(dice: random.Random, body: bytes) -> list[tuple[bytes, bytes]]:
-    found = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
+    headers_ = [(b"host", b"localhost"), (b"content-length", str(len(body)).encode())]
     if dice.random() < 0.5:
         pairs = range(dice.randrange(1, 4))
-        found += [(dice.choice(HEADERS), dice.choice(VALUES)) for _ in pairs]
+        headers_ += [(dice.choice(HEADERS), dice.choice(VALUES)) for _ in pairs]
     if dice.random() < 0.1:
-        found += [(dice.randbytes(3).lower(), dice.randbytes(8))]
-    return found
+        headers_ += [(dice.randbytes(3).lower(), dice.randbytes(8))]
+    return headers_
 
 
 async def answer(app: Any, path: str, body: bytes, fields: list[tuple[bytes, bytes]]) -> Any:
@@ -190,7 +190,7 @@ async def answer(app: Any, path: str, body: bytes, fields: list[tuple[bytes, byt
     }
     messages = [{"type": "http.request", "body": body, "more_body": False}]
     gone = asyncio.Event()
-    status, told = 0, b""
+    status, content = 0, b""
 
     async def receive() -> Any:
         if messages:
@@ -199,13 +199,13 @@ async def answer(app: Any, path: str, body: bytes, fields: list[tuple[bytes, byt
         return {"type": "http.disconnect"}
 
     async def send(message: Any) -> None:
-        nonlocal status, told
+        nonlocal status, content
         status = message.get("status", status)
-        told += message.get("body", b"")
+        content += message.get("body", b"")
 
     await asyncio.wait_for(app(scope, receive, send), 300)
     gone.set()
-    return status, told
+    return status, content
 
 
 def fuzzed(served: Served, seeds: range) -> Counter[int]:
@@ -217,12 +217,12 @@ def fuzzed(served: Served, seeds: range) -> Counter[int]:
         dice = random.Random(seed)
         path = dice.choice([*SOUND])
         body = encoded(dice, path)
-        status, told = await answer(app, path, body, headers(dice, body))
+        status, content = await answer(app, path, body, headers(dice, body))
         statuses[status] += 1
-        assert 200 <= status < 500, (seed, status, told)
-        assert b"internal_error" not in told, (seed, told)
+        assert 200 <= status < 500, (seed, status, content)
+        assert b"internal_error" not in content, (seed, content)
         if status >= 400:
-            assert json.loads(told).keys() <= {"error", "detail"}, (seed, told)
+            assert json.loads(content).keys() <= {"error", "detail"}, (seed, content)
 
     async def ask_all() -> None:
         async with app.router.lifespan_context(app):

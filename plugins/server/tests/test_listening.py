@@ -114,13 +114,13 @@ def test_one_connection_too_many_is_turned_away(
 ) -> None:
     with listening(served(), most=3) as address:
         others = [connected(address) for _ in range(3)]
-        for each in others:  # which are there when they are answered
-            each.sendall(HEALTH)
-            assert each.recv(4_096).startswith(b"HTTP/1.1 200")
+        for connection in others:  # which are there when they are answered
+            connection.sendall(HEALTH)
+            assert connection.recv(4_096).startswith(b"HTTP/1.1 200")
         with connected(address) as late:
-            told = received(late)
-        assert told.startswith(b"HTTP/1.1 503")
-        assert b"Retry-After: 1" in told
+            reply = received(late)
+        assert reply.startswith(b"HTTP/1.1 503")
+        assert b"Retry-After: 1" in reply
         others.pop().close()
         for _ in range(600):
             with connected(address) as again:
@@ -131,8 +131,8 @@ def test_one_connection_too_many_is_turned_away(
                     break
         else:
             raise AssertionError
-        for each in others:
-            each.close()
+        for connection in others:
+            connection.close()
 
 
 @pytest.mark.usefixtures("_soon")
@@ -147,21 +147,21 @@ def test_the_end_waits_for_no_body_that_never_comes(listening: Listening, type_:
     # The server has ended: the fixture waits for its thread.
     assert received(half) == b""
     assert received(idle) == b""
-    for each in (half, idle):
-        each.close()
+    for connection in (half, idle):
+        connection.close()
 
 
 @pytest.mark.usefixtures("_soon")
 def test_the_end_waits_for_what_has_come_whole(listening: Listening) -> None:
     going, let_go = threading.Event(), threading.Event()
 
-    def held(prompt: str, labels: Any) -> Any:
+    def waiting(prompt: str, labels: Any) -> Any:
         going.set()
         assert let_go.wait(60)
         return dict.fromkeys(labels, 0.5 / len(labels))
 
     body = json.dumps({"texts": ["a"], "labels": ["x", "y"]}).encode()
-    with listening(Served("m", FakeModel("Hi", labels=held))) as address:
+    with listening(Served("m", FakeModel("Hi", labels=waiting))) as address:
         whole = connected(address)
         whole.sendall(request("/v1/classify", body))
         assert going.wait(60)
@@ -187,6 +187,6 @@ def test_resets_give_all_back(listening: Listening) -> None:
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, linger)
             connection.close()
         until(address, "core_requests 0.0")
-        told = metrics(address)
-        assert "core_memory_bytes 0.0" in told
-        assert "core_spooled_bytes 0.0" in told
+        text = metrics(address)
+        assert "core_memory_bytes 0.0" in text
+        assert "core_spooled_bytes 0.0" in text

@@ -20,8 +20,8 @@ from core.testing import FakeModel
 from core.types import GenerateMetrics
 from core_server import Loadable, Served, Settings, create_app
 from core_server import models as models_
+from core_server.hooks import size
 from core_server.models import Models
-from core_server.sizes import size
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -117,7 +117,7 @@ def test_a_model_of_the_callers_own_stays() -> None:
 
 
 class Held(FakeModel):
-    """A model whose streams wait, behind their first token, until they are let go."""
+    """A model whose streams wait, after their first token, until they are let go."""
 
     def __init__(self, going: threading.Event, let_go: threading.Event) -> None:
         super().__init__("x")
@@ -199,10 +199,10 @@ def test_a_model_that_has_to_leave_takes_no_more_requests() -> None:
         models = Models([*map(store.loadable, "ab")], limit=10)
         order: list[str] = []
 
-        async def visit(name: str, said: str) -> None:
+        async def visit(name: str, visitor: str) -> None:
             with models.holding() as release:
                 await models.take(name)
-                order.append(said)
+                order.append(visitor)
                 release()
 
         with models.holding() as release:
@@ -327,7 +327,7 @@ def test_no_order_of_visits_closes_a_model_under_one_or_keeps_one_waiting(
         models = Models([*map(store.loadable, "abcd")], limit)
         taken = await asyncio.wait_for(_all(models, visits, limit), 60)
         assert taken >= sum(1 for _, _, leaves in visits if not leaves)
-        assert all(shelf.held == 0 for shelf in models.shelves.values())
+        assert all(shelf.holders == 0 for shelf in models.shelves.values())
         await models.close()
 
     asyncio.run(scenario())

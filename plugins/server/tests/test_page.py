@@ -67,7 +67,7 @@ def test_every_file_of_the_page_is_sent_with_its_policy_and_without_the_key() ->
 
 def test_the_page_names_no_foreign_host_and_holds_no_script() -> None:
     folder = files("core_server.page")
-    texts = {each.name: each.read_text("utf-8") for each in folder.iterdir() if each.is_file()}
+    texts = {file.name: file.read_text("utf-8") for file in folder.iterdir() if file.is_file()}
     del texts["__init__.py"]
     assert {f"/page/{name}" for name in texts} - {"/page/index.html"} == {
         *core_server.page.PATHS - {"/"}
@@ -103,15 +103,17 @@ def test_prompts_are_shown_to_who_asks() -> None:
     body: dict[str, Any] = {"texts": ["a tiger", "a bear"], "labels": ["lion", "tiger"]}
     with TestClient(create_app([fake()])) as client:
 
-        def asked(**more: object) -> list[dict[str, Any]]:
+        def answers(**more: object) -> list[dict[str, Any]]:
             reply = client.post("/v1/classify", json=body | {"template": "{text} is a"} | more)
             answers: list[dict[str, Any]] = reply.json()["data"]
             return answers
 
-        assert "prompts" not in asked()[0]
-        shown = [answer["prompts"] for answer in asked(show_prompts=True)]
+        assert "prompts" not in answers()[0]
+        shown = [answer["prompts"] for answer in answers(show_prompts=True)]
         assert shown == [["a tiger is a"], ["a bear is a"]]
-        many = asked(show_prompts=True, mode="many", template="{text} is a {label}:", texts=["It"])
+        many = answers(
+            show_prompts=True, mode="many", template="{text} is a {label}:", texts=["It"]
+        )
         assert many[0]["prompts"] == ["It is a lion:", "It is a tiger:"]
 
         head = '{"labels": ["lion", "tiger"], "template": "{text}!", "show_prompts": true}'
@@ -172,17 +174,17 @@ class Page:
 
     def until(self, selector: str, words: str) -> None:
         """Wait until these words stand there, and nothing else."""
-        found = ""
+        text = ""
 
         def stands(_: Chrome) -> bool:
-            nonlocal found
-            found = self.text(selector)
-            return found == words
+            nonlocal text
+            text = self.text(selector)
+            return text == words
 
         try:
             WebDriverWait(self.browser, WAIT, 0.02).until(stands)
         except TimeoutException:
-            pytest.fail(f"{selector} is not {words!r} but {found!r}")
+            pytest.fail(f"{selector} is not {words!r} but {text!r}")
 
     def bars(self) -> dict[str, str]:
         """The share that is written beside each label."""
@@ -192,8 +194,8 @@ class Page:
 
     def complaints(self) -> list[str]:
         """What the browser says of a policy that was broken, or of an error in a script."""
-        told = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
-        return [each["message"] for each in told if each["level"] == "SEVERE"]
+        entries = self.browser.get_log("browser")  # type: ignore[no-untyped-call]
+        return [entry["message"] for entry in entries if entry["level"] == "SEVERE"]
 
 
 @contextmanager
@@ -397,12 +399,12 @@ def test_nothing_comes_from_elsewhere_and_no_text_can_become_markup(browser: Chr
             "return performance.getEntriesByType('resource').map(entry => entry.name)"
         )
         assert len(loaded) >= len(core_server.page.PATHS) - 1
-        assert [each for each in loaded if not each.startswith(shown.address)] == []
+        assert [address for address in loaded if not address.startswith(shown.address)] == []
         with pytest.raises(JavascriptException, match="TrustedHTML"):
             browser.execute_script("document.body.innerHTML = '<p>markup</p>'")
         refused = "fetch('http://localhost:1/').then(() => 'sent', (error) => error.name)"
         assert browser.execute_script(f"return {refused}") == "TypeError"
-        assert any("Content Security Policy" in told for told in shown.complaints())
+        assert any("Content Security Policy" in complaint for complaint in shown.complaints())
 
 
 @pytest.mark.parametrize("tab", ["labels", "chat"])
@@ -423,10 +425,12 @@ def test_it_fits_a_phone_is_dark_where_the_system_is_and_has_names(
             ground = "return getComputedStyle(document.body).backgroundColor"
             assert browser.execute_script(ground) == "rgb(18, 21, 28)"
             fields = [
-                each for each in shown.all("input,textarea,select,button") if each.is_displayed()
+                field for field in shown.all("input,textarea,select,button") if field.is_displayed()
             ]
             assert len(fields) >= 5
-            assert [each.get_attribute("id") for each in fields if not each.accessible_name] == []
+            assert [
+                field.get_attribute("id") for field in fields if not field.accessible_name
+            ] == []
     finally:
         browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
         browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})

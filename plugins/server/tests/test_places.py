@@ -15,8 +15,9 @@ import pytest
 from starlette.testclient import TestClient
 
 from core.testing import FakeModel
-from core_server import Loadable, Served, Settings, classifications, create_app
-from core_server.allowance import Allowance, Share
+from core_server import Loadable, Served, Settings, create_app
+from core_server.places import Budget, Share
+from core_server.routes import classify
 from core_server.threads import Threads
 from core_wires.errors import WireError
 
@@ -100,18 +101,18 @@ def test_a_body_on_its_way_has_a_place_and_its_bytes() -> None:
 def test_bodies_together_have_the_memory_that_there_is() -> None:
     async def scenario(app: Any, client: TestClient) -> None:
         sending = [Sending(app, "/v1/classify") for _ in range(3)]
-        for each in sending:
-            await each.piece(b"a" * 40_000)
-        assert [each.status for each in sending] == [0, 0, 429]
+        for sender in sending:
+            await sender.piece(b"a" * 40_000)
+        assert [sender.status for sender in sending] == [0, 0, 429]
         assert b"100,000" in sending[2].body
         sending[0].leave()
         await sending[0].task
         again = Sending(app, "/v1/classify")
         await again.piece(b"a" * 40_000)
         assert again.status == 0
-        for each in (sending[1], again):
-            each.leave()
-            await each.task
+        for sender in (sending[1], again):
+            sender.leave()
+            await sender.task
 
     played(Settings(max_memory=100_000), scenario)
 
@@ -119,9 +120,9 @@ def test_bodies_together_have_the_memory_that_there_is() -> None:
 def test_bodies_of_lines_together_have_the_disk_that_there_is() -> None:
     async def scenario(app: Any, client: TestClient) -> None:
         sending = [Sending(app, "/v1/classify", b"application/x-ndjson") for _ in range(2)]
-        for each in sending:
-            await each.piece(b"a" * 600_000)
-        assert [each.status for each in sending] == [0, 429]
+        for sender in sending:
+            await sender.piece(b"a" * 600_000)
+        assert [sender.status for sender in sending] == [0, 429]
         assert "core_spooled_bytes 600000.0" in await asyncio.to_thread(
             lambda: client.get("/metrics").text
         )
@@ -138,8 +139,8 @@ def test_bodies_of_lines_together_have_the_disk_that_there_is() -> None:
 
 
 def test_a_share_is_given_back_once() -> None:
-    allowance = Allowance(100)
-    one, two = Share(allowance), Share(allowance)
+    budget = Budget(100)
+    one, two = Share(budget), Share(budget)
     one.take(60)
     with pytest.raises(WireError, match="60 of 100") as caught:
         two.take(50)
@@ -150,14 +151,14 @@ def test_a_share_is_given_back_once() -> None:
     two.take(40)
     one.close()
     one.close()
-    assert allowance.taken == 40
+    assert budget.taken == 40
     two.close()
-    assert allowance.taken == 0
+    assert budget.taken == 0
 
 
 def test_who_waits_for_bytes_has_them_once_they_are_there() -> None:
-    allowance = Allowance(100)
-    one, two = Share(allowance), Share(allowance)
+    budget = Budget(100)
+    one, two = Share(budget), Share(budget)
 
     async def scenario() -> None:
         one.take(60)
@@ -170,7 +171,7 @@ def test_who_waits_for_bytes_has_them_once_they_are_there() -> None:
             await two.wait_for(60)
 
     asyncio.run(scenario())
-    assert allowance.taken == 50
+    assert budget.taken == 50
 
 
 # --------------------------------------------------------------------------- threads
@@ -210,7 +211,7 @@ def test_a_queue_keeps_nothing_of_who_has_left() -> None:
         await asyncio.sleep(0)
         waiting = asyncio.create_task(threads.run(1 << 21, body.length))
         await asyncio.sleep(0)
-        kept = weakref.ref(body)
+        reference = weakref.ref(body)
         del body
         waiting.cancel()
         with pytest.raises(asyncio.CancelledError):
@@ -218,7 +219,7 @@ def test_a_queue_keeps_nothing_of_who_has_left() -> None:
         del waiting
         await asyncio.sleep(0)  # the loop lets go of the task
         gc.collect()
-        assert kept() is None
+        assert reference() is None
         let_go.set()
         await asyncio.gather(*running)
         threads.close()
@@ -235,7 +236,7 @@ def client() -> Iterator[TestClient]:
         yield client
 
 
-def asked(client: TestClient, body: bytes) -> list[dict[str, Any]]:
+def answers_to(client: TestClient, body: bytes) -> list[dict[str, Any]]:
     reply = client.post("/v1/classify", content=body, headers=NDJSON)
     assert reply.status_code == 200, reply.text
     return [json.loads(line) for line in reply.text.splitlines()]
@@ -243,8 +244,8 @@ def asked(client: TestClient, body: bytes) -> list[dict[str, Any]]:
 
 def test_a_line_that_is_too_long_fails_alone(client: TestClient) -> None:
     texts = [b'"a"\n', b'"' + b"b" * 3_000_000 + b'"\n', b'"c"\n', b'"' + b"d" * 20_000]
-    answers = asked(client, json.dumps(HEAD).encode() + b"\n" + b"".join(texts))
-    assert ["error" in each for each in answers] == [False, True, False, True]
+    answers = answers_to(client, json.dumps(HEAD).encode() + b"\n" + b"".join(texts))
+    assert ["error" in answer for answer in answers] == [False, True, False, True]
     assert "A line exceeds 10,000 bytes" in answers[1]["error"]["message"]
 
 
@@ -257,29 +258,29 @@ def test_a_first_line_that_is_too_long_is_refused(client: TestClient) -> None:
 def test_blank_lines_are_passed_over_a_part_at_a_time(client: TestClient) -> None:
     blank = b"\n" * 100_000
     body = json.dumps(HEAD).encode() + b"\n" + blank + b'"a"\n' + blank + b'"b"\n' + blank
-    assert [each["label"] for each in asked(client, body)] == ["x", "x"]
+    assert [answer["label"] for answer in answers_to(client, body)] == ["x", "x"]
     lines = io.BytesIO(blank + b'"a"\n')
-    assert classifications._block(lines, 1024, 10_000, 1) == []
+    assert classify._block(lines, 1024, 10_000, 1) == []
     assert lines.tell() == 10_000
 
 
 def test_a_block_has_as_many_bytes_as_a_body_may() -> None:
     lines = io.BytesIO(b'"' + b"a" * 3_000 + b'"\n' * 1 + b'"bcdef"\n' * 3_000)
     sizes = []
-    while (block := classifications._block(lines, 1024, 4_000, 1)) is not None:
+    while (block := classify._block(lines, 1024, 4_000, 1)) is not None:
         sizes.append(len(block))
     assert sum(sizes) == 3_001
     assert max(sizes) <= 500
     lines.seek(0)
-    first = classifications._block(lines, 1024, 4_000, weight=10)
+    first = classify._block(lines, 1024, 4_000, weight=10)
     assert first is not None
     assert len(first) == 1  # which stands ten times in its prompts
 
 
 def test_what_is_taken_after_the_request_has_ended_is_given_back() -> None:
     """A thread may still parse the body of a client that has left."""
-    allowance = Allowance(100)
-    share = Share(allowance)
+    budget = Budget(100)
+    share = Share(budget)
     share.take(60)
     share.close()
     with pytest.raises(RuntimeError, match="has ended"):
@@ -287,7 +288,7 @@ def test_what_is_taken_after_the_request_has_ended_is_given_back() -> None:
     with pytest.raises(RuntimeError, match="has ended"):
         asyncio.run(share.wait_for(60))
     share.close()
-    assert allowance.taken == 0
+    assert budget.taken == 0
 
 
 LINES = json.dumps(HEAD | {"model": "a"}).encode() + b"\n" + b'"text"\n' * 3_000

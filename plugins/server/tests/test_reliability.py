@@ -34,8 +34,8 @@ class Process:
 
     def __init__(self, command: Sequence[str], port: int, log: Path) -> None:
         self.port, self.log = port, log
-        with log.open("ab") as told:
-            self.popen = subprocess.Popen(command, stdout=told, stderr=told)
+        with log.open("ab") as stream:
+            self.popen = subprocess.Popen(command, stdout=stream, stderr=stream)
 
     def get(self, path: str) -> str:
         with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=60) as reply:
@@ -65,8 +65,8 @@ class Process:
         return int(pages) * os.sysconf("SC_PAGE_SIZE")
 
     def children(self) -> list[int]:
-        told = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text()
-        return [*map(int, told.split())]
+        ids = Path(f"/proc/{self.popen.pid}/task/{self.popen.pid}/children").read_text()
+        return [*map(int, ids.split())]
 
 
 def settled(process: Process, descriptors: int) -> dict[str, float]:

@@ -39,9 +39,9 @@ def served(
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     options = ("--backend", backend, "--port", str(port), "--api-key", key, *more)
-    with log.open("wb") as told:
+    with log.open("wb") as stream:
         command = [*SERVE, str(model), *map(str, others), *options]
-        process = subprocess.Popen(command, stdout=told, stderr=told)
+        process = subprocess.Popen(command, stdout=stream, stderr=stream)
     try:
         address = f"http://127.0.0.1:{port}"
         _wait_until_it_lives(address, process, log)
@@ -77,9 +77,9 @@ def test_jevcompat_finds_nothing_wrong(
     for key in (KEY, ""):
         with served(model, backend, tmp_path / "log", key) as (address, _):
             for requirement in _judged(address, key, tmp_path / "report.json"):
-                found = passed if requirement["status"] == "pass" else failed
+                requirements = passed if requirement["status"] == "pass" else failed
                 if requirement["status"] in ("pass", "fail"):
-                    found.add(f"{requirement['level']} {requirement['id']}")
+                    requirements.add(f"{requirement['level']} {requirement['id']}")
     assert failed == set()
     assert sum(name.startswith("MUST") for name in passed) == 33
     assert sum(name.startswith("SHOULD") for name in passed) == 15
@@ -141,13 +141,13 @@ def test_two_models_take_turns_under_a_limit(
     with served(smollm2_dir, "", tmp_path / "log", "", [smollm2_gguf], limit) as (address, _):
 
         def texts() -> list[str]:
-            found = []
+            answers = []
             for name in names:
                 body = {"model": name, "prompt": "The capital of France is", "max_tokens": 3}
                 data = json.dumps(body).encode()
                 with urllib.request.urlopen(f"{address}/v1/completions", data, 120) as reply:
-                    found.append(json.load(reply)["choices"][0]["text"])
-            return found
+                    answers.append(json.load(reply)["choices"][0]["text"])
+            return answers
 
         first = texts()
         assert all(text.startswith(" Paris") for text in first)
@@ -161,12 +161,12 @@ def test_two_models_take_turns_under_a_limit(
 def test_what_was_accepted_is_answered_behind_sigterm(smollm2_dir: Path, tmp_path: Path) -> None:
     with served(smollm2_dir, "mlx_cpu", tmp_path / "log") as (address, process):
         body = {"model": "jev-latest", "prompt": "The sea", "max_tokens": 48, "stream": True}
-        asked = urllib.request.Request(
+        request = urllib.request.Request(
             f"{address}/v1/completions",
             json.dumps(body | {"model": smollm2_dir.name}).encode(),
             {"Authorization": f"Bearer {KEY}", "Content-Type": "application/json"},
         )
-        with urllib.request.urlopen(asked, timeout=60) as answer:
+        with urllib.request.urlopen(request, timeout=60) as answer:
             first = answer.readline()
             process.send_signal(signal.SIGTERM)
             rest = answer.read()

@@ -1,4 +1,4 @@
-"""The server in front of a model that a test has written down, through an HTTP client."""
+"""The server with a scripted model, through an HTTP client."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def question(*options: str) -> dict[str, Any]:
     return {"type": "choice", "instructions": "Which one?", "criteria": criteria}
 
 
-def asked(state: str, *options: str) -> dict[str, Any]:
+def question_body(state: str, *options: str) -> dict[str, Any]:
     return {"model": "jev-latest", "state": state, "questions": {"q": question(*options)}}
 
 
@@ -61,7 +61,7 @@ def client() -> Iterator[TestClient]:
 
 
 def test_a_choice_over_system_one_is_what_the_model_says(client: TestClient) -> None:
-    reply = client.post("/v1/systemone", json=asked("a tiger sleeps", "lion", "tiger"))
+    reply = client.post("/v1/systemone", json=question_body("a tiger sleeps", "lion", "tiger"))
     assert reply.status_code == 200
     answer = reply.json()["answers"]["q"]
     assert answer["choice"] == "tiger"
@@ -72,14 +72,14 @@ def test_a_choice_over_system_one_is_what_the_model_says(client: TestClient) -> 
 
 def test_the_order_of_the_options_changes_nothing(client: TestClient) -> None:
     answers = [
-        client.post("/v1/systemone", json=asked("a tiger", *order)).json()["answers"]["q"]
+        client.post("/v1/systemone", json=question_body("a tiger", *order)).json()["answers"]["q"]
         for order in (("lion", "tiger", "bear"), ("bear", "lion", "tiger"))
     ]
     assert answers[0]["probabilities"] == answers[1]["probabilities"]
 
 
 def test_questions_with_different_labels_are_answered_in_their_order(client: TestClient) -> None:
-    body = asked("a tiger on a boat", "lion", "tiger")
+    body = question_body("a tiger on a boat", "lion", "tiger")
     body["questions"] = {
         "one": question("lion", "tiger"),
         "two": question("car", "boat"),
@@ -92,8 +92,8 @@ def test_questions_with_different_labels_are_answered_in_their_order(client: Tes
 
 def test_a_decision_of_openai(client: TestClient) -> None:
     choices = [{"value": "lion"}, {"value": "tiger"}]
-    asked = {"type": "choice", "name": "n", "instructions": "Which?", "choices": choices}
-    body = {"model": "fake", "input": "a tiger sleeps", "questions": [asked]}
+    question = {"type": "choice", "name": "n", "instructions": "Which?", "choices": choices}
+    body = {"model": "fake", "input": "a tiger sleeps", "questions": [question]}
     [answer] = client.post("/v1/decisions", json=body).json()["answers"]
     assert answer["name"] == "n"
     assert answer["choice"] == "tiger"
@@ -103,7 +103,7 @@ def test_a_model_without_labels_is_refused_by_name() -> None:
     model = FakeModel("x")
     served = Served("fake", model, backend="fake", capabilities=model.capabilities)
     with TestClient(create_app([served])) as client:
-        reply = client.post("/v1/systemone", json=asked("a", "b", "c"))
+        reply = client.post("/v1/systemone", json=question_body("a", "b", "c"))
     assert reply.status_code == 422
     assert "does not support decisions" in reply.text
 
@@ -140,13 +140,13 @@ def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
     with TestClient(create_app([served])) as client, ThreadPoolExecutor(12) as pool:
 
         def ask(animal: str) -> str:
-            reply = client.post("/v1/systemone", json=asked(f"a {animal}", "lion", "tiger"))
+            reply = client.post("/v1/systemone", json=question_body(f"a {animal}", "lion", "tiger"))
             return str(reply.json()["answers"]["q"]["choice"])
 
         first = pool.submit(ask, "lion")
         assert model.begun.wait(30)
         others = [pool.submit(ask, animal) for animal in ["tiger", "lion"] * 4]
-        while len(served.questions._requests) < 8:
+        while len(served.questions._entries) < 8:
             threading.Event().wait(0.001)
         model.let_go.set()
         assert [first.result(), *(other.result() for other in others)] == [
@@ -154,7 +154,10 @@ def test_what_comes_while_a_call_runs_is_asked_in_one() -> None:
             *["tiger", "lion"] * 4,
         ]
     assert model.sizes == [1, 8]
-    assert (served.questions.calls, served.questions.questions) == (2, 9)
+    assert [served.questions.counted[f"decision_{name}"] for name in ("calls", "questions")] == [
+        2,
+        9,
+    ]
 
 
 def test_turns_of_a_long_request_and_of_those_behind_it() -> None:
@@ -170,16 +173,16 @@ def test_turns_of_a_long_request_and_of_those_behind_it() -> None:
             await asyncio.sleep(0.001)
         others = [asyncio.create_task(queue.ask(prompts, labels))]
         others += [asyncio.create_task(queue.ask([prompt], labels)) for prompt in prompts]
-        while len(queue._requests) < 301:
+        while len(queue._entries) < 301:
             await asyncio.sleep(0.001)
         model.let_go.set()
-        return [each.results for each in await asyncio.gather(first, *others)]
+        return [answered.results for answered in await asyncio.gather(first, *others)]
 
-    found = asyncio.run(ask_all())
+    results_of_all = asyncio.run(ask_all())
     served.close()
-    assert [len(results) for results in found] == [1, 300, *[1] * 300]
+    assert [len(results) for results in results_of_all] == [1, 300, *[1] * 300]
     assert model.sizes == [1, 256, 256, 88]
-    assert all(result.label for results in found for result in results)
+    assert all(result.label for results in results_of_all for result in results)
 
 
 def test_what_no_future_takes_is_an_error_too() -> None:
@@ -188,7 +191,7 @@ def test_what_no_future_takes_is_an_error_too() -> None:
             raise StopIteration
 
     with TestClient(create_app([Served("fake", Ends("x", labels=probabilities))])) as client:
-        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        reply = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
     assert reply.status_code == 500
 
 
@@ -196,12 +199,14 @@ def test_a_full_queue_says_when_to_come_again() -> None:
     model = Held()
     app = create_app([Served("fake", model)], Settings(max_queue=1))
     with TestClient(app) as client, ThreadPoolExecutor(1) as pool:
-        first = pool.submit(client.post, "/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        first = pool.submit(
+            client.post, "/v1/systemone", json=question_body("a lion", "lion", "tiger")
+        )
         assert model.begun.wait(30)
-        refused = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        refused = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
         model.let_go.set()
         assert first.result().status_code == 200
-        again = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        again = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
     assert (refused.status_code, refused.headers["retry-after"]) == (429, "1")
     assert refused.json()["detail"]["error_type"] == "rate_limit_exceeded"
     assert again.status_code == 200
@@ -210,7 +215,7 @@ def test_a_full_queue_says_when_to_come_again() -> None:
 def test_a_timeout_is_told_and_cancels_what_nobody_waits_for() -> None:
     model = Held()
     with TestClient(create_app([Served("fake", model)], Settings(timeout=2.0))) as client:
-        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        reply = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
         [cancel] = model.cancels
         assert isinstance(cancel, threading.Event)
         assert cancel.is_set()
@@ -227,8 +232,8 @@ def test_a_call_that_fails_is_an_error_of_its_own_requests_alone() -> None:
 
     model = FakeModel("x", labels=probabilities, errors=classified)
     with TestClient(create_app([Served("fake", model)])) as client:
-        failed = client.post("/v1/systemone", json=asked("broken", "lion", "tiger"))
-        good = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        failed = client.post("/v1/systemone", json=question_body("broken", "lion", "tiger"))
+        good = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
     assert failed.status_code == 500
     assert "a path of this machine" not in failed.text
     assert good.status_code == 200
@@ -240,7 +245,7 @@ def test_labels_that_the_model_refuses_are_the_requests_fault() -> None:
             raise LabelError("Two labels have the same tokens.")
 
     with TestClient(create_app([Served("fake", Refuses("x", labels=probabilities))])) as client:
-        reply = client.post("/v1/systemone", json=asked("a lion", "lion", "tiger"))
+        reply = client.post("/v1/systemone", json=question_body("a lion", "lion", "tiger"))
     assert reply.status_code == 422
     assert "same tokens" in reply.text
 
@@ -272,9 +277,9 @@ def test_a_stream_says_the_same_as_a_whole_answer(client: TestClient, kind: str)
     chunks = [json.loads(event.removeprefix("data: ")) for event in events]
     assert len({chunk["id"] for chunk in chunks}) == 1
     choices = [chunk["choices"][0] for chunk in chunks[:-1]]
-    said = [c["delta"].get("content", "") if kind == "chat" else c["text"] for c in choices]
+    texts = [c["delta"].get("content", "") if kind == "chat" else c["text"] for c in choices]
     answer = whole["choices"][0]
-    assert "".join(said) == (answer["message"]["content"] if kind == "chat" else answer["text"])
+    assert "".join(texts) == (answer["message"]["content"] if kind == "chat" else answer["text"])
     assert [c["finish_reason"] for c in choices if c["finish_reason"]] == ["length"]
     assert chunks[-1]["choices"] == []
     assert chunks[-1]["usage"] == whole["usage"]
@@ -386,17 +391,17 @@ def test_a_client_that_leaves_takes_its_question_back(listening: Listening) -> N
     model = Held()
     served = Served("fake", model)
     with listening(served) as address:
-        connection = sent(address, "/v1/systemone", asked("a lion", "lion", "tiger"))
+        connection = sent(address, "/v1/systemone", question_body("a lion", "lion", "tiger"))
         assert model.begun.wait(30)
-        other = sent(address, "/v1/systemone", asked("a bear", "bear", "tiger"))
-        while not served.questions._requests:
+        other = sent(address, "/v1/systemone", question_body("a bear", "bear", "tiger"))
+        while not served.questions._entries:
             threading.Event().wait(0.001)
         other.close()  # before it was asked
         connection.close()  # while it is asked
         [cancel] = model.cancels
         assert isinstance(cancel, threading.Event)
         assert cancel.wait(30)
-        while served.questions._requests:
+        while served.questions._entries:
             threading.Event().wait(0.001)
         model.let_go.set()
     assert model.sizes == [1]
@@ -453,7 +458,7 @@ def test_models_are_listed_for_both_clients(client: TestClient) -> None:
     ("path", "status"), [("/v1/systemone", 404), ("/v1/chat/completions", 404)]
 )
 def test_a_model_that_is_not_served(client: TestClient, path: str, status: int) -> None:
-    body = asked("a", "b", "c") if path == "/v1/systemone" else CHAT
+    body = question_body("a", "b", "c") if path == "/v1/systemone" else CHAT
     reply = client.post(path, json=body | {"model": "other"})
     assert reply.status_code == status
     assert "other" in reply.text
@@ -507,14 +512,14 @@ def test_a_body_that_does_not_come(listening: Listening) -> None:
         connection.close()
 
 
-@pytest.mark.parametrize("said", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: loc"])
+@pytest.mark.parametrize("head", [b"", b"POST /v1/completions HTTP/1.1\r\nHost: loc"])
 def test_a_connection_that_asks_for_nothing_ends(
-    listening: Listening, monkeypatch: pytest.MonkeyPatch, said: bytes
+    listening: Listening, monkeypatch: pytest.MonkeyPatch, head: bytes
 ) -> None:
     monkeypatch.setattr("core_server.listening.HEAD_TIMEOUT", 0.05)
     with listening(Served("fake", FakeModel("x"))) as address:
         with socket.create_connection(address) as connection:
-            connection.sendall(said)
+            connection.sendall(head)
             assert connection.recv(4096) == b""
 
         # One request was answered, and the next does not come.
@@ -523,8 +528,8 @@ def test_a_connection_that_asks_for_nothing_ends(
             received = b""
             while more := connection.recv(4096):
                 received += more
-                connection.sendall(said)
-                said = b""
+                connection.sendall(head)
+                head = b""
             assert received.startswith(b"HTTP/1.1 200")
 
 

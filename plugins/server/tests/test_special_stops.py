@@ -38,11 +38,11 @@ def test_a_stop_that_is_a_special_token_ends_the_answer(model: core.TextModel, c
     turns = [{"role": "user", "content": "Hello"}]
 
     def stream(seed: int) -> core.TokenStream:
-        asked = {**HOT, "seed": seed}
-        return model.chat(turns, **asked) if chat else model.generate("Hello", **asked)
+        options = {**HOT, "seed": seed}
+        return model.chat(turns, **options) if chat else model.generate("Hello", **options)
 
-    seed, found = next((s, it) for s in range(100) if (it := drawn(stream(s))) is not None)
-    text, before, mark = found
+    seed, parts = next((s, it) for s in range(100) if (it := drawn(stream(s))) is not None)
+    text, before, mark = parts
     prompt = {"messages": turns} if chat else {"prompt": "Hello"}
     path = "/v1/chat/completions" if chat else "/v1/completions"
     body = {"model": "reference", "seed": seed, **prompt, **HOT}

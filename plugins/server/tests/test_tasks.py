@@ -1,4 +1,4 @@
-"""Tasks at level L0: equal ones are fitted once, and not for who has left."""
+"""FittedTasks at level L0: equal ones are fitted once, and not for who has left."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from core.errors import GenerationCancelled
 from core.testing import FakeModel
 from core.types import ClassifyResult
 from core_server import Served, Settings, create_app
-from core_server.tasks import Tasks
+from core_server.queues.fits import FittedTasks
 
 TASK = core_tasks.Task("{text} This is a", ("lion", "tiger"))
 
@@ -53,7 +53,7 @@ def test_equal_tasks_are_fitted_once() -> None:
     model = Slow()
 
     async def scenario() -> list[core_tasks.Task]:
-        tasks = Tasks(model)
+        tasks = FittedTasks(model)
         asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(20)]
         await begun(model)
         asking[0].cancel()  # the others wait for the same
@@ -66,14 +66,14 @@ def test_equal_tasks_are_fitted_once() -> None:
 
     fitted = asyncio.run(scenario())
     assert model.asked == 1
-    assert {each.level for each in fitted} == {"L0"}
+    assert {task.level for task in fitted} == {"L0"}
 
 
 def test_a_fit_that_nobody_waits_for_is_cancelled() -> None:
     model = Slow()
 
     async def scenario() -> None:
-        tasks = Tasks(model)
+        tasks = FittedTasks(model)
         asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(2)]
         await begun(model)
         asking[0].cancel()
@@ -97,7 +97,7 @@ def test_a_fit_that_fails_is_tried_again() -> None:
         raise core.OutOfMemoryError("It needs 9 GB.")
 
     async def scenario() -> None:
-        tasks = Tasks(model)
+        tasks = FittedTasks(model)
         classify, model.classify = model.classify, failing  # type: ignore[method-assign]
         with pytest.raises(core.OutOfMemoryError):
             await tasks.at_level(TASK, "L0")

@@ -92,8 +92,8 @@ def test_variables_reach_the_template(client: TestClient) -> None:
 def test_what_the_template_cannot_be_told_is_refused(
     client: TestClient, more: Any, param: str, words: str
 ) -> None:
-    found = refusal(client, HI, **more)
-    assert (found[0], words in found[1]) == (param, True), found
+    error = refusal(client, HI, **more)
+    assert (error[0], words in error[1]) == (param, True), error
 
 
 def test_the_last_turn_is_continued(client: TestClient) -> None:
@@ -128,8 +128,8 @@ def test_questions_are_asked_outside_of_thoughts(client: TestClient) -> None:
     reply = client.post("/v1/decisions", json=body)
     assert reply.json()["answers"][0]["choice"] == "a"
 
-    asked = GenerateConfig(chat_template_kwargs={"enable_thinking": True})
-    with clients(asked) as thinking:
+    defaults = GenerateConfig(chat_template_kwargs={"enable_thinking": True})
+    with clients(defaults) as thinking:
         refused = thinking.post("/v1/decisions", json=body)
     assert refused.status_code == 400
     assert "within the model's thoughts" in refused.text

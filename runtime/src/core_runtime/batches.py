@@ -1,4 +1,4 @@
-"""Which rows run together: rows of similar length within a budget, and rows that begin alike."""
+"""Grouping of rows that run together: by length within a budget, and by shared prefix."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from itertools import pairwise
 from typing import TypeVar
 
 R = TypeVar("R")
-_PASS = 32  # tokens that a pass of its own for a prefix costs on a CPU, about: it reads the weights
+_PASS = 32  # tokens: the cost of a separate pass for a prefix on a CPU, which reads the weights
 _DEPTH = 16  # splits of splits; prompts that differ in more ways than that have little in common
 
 
 def rounded_up(length: int, step: int) -> int:
-    """``length``, or the next larger number that ``step`` divides."""
+    """Return the smallest multiple of ``step`` that is at least ``length``."""
     return -(-length // step) * step
 
 
 def micro_batches(
     lengths: Sequence[int], budget: int, *, in_order: bool = False, multiple: int = 1
 ) -> Iterator[list[int]]:
-    """Row indices, longest rows first, so that padding is small and memory peaks at the start.
+    """Yield row indices, longest rows first: padding is small and memory peaks at the start.
 
     Each batch has at most ``budget`` tokens with its padding, or one row. With ``in_order`` rows
-    stay as they come. A batch that more rows follow has ``multiple`` rows, or a multiple of that,
-    where it has room for so many: for engines that divide a batch among workers.
+    keep their order. Every batch but the last has a multiple of ``multiple`` rows, if that many
+    fit: for engines that divide a batch among workers.
     """
     rows = range(len(lengths))
     longest = 0
@@ -36,7 +36,7 @@ def micro_batches(
     for row in rows if in_order else sorted(rows, key=lambda row: -lengths[row]):
         longest = max(longest, lengths[row])
 
-        # With this row it is too much: what exceeds a multiple stays behind, and may be so again.
+        # With this row the batch is too large: rows beyond a multiple start the next batch.
         while batch and longest * (len(batch) + 1) > budget:
             full = len(batch) // multiple * multiple or len(batch)
             yield batch[:full]
@@ -49,12 +49,12 @@ def micro_batches(
 
 
 def padded(lengths: Sequence[int]) -> int:
-    """Return how many tokens one batch of these rows has, its padding included."""
+    """Return the number of tokens of one batch of these rows, with its padding."""
     return max(lengths) * len(lengths)
 
 
 def even_parts(lengths: Sequence[int], parts: int) -> list[list[int]]:
-    """Divide rows, in order, into ``parts`` at most, the largest of them as small as can be."""
+    """Divide rows, in order, into at most ``parts`` parts, the largest as small as possible."""
 
     def split(budget: int) -> list[list[int]]:
         return list(micro_batches(lengths, budget, in_order=True))
@@ -66,7 +66,7 @@ def even_parts(lengths: Sequence[int], parts: int) -> list[list[int]]:
 
 @dataclass(frozen=True, slots=True)
 class PrefixGroup:
-    """Rows, by their index, of which the first ``prefix`` tokens are the same."""
+    """Rows, by index, that share their first ``prefix`` tokens."""
 
     prefix: int
     rows: tuple[int, ...]
@@ -77,10 +77,10 @@ def shared_prefixes(
 ) -> list[PrefixGroup]:
     """Divide the prompts into groups, each row into one.
 
-    Of row i at most ``limits[i]`` tokens may be in a prefix. Rows that share nothing worth it are
-    one group, with an empty prefix. ``cost`` is that of a group's own pass, in tokens.
+    At most ``limits[i]`` tokens of row i may be in a prefix. Rows without a worthwhile prefix are
+    one group, with an empty prefix. ``cost``: the cost of a pass for a prefix, in tokens.
     """
-    # In alphabetical order, rows that begin alike are neighbours.
+    # In alphabetical order, rows with a shared prefix are neighbours.
     texts = [_in_order(prompt) for prompt in prompts]
     order = sorted(range(len(prompts)), key=texts.__getitem__)
     common = [_alike(texts[a], texts[b]) for a, b in pairwise(order)]
@@ -104,16 +104,13 @@ def by_prefix(
     limits: Sequence[int],
     cost: int = _PASS,
 ) -> Iterator[tuple[Sequence[int], list[R]]]:
-    """`shared_prefixes` for rows that are more than tokens: each group's prefix, and its rows."""
+    """Yield the groups of `shared_prefixes`, each with its prefix's tokens and its rows."""
     for group in shared_prefixes(prompts, limits, cost):
         yield prompts[group.rows[0]][: group.prefix], [rows[row] for row in group.rows]
 
 
 def _in_order(ids: Sequence[int]) -> bytes:
-    """Return the ids as bytes that are in order where the ids are.
-
-    Four for each, the highest first.
-    """
+    """Return the ids as bytes that sort like the ids: four bytes per id, the highest first."""
     numbers = array("I", ids)
     if sys.byteorder == "little":
         numbers.byteswap()
@@ -121,7 +118,7 @@ def _in_order(ids: Sequence[int]) -> bytes:
 
 
 def _alike(left: bytes, right: bytes) -> int:
-    """Return how many ids two rows begin with alike; where they differ, their number is not 0."""
+    """Return the length of the common prefix of two rows, in ids."""
     size = min(len(left), len(right))
     differs = int.from_bytes(left[:size], "big") ^ int.from_bytes(right[:size], "big")
     return (size - (differs.bit_length() + 7) // 8) // 4
@@ -133,13 +130,11 @@ Part = tuple[int, int, int]  # start, stop, prefix
 def _best(
     common: Sequence[int], limits: Sequence[int], cost: int, start: int, stop: int, depth: int
 ) -> tuple[int, list[Part]]:
-    """Return how many tokens are saved among the ordered rows from start to stop, and by what
-    parts.
-    """
+    """Return the number of tokens saved in the ordered rows from start to stop, and the parts."""
     if stop - start < 2:
         return 0, [(start, stop, 0)]
 
-    # All of them as one group, with as much of a prefix as all have in common.
+    # All of them as one group, with the prefix that all share.
     least = min(common[start : stop - 1])
     prefix = min(least, *limits[start:stop])
     saved = (stop - start - 1) * prefix - cost
@@ -147,7 +142,7 @@ def _best(
     if depth == _DEPTH or max(common[start : stop - 1]) == least:
         return whole
 
-    # Or parted where neighbours have least in common; the parts then share more.
+    # Or split where neighbours share least; the parts then have longer prefixes.
     cuts = [index + 1 for index in range(start, stop - 1) if common[index] == least]
     parts = [
         _best(common, limits, cost, a, b, depth + 1) for a, b in pairwise((start, *cuts, stop))

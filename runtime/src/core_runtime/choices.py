@@ -1,4 +1,4 @@
-"""Settings that backends choose alike at load, with reasons; the user's values have priority."""
+"""Settings that several backends choose at load, with reasons; the user's values win."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
 
-_PREFIX_SHARE = 16  # of the memory that is free, one part in so many holds prefixes
+_PREFIX_SHARE = 16  # the prefix cache gets one sixteenth of the free memory
 _UNKNOWN_PREFIXES, _MOST_PREFIXES = 256 << 20, 1 << 30  # bytes
 
 SUITS_BULK = Choice(
@@ -14,13 +14,13 @@ SUITS_BULK = Choice(
     "classify and score",
     "on a CPU a GGUF file of the same model chats 2.4 to 3.3 times as fast, with llama_cpp",
 )
-"""Of a backend for dense weights on a CPU."""
+"""The recommendation for a backend with dense weights on a CPU."""
 SUITS_CHAT = Choice(
     "suits",
     "generate and chat",
     "on a CPU the same model as safetensors classifies 1.4 to 2.3 times as fast, with mlx_cpu",
 )
-"""Of llama.cpp on a CPU."""
+"""The recommendation for llama.cpp on a CPU."""
 
 
 def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
@@ -37,9 +37,9 @@ def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:
     ``free``: the device's free memory in bytes after the load, None if unknown. Raises
     `core.InvalidOptionError` for an invalid option value.
     """
-    asked = asked_integer(config, "prefix_cache", 0)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "prefix_cache", 0)
+    if requested is not None:
+        return requested
     purpose = "bytes for prompts that begin like recent ones"
     if free is None:
         return Chosen("prefix_cache", _UNKNOWN_PREFIXES, f"{purpose}; free memory is not known")

@@ -1,4 +1,4 @@
-"""``classify`` of a list and of a stream of prompts: blocks of them, and their results in order."""
+"""``classify`` for a list and for a stream of prompts: in blocks, with results in order."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from contextlib import AbstractContextManager, closing, contextmanager, nullcont
 from dataclasses import dataclass
 from functools import cached_property, partial
 from itertools import islice
-from typing import Protocol, Unpack
+from typing import Unpack
 
 from core.errors import CoreError
 from core.kit.base import STOPPED, RequestClock
@@ -17,42 +17,33 @@ from core.kit.support import block_sizes, checked_prompts, checked_stream
 from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import Capability
 from core.types import ClassifyResult
-from core_runtime.equal_rows import EqualRows
+from core_runtime.equal_rows import EqualRows, RowComputation
 from core_runtime.generating import GeneratingModel
 from core_runtime.label_mass import LabelMass
-from core_runtime.rows import Row, classify_rows, draws_alike
+from core_runtime.rows import PromptRow, classify_rows, draws_alike
 from core_runtime.served import ServedModel
 from core_runtime.threads import begin
 
-_STREAM = 64, 1024  # prompts of a block, first and last: early answers, and then more to share
+_STREAM = 64, 1024  # prompts per block, first and largest: early results, then more sharing
 _LIST = 512, 8192  # the first is tokenised while nothing runs
 _QUICK = (
     4096  # characters of prompts and labels that are tokenised in less time than a thread takes
 )
 
 
-class Classifier(Protocol):
-    """The backend's part of a call, which computes the results."""
-
-    @property
-    def reused(self) -> int:
-        """The number of tokens of answered prompts that did not have to be computed."""
-        ...
-
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, ClassifyResult]]:
-        """Yield each row's result, in whatever order the rows of a block run best."""
-        ...
+Classifier = RowComputation[PromptRow, ClassifyResult]
+"""The backend's part of a call, which computes the results."""
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Prompts that were tokenised together: rows that can run, and the others' errors."""
+class PromptBlock:
+    """Prompts tokenised together: rows that can run, and the others' errors."""
 
-    rows: Sequence[Row]
+    rows: Sequence[PromptRow]
     errors: Mapping[int, CoreError]
 
 
-class Classification:
+class ClassifyCall:
     """One call of `classify`.
 
     ``read`` counts the prompts without an error, ``prompt_tokens`` their tokens.
@@ -74,44 +65,48 @@ class Classification:
         """The number of the prompts' tokens that did not have to be computed."""
         return self._classifier.reused
 
-    def results(self, blocks: Iterable[Block]) -> list[ClassifyResult]:
-        """Run the blocks one after another without a pause; yield results in prompt order."""
-        found: dict[int, ClassifyResult] = {}
-        for row, result in self._classifier.results(self._rows(blocks, found)):
-            found[row.index] = result
+    def results(self, blocks: Iterable[PromptBlock]) -> list[ClassifyResult]:
+        """Run the blocks one after another; return the results in prompt order."""
+        results: dict[int, ClassifyResult] = {}
+        for row, result in self._classifier.results(self._rows(blocks, results)):
+            results[row.index] = result
             if result.error is None:
                 self.prompt_tokens += len(row.ids)
                 self.read += 1
-        return [found[index] for index in sorted(found)]
+        return [results[index] for index in sorted(results)]
 
     def _rows(
-        self, blocks: Iterable[Block], found: dict[int, ClassifyResult]
-    ) -> Iterator[Sequence[Row]]:
-        """Yield the rows of each block that can run; the others' errors go into ``found``."""
+        self, blocks: Iterable[PromptBlock], results: dict[int, ClassifyResult]
+    ) -> Iterator[Sequence[PromptRow]]:
+        """Yield the rows of each block that can run; the others' errors go into ``results``."""
         for block in blocks:
-            found.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
+            results.update((i, ClassifyResult(error=error)) for i, error in block.errors.items())
             yield block.rows
 
-    def tokenised(self, blocks: Iterable[Sequence[str]]) -> AbstractContextManager[Iterable[Block]]:
-        """Open the blocks of prompts as rows; leave it before the call's metrics are recorded.
+    def tokenised(
+        self, blocks: Iterable[Sequence[str]]
+    ) -> AbstractContextManager[Iterable[PromptBlock]]:
+        """Return a context that yields the blocks as rows; leave it before recording the metrics.
 
         Raises `core.LabelError` as blocks are taken.
         """
         return closing(self._tokenised(blocks))
 
-    def tokenised_here(self, prompts: Sequence[str]) -> AbstractContextManager[Iterable[Block]]:
-        """Do as `tokenised` does for one block of short prompts, without another thread."""
+    def tokenised_here(
+        self, prompts: Sequence[str]
+    ) -> AbstractContextManager[Iterable[PromptBlock]]:
+        """Do `tokenised` for one block of short prompts, without another thread."""
         return nullcontext([self._tokenise(prompts, 0)])
 
-    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[Block, None, None]:
+    def _tokenised(self, blocks: Iterable[Sequence[str]]) -> Generator[PromptBlock, None, None]:
         """Yield each block in turn, while the next one is tokenised on a thread."""
         with ThreadPoolExecutor(1, thread_name_prefix="core-tokenizer") as pool:
-            ahead: Future[Block] | None = None
+            ahead: Future[PromptBlock] | None = None
             first = 0
 
             try:
                 for block in blocks:
-                    # The next block begins before the one in front of it is handed out.
+                    # The next block starts before the previous one is yielded.
                     following = begin(pool, partial(self._tokenise, block, first))
                     first += len(block)
 
@@ -125,14 +120,14 @@ class Classification:
                 self._clock.stop()
                 raise
 
-    def _tokenise(self, prompts: Sequence[str], first: int) -> Block:
+    def _tokenise(self, prompts: Sequence[str], first: int) -> PromptBlock:
         try:
-            return Block(
+            return PromptBlock(
                 *classify_rows(self._model, prompts, self._config, self._clock.check, first)
             )
         except STOPPED as error:
             error.with_traceback(None)
-            return Block((), {first + index: error for index in range(len(prompts))})
+            return PromptBlock((), {first + index: error for index in range(len(prompts))})
 
 
 class ClassifyingModel(GeneratingModel):
@@ -156,9 +151,8 @@ class ClassifyingModel(GeneratingModel):
         """Read the next-token distribution of each prompt; one result per prompt, in order.
 
         Duplicate prompts are computed once, unless each draws a token without a seed; so are shared
-        prefixes of prompts. Labels are scored by joint
-        log-probability: one token costs nothing extra, and what labels of several begin with
-        alike is computed once for each prompt.
+        prefixes of prompts. Labels are scored by joint log-probability: a label of one token costs
+        nothing extra, and a shared prefix of labels is computed once per prompt.
         """
         request = self.checked_classify(Capability.CLASSIFY, config, options)
         rows = checked_prompts("classify", prompts)
@@ -179,7 +173,7 @@ class ClassifyingModel(GeneratingModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> Iterator[ClassifyResult]:
-        """`classify` for a stream of prompts, in memory that does not grow with it.
+        """Do `classify` for a stream of prompts, in constant memory.
 
         Prompts are taken in blocks of 64 to 1,024, from the thread that iterates.
         """
@@ -194,7 +188,7 @@ class ClassifyingModel(GeneratingModel):
             self._classification(request, True, True) as call,
             call.tokenised(_blocks(iter(prompts))) as taken,
         ):
-            for block in taken:  # one is answered before another is asked for
+            for block in taken:  # one is answered before the next is read
                 results = call.results([block])
                 self._label_mass.look(results)
                 yield from results
@@ -202,29 +196,26 @@ class ClassifyingModel(GeneratingModel):
     @contextmanager
     def _classification(
         self, request: GenerateConfig, several: bool, given_out: bool
-    ) -> Iterator[Classification]:
-        """Open one call, and record its metrics when it has ended.
+    ) -> Iterator[ClassifyCall]:
+        """Open one call, and record its metrics at its end.
 
-        Of ``several`` rows some may be equal; ``given_out`` as in `EqualRows`.
+        ``several``: some of its rows may be equal; ``given_out``: see `EqualRows`.
         """
         clock = RequestClock(request)
         classifier = self.classifier(request, clock)
         if several and self.equal_rows and draws_alike(request):
             classifier = EqualRows(classifier, given_out=given_out)
-        call = Classification(self._served, classifier, request, clock)
+        call = ClassifyCall(self._served, classifier, request, clock)
 
         try:
             yield call
         finally:
-            clock.stop()  # something of an interrupted call may still run
+            clock.stop()  # a part of an interrupted call may still run
             self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
 
 
 def _is_quick(prompts: Sequence[str], labels: Sequence[str]) -> bool:
-    """Return True for few characters.
-
-    Nobody waits long enough for them to want to interrupt that.
-    """
+    """Return True if the texts are so short that tokenising them need not be interruptible."""
     return sum(map(len, prompts)) + len(prompts) * sum(map(len, labels)) <= _QUICK
 
 

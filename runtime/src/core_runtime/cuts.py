@@ -1,7 +1,7 @@
 """Micro-batches for a GPU: rows sorted by length, cut where padding and passes cost least.
 
-`core_runtime.batches.micro_batches` fills one micro-batch after another, which is right where a
-pass is cheap and small. The larger a pass, the more lengths stand in it, and the more is padding.
+`core_runtime.batches.micro_batches` fills one micro-batch after another, which is right if passes
+are small and cheap. The larger a pass, the more its lengths differ, and the more is padding.
 """
 
 from __future__ import annotations
@@ -11,9 +11,9 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby, pairwise
 
-_HALVINGS = 3  # of the largest power of two: smaller passes than an eighth only for what is left
+_HALVINGS = 3  # of the largest power of two: only the last pass may be smaller than an eighth
 
-RowsThatFit = Callable[[int], int]  # in a micro-batch whose longest row has so many tokens
+RowsThatFit = Callable[[int], int]  # rows per micro-batch, by the length of its longest row
 Ways = Callable[[int], Iterable[tuple[int, int]]]  # from a start: where to stop, rows with padding
 
 
@@ -21,18 +21,19 @@ Ways = Callable[[int], Iterable[tuple[int, int]]]  # from a start: where to stop
 class Cuts:
     """Partition of rows into micro-batches.
 
-    ``cost``: a pass costs as much as so many tokens, besides those that it runs. ``few_shapes``:
-    rows are padded to a power of two with empty ones, for a device that plans each shape it meets.
+    ``cost``: the fixed cost of a pass, in tokens. ``few_shapes``: micro-batches are padded with
+    empty rows to a power of two, for a device that plans each shape.
     """
 
     cost: int
     few_shapes: bool = False
 
     def micro_batches(self, lengths: Sequence[int], fit: RowsThatFit) -> list[list[int]]:
-        """Row indices, longest rows first: of all cuts, those with the least padding and passes.
+        """Return row indices, longest rows first, in the cuts with the least padding and passes.
 
-        ``fit(length)`` rows fit where the longest has ``length`` tokens, which must not grow with
-        it; one row always does. With ``few_shapes`` they are fewer, by powers of two.
+        ``fit(length)`` is the number of rows that fit if the longest has ``length`` tokens; it
+        must not grow with the length, and one row always fits. With ``few_shapes`` it is rounded
+        down to a power of two.
         """
         order = sorted(range(len(lengths)), key=lambda row: -lengths[row])
         ordered = [lengths[row] for row in order]
@@ -41,22 +42,22 @@ class Cuts:
         return [order[start:stop] for start, stop in pairwise(cuts)]
 
     def with_padding(self, rows: int) -> int:
-        """Return how many rows a pass of so many has, empty ones included."""
+        """Return the number of rows of a pass, empty ones included."""
         return _power_of_two(rows) if self.few_shapes else rows
 
 
 def _cheapest(lengths: Sequence[int], starts: Sequence[int], ways: Ways, cost: int) -> list[int]:
-    """Return the cuts, first and last included, that cost least from the first row to the end.
+    """Return the cheapest cuts, the first and the last included.
 
     ``starts`` are the rows where a micro-batch may begin, in ascending order.
     """
-    # From the end: what the rows from a start on cost, and where its micro-batch stops.
+    # From the end: the cost of all rows from a start on, and the end of its micro-batch.
     end = len(lengths)
     best, stops = {end: 0}, {}
     for start in reversed(starts):
         length = lengths[start]
         least, later = min((length * rows + best[stop], -stop) for stop, rows in ways(start))
-        best[start], stops[start] = least + cost, -later  # of equals, the one with more rows
+        best[start], stops[start] = least + cost, -later  # if equally cheap, the larger one
 
     cuts = [0]
     while cuts[-1] < end:
@@ -65,7 +66,7 @@ def _cheapest(lengths: Sequence[int], starts: Sequence[int], ways: Ways, cost: i
 
 
 def _any(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
-    """Micro-batches of any number of rows; starts that can be no part of the best cuts are out.
+    """Return the starts that may be part of the best cuts, for micro-batches of any size.
 
     A cut between two rows of equal length pays only if the micro-batch after it is full: otherwise
     the row before the cut costs no more after it.
@@ -75,7 +76,7 @@ def _any(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
     for length, rows in _runs(lengths):
         full = max(1, fit(length))
 
-        # The run's first row, and each row from which a full micro-batch reaches another start.
+        # The run's first row, and each row whose full micro-batch ends at another start.
         for start in tuple(starts):
             while (start := start - full) in rows:
                 starts.add(start)
@@ -92,7 +93,7 @@ def _any(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
 
 
 def _few(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
-    """Micro-batches of a power of two of rows; those of the last one may be partly empty."""
+    """Return the starts for micro-batches of a power of two of rows, the last partly empty."""
     end = len(lengths)
 
     def ways(start: int) -> Iterable[tuple[int, int]]:
@@ -104,7 +105,7 @@ def _few(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
             sizes.add(left)
         return ((min(start + size, end), size) for size in sizes)
 
-    # Every start that is reached from the first row.
+    # All starts that can be reached from the first row.
     starts = {0} if lengths else set()
     waiting = list(starts)
     for start in waiting:
@@ -115,7 +116,7 @@ def _few(lengths: Sequence[int], fit: RowsThatFit) -> tuple[list[int], Ways]:
 
 
 def _runs(lengths: Sequence[int]) -> Iterable[tuple[int, range]]:
-    """Each length with the rows that have it, from the last to the first."""
+    """Yield each length with its rows, from the last to the first."""
     stop = len(lengths)
     for length, rows in groupby(reversed(lengths)):
         start = stop - len(list(rows))
@@ -124,5 +125,5 @@ def _runs(lengths: Sequence[int]) -> Iterable[tuple[int, range]]:
 
 
 def _power_of_two(rows: int) -> int:
-    """``rows``, or the next larger power of two."""
+    """Return the smallest power of two that is at least ``rows``."""
     return 1 << (rows - 1).bit_length()

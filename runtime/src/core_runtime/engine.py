@@ -1,7 +1,7 @@
-"""The loop of an engine, which each backend gives its steps, and the stopwatch that times them.
+"""The engine's loop over steps, which a backend's subclass computes, and their stopwatch.
 
-Requests wait in a queue; steps run on the model's owner thread, one after another, for as long as
-there is something to compute. Other work of that thread (classify, close) comes between two steps.
+Requests wait in a queue; steps run on the model's owner thread, one after another, while there is
+something to compute. Other work of that thread (classify, close) runs between two steps.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from core.errors import ModelClosedError
 from core.kit.base import Check, never_stop
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request, own_error
-from core_runtime.waiting import Job, WaitingLine
+from core_runtime.waiting import PromptJob, WaitingLine
 
 T = TypeVar("T")
 
@@ -30,9 +30,9 @@ class Spent(NamedTuple):
 
 
 class Stopwatch:
-    """The time of each kind of work: one thread works, and any may read, also within a step.
+    """The time of each kind of work: one thread works, and any may read, also during a step.
 
-    So a call that begins or ends while a step runs counts its own part of that step alone.
+    A call that starts or ends during a step is charged only its part of that step.
     """
 
     def __init__(self) -> None:
@@ -48,7 +48,7 @@ class Stopwatch:
             self._state = (self.read(), None, 0.0)
 
     def read(self) -> Spent:
-        """Return the time spent until now, that of a running step included."""
+        """Return the time spent until now, including the running step."""
         spent, work, since = self._state
         running = time.monotonic() - since
         if work == "prefill":
@@ -59,9 +59,9 @@ class Stopwatch:
 
 
 class Engine(ABC):
-    """Serves all generation of one model: each request's tokens go to its sink.
+    """The engine for all generation of one model: each request's tokens go to its sink.
 
-    A subclass says what a step computes. Everything but `submit` and `receive` runs on the owner
+    A subclass computes the steps. Everything except `submit` and `receive` runs on the owner
     thread.
     """
 
@@ -71,7 +71,7 @@ class Engine(ABC):
         self._pumping = False  # a step runs, or is queued on the owner thread
         self.watch = Stopwatch()
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[PromptJob]) -> None:
         """Queue jobs, in order; from any thread. Raises `core.ModelClosedError`."""
         self._owner.check_fork()
         self._waiting.extend(jobs)
@@ -79,24 +79,24 @@ class Engine(ABC):
             raise ModelClosedError
 
     def receive(self, items: SimpleQueue[T], look: Check = never_stop) -> T:
-        """Wait for what a request sends, and ``look`` now and then meanwhile; from any thread.
+        """Wait for the next item of a request, polling ``look``; from any thread.
 
-        Raises what `OwnerThread.receive` does.
+        Raises like `OwnerThread.receive`.
         """
         return self._owner.receive(items, look)
 
     def wake(self) -> None:
-        """Start to run steps, unless they run already."""
+        """Start to run steps, unless they are running."""
         if not self._pumping:
             self._pumping = True
             self._pump()
 
     def step(self) -> bool:
-        """Compute one step. False: nothing can be computed until `wake`. An error ends them all."""
+        """Compute one step; False if there is nothing to do until `wake`. An error ends all."""
         return self._guarded(self._step)
 
     def shutdown(self, error: BaseException) -> None:
-        """End every request with this error, and hold nothing more."""
+        """End every request with this error, and release all of them."""
         jobs = self._waiting.clear()
         requests = [*self._let_go(), *(request for job in jobs for request in job.requests)]
         for request in requests:
@@ -109,11 +109,11 @@ class Engine(ABC):
 
     @abstractmethod
     def _step(self) -> bool:
-        """Compute one step, for `step`. It may raise: then every request ends with the error."""
+        """Compute one step, for `step`; if it raises, every request ends with the error."""
 
     @abstractmethod
     def _let_go(self) -> list[Request]:
-        """Forget and return every request but those in line, and free what they hold."""
+        """Remove and return all requests that are not waiting, and free their memory."""
 
     def _failure(self, error: BaseException, request: Request) -> Exception:
         """Return the error of a request when a step has failed with ``error``."""
@@ -122,12 +122,12 @@ class Engine(ABC):
     def _guarded(self, step: Callable[[], bool]) -> bool:
         try:
             return step()
-        except BaseException as error:  # noqa: BLE001 - the thread goes on; the callers get it
+        except BaseException as error:  # noqa: BLE001 - the thread continues; the callers get it
             self.shutdown(error)
             return True
 
     def _pump(self) -> None:
         if self.step() and not self.idle:
             self._owner.post(self._pump)
-        else:  # whoever submits, or gives back what a request waits for, wakes it
+        else:  # `submit`, or memory that a waiting request needs, wakes it
             self._pumping = False

@@ -1,7 +1,7 @@
 """Deduplication of rows, in a call and across the blocks of its list or stream.
 
-Logs repeat themselves: of a row that was seen, only the result is made again. A row that draws a
-token without a seed is equal to no other: each draws for itself.
+Logs repeat themselves: a repeated row gets a copy of the first one's result. A row that draws a
+token without a seed equals no other row, because each draws separately.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from typing import Any, Generic, Protocol, TypeVar
 
 from core_runtime.request import own_error
 
-_MOST = 2**26  # bytes that are remembered of results: those of 50,000 rows with labels, about
-_ENTRY = 500  # bytes of a remembered result beside its key and the values of its fields
+_MOST = 2**26  # bytes of cached results: about 50,000 rows with labels
+_ENTRY = 500  # bytes of a cached result without its key and the values of its fields
 _NUMBER = getsizeof(1.0)
 
 _CHANGEABLE = (dict, list, array, Exception)
 
 Key = tuple[bytes, Hashable]
-"""The tokens of a row, and what else decides its result."""
+"""The tokens of a row, and everything else that determines its result."""
 
 
 class Repeatable(Protocol):
@@ -35,7 +35,7 @@ class Repeatable(Protocol):
 
     @property
     def ids(self) -> Sequence[int]:
-        """The tokens that are run."""
+        """The tokens to run."""
         ...
 
     @property
@@ -44,8 +44,8 @@ class Repeatable(Protocol):
         ...
 
 
-class Result(Protocol):
-    """The result of a row: a dataclass that cannot be changed, but for what its fields hold."""
+class RowResult(Protocol):
+    """The result of a row: a frozen dataclass, whose fields may hold mutable values."""
 
     @property
     def __match_args__(self) -> tuple[str, ...]:
@@ -54,16 +54,16 @@ class Result(Protocol):
 
     @property
     def error(self) -> Exception | None:
-        """The reason why the row has no other values; None where it has them."""
+        """The reason why the row has no values; None if it has them."""
         ...
 
 
 R = TypeVar("R", bound=Repeatable)
-A = TypeVar("A", bound=Result)
-A_co = TypeVar("A_co", bound=Result, covariant=True)
+A = TypeVar("A", bound=RowResult)
+A_co = TypeVar("A_co", bound=RowResult, covariant=True)
 
 
-class Reader(Protocol[R, A_co]):
+class RowComputation(Protocol[R, A_co]):
     """Computation of the results of rows; ``reused`` counts tokens that it did not compute."""
 
     @property
@@ -77,14 +77,16 @@ class Reader(Protocol[R, A_co]):
 
 
 class EqualRows(Generic[R, A]):
-    """A `Reader` that passes only the first of equal rows to another one.
+    """A `RowComputation` that passes only the first of equal rows to another one.
 
-    Results are remembered from one call of `results` to the next, in ``most`` bytes. Errors are
-    not: memory may suffice the next time. ``given_out``: those of one call are before the next
-    begins, so that their reader may change them.
+    Results are cached between calls of `results`, in at most ``most`` bytes. Errors are not cached:
+    memory may suffice the next time. ``given_out``: callers get the results of one call before the
+    next one, and may change them.
     """
 
-    def __init__(self, reader: Reader[R, A], most: int = _MOST, *, given_out: bool = False) -> None:
+    def __init__(
+        self, reader: RowComputation[R, A], most: int = _MOST, *, given_out: bool = False
+    ) -> None:
         self._reader, self._given_out = reader, given_out
         self._remembered = Remembered[A](most)
         self._repeats: dict[Key, list[R]] = {}  # of each row that is being computed
@@ -94,11 +96,11 @@ class EqualRows(Generic[R, A]):
 
     @property
     def reused(self) -> int:
-        """The number of tokens that the reader did not compute, those of repeats among them."""
+        """The number of tokens that were not computed, including the tokens of repeats."""
         return self._reader.reused + self._repeated
 
     def results(self, blocks: Iterable[Sequence[R]]) -> Iterator[tuple[R, A]]:
-        """Yield each row's result; that of a repeat is equal to the first one's, and its own."""
+        """Yield each row's result; a repeat gets a copy of the first one's."""
         for row, result in self._reader.results(self._distinct(blocks)):
             key = self._keys.pop(row.index)
             repeats = self._repeats.pop(key)
@@ -111,7 +113,7 @@ class EqualRows(Generic[R, A]):
             if self._answered:
                 yield from self._taken()
 
-        yield from self._taken()  # of blocks that have nothing new
+        yield from self._taken()  # the repeats of blocks without new rows
 
     def _taken(self) -> list[tuple[R, A]]:
         taken, self._answered = self._answered, []
@@ -144,42 +146,39 @@ class EqualRows(Generic[R, A]):
 
 
 class Remembered(Generic[A]):
-    """The results of rows, in a bounded number of bytes: the one least recently used goes first.
+    """A cache of results, bounded in bytes: the least recently used one is dropped first.
 
-    Results of one kind take as much as one another: the labels and logits of one call. ``held`` is
-    the number of bytes, about.
+    Results of one call have the same size, because they have the same labels and logits. ``used``
+    is the approximate number of bytes.
     """
 
     def __init__(self, most: int) -> None:
-        self._most, self.held = most, 0
+        self._most, self.used = most, 0
         self._results: OrderedDict[Key, A] = OrderedDict()
-        self._each = 0  # bytes of a result without its key
+        self._result_bytes = 0  # bytes of a result without its key
 
     def get(self, key: Key) -> A | None:
-        """Return the result of an equal row, which is not to be given out as it is.
-
-        None if unknown.
-        """
-        found = self._results.get(key)
-        if found is not None:
+        """Return the result of an equal row, or None; copy it before handing it out."""
+        result = self._results.get(key)
+        if result is not None:
             self._results.move_to_end(key)
-        return found
+        return result
 
     def put(self, key: Key, result: A) -> None:
-        """Remember the result of a row."""
-        self._each = self._each or _ENTRY + sum(map(_bytes, _values(result)))
-        size = self._each + len(key[0])
+        """Cache the result of a row."""
+        self._result_bytes = self._result_bytes or _ENTRY + sum(map(_bytes, _values(result)))
+        size = self._result_bytes + len(key[0])
         if size > self._most:
             return
 
         self._results[key] = result
-        self.held += size
-        while self.held > self._most:
-            self.held -= self._each + len(self._results.popitem(last=False)[0][0])
+        self.used += size
+        while self.used > self._most:
+            self.used -= self._result_bytes + len(self._results.popitem(last=False)[0][0])
 
 
 def own_result(result: A) -> A:
-    """Return an equal result that shares nothing with the first which its reader may change."""
+    """Return an equal result that shares no mutable value with the first."""
     values = _values(result)
     changed = False
     for place, value in enumerate(values):
@@ -192,11 +191,11 @@ def own_result(result: A) -> A:
 def _bytes(value: object) -> int:
     """Return the bytes of a field's value.
 
-    A dictionary's or tuple's own numbers are not in its size.
+    The size of a dictionary or tuple does not include its numbers.
     """
     numbers = len(value) if isinstance(value, (dict, list, tuple)) else 0
     return getsizeof(value) + numbers * _NUMBER
 
 
-def _values(result: Result) -> list[Any]:
+def _values(result: RowResult) -> list[Any]:
     return [getattr(result, name) for name in result.__match_args__]

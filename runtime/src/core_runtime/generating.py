@@ -20,7 +20,7 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_prompts
 from core.types import BatchResult, Conversation, GenerateMetrics, Token, TokenSequence
 from core_runtime.engine import Engine
-from core_runtime.generation import Generation, Prompt, checked
+from core_runtime.generation import GenerateCall, Prompt, checked
 from core_runtime.model import InProcessModel
 from core_runtime.request import Request, Sink
 from core_runtime.rows import checked_ids, ids_error
@@ -29,7 +29,7 @@ from core_runtime.stream import RequestStream
 
 
 class GeneratingModel(InProcessModel):
-    """A loaded model that generates: streams, batches, and the way in and out by token ids.
+    """A loaded model that generates: streams, batches, and generation from token ids.
 
     ``capabilities``: what the backend declares.
     """
@@ -56,7 +56,7 @@ class GeneratingModel(InProcessModel):
         return self._stream(checked_prompts("generate", [prompt])[0], request)
 
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> RequestStream:
-        """`generate` that begins now, whether or not the stream is read."""
+        """Start `generate` now, even if the stream is not read."""
         request = self.checked_generate(Capability.SUBMITTING, config, {})
         return self._stream(checked_prompts("submit", [prompt])[0], request).start()
 
@@ -69,9 +69,9 @@ class GeneratingModel(InProcessModel):
     ) -> RequestStream:
         """Answer a conversation, in the model's own chat format or its family's.
 
-        The template runs at the call, which raises what is wrong with it (`ChatTemplateError`); a
-        cancel or a timeout meanwhile is raised from the stream, as it is later. The timeout is one
-        for both; what passes between the call and the first ``next()`` is not counted.
+        The template runs at the call, which raises `ChatTemplateError` if it fails; a cancel or a
+        timeout during the template is raised from the stream, as later. The timeout covers both,
+        without the time between the call and the first ``next()``.
         """
         request = self.checked_generate(Capability.CHAT, config, options)
         clock = RequestClock(request)
@@ -106,7 +106,7 @@ class GeneratingModel(InProcessModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> Iterator[tuple[int, Token]]:
-        """Row index and token, as they are made; the first row that failed raises at the end.
+        """Yield row index and token as they are drawn; raise the first failed row's error last.
 
         Work starts at the first ``next()``; closing the iterator stops every row.
         """
@@ -191,11 +191,11 @@ class GeneratingModel(InProcessModel):
     @contextmanager
     def _counted(
         self, rows: Callable[[Check], Sequence[Prompt]], config: GenerateConfig
-    ) -> Iterator[Generation]:
+    ) -> Iterator[GenerateCall]:
         """Make a call over many rows, and record its metrics when it has ended."""
         engine, clock = self._engine, RequestClock(config)
         before = engine.watch.read()
-        generation = Generation(
+        generation = GenerateCall(
             self._served, engine, rows(clock.check), config, clock, self.equal_rows
         )
 

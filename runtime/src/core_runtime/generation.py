@@ -1,4 +1,4 @@
-"""One call that generates: its rows, those of them that are equal, and what came of each."""
+"""One call that generates: its rows, which of them are equal, and their results."""
 
 from __future__ import annotations
 
@@ -14,29 +14,29 @@ from core.kit.base import STOPPED, Check, RequestClock
 from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, Token
 from core_runtime.engine import Engine
-from core_runtime.request import End, Item, Request, is_repeatable, own_error, reason_of
+from core_runtime.request import Item, Request, RequestEnd, is_repeatable, own_error, reason_of
 from core_runtime.rows import ids_error, packed, prompt_error
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
-_STRIDE = 0xD1342543DE82EF95  # an odd constant, and not that of `noise`: seeds far apart
+_STRIDE = 0xD1342543DE82EF95  # an odd constant, other than `noise`'s: seeds lie far apart
 
 
 @dataclass(frozen=True, slots=True)
 class Prompt:
-    """One prompt's token ids, or what keeps it from running; ``samples`` rows continue it."""
+    """One prompt's token ids, or its error; ``samples`` rows continue it."""
 
     ids: Sequence[int]
     error: CoreError | None = None
     samples: int = 1
 
 
-class Generation:
+class GenerateCall:
     """One call that generates.
 
-    Its rows are numbered in the order of the prompts, samples of one prompt side by side. With
-    ``equal_rows`` one request answers all rows that have the same tokens and draw alike.
+    Its rows are numbered in the order of the prompts, with the samples of a prompt in a row. With
+    ``equal_rows`` one request answers all rows that have the same tokens and the same draws.
     """
 
     def __init__(
@@ -52,41 +52,41 @@ class Generation:
         self._queue: SimpleQueue[tuple[list[int], Item]] = SimpleQueue()
         self._engine = engine
         self._requests: list[Request] = []
-        self._rows: dict[Hashable, list[int]] = {}  # of each request in turn, by what decides them
-        self._repeated = 0  # tokens of prompts that have no request of their own
-        self._jobs: list[Job] = []  # submitted when the first token is asked for
-        self.ends: dict[int, End] = {}
+        self._rows: dict[Hashable, list[int]] = {}  # of each request, in order, by their key
+        self._repeated = 0  # tokens of prompts without a separate request
+        self._jobs: list[PromptJob] = []  # submitted when the first token is read
+        self.ends: dict[int, RequestEnd] = {}
         self.rows = 0
 
         for prompt in prompts:
             if prompt.error is None:
                 self._add(model, prompt, config)
             else:
-                failed = End(reason_of(prompt.error), prompt.error, GenerateMetrics())
+                failed = RequestEnd(reason_of(prompt.error), prompt.error, GenerateMetrics())
                 self.ends.update((self.rows + i, failed) for i in range(prompt.samples))
                 self.rows += prompt.samples
 
     def tokens(self) -> Iterator[tuple[int, Token]]:
-        """Yield row and token, as they are made; afterwards ``ends`` has every row's end.
+        """Yield row and token as they are drawn; afterwards ``ends`` has every row's end.
 
         Closed early, it stops the rows that still run.
         """
-        with self._running() as made:
-            for rows, token in made:
+        with self._running() as tokens_of_rows:
+            for rows, token in tokens_of_rows:
                 for row in rows:
                     yield row, token
 
     def results(self) -> list[BatchResult]:
         """Run every row to its end; return their results in order."""
-        found: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
-        with self._running() as made:
-            for rows, token in made:
-                found[rows[0]].append(token)
+        tokens_by_row: dict[int, list[Token]] = {rows[0]: [] for rows in self._rows.values()}
+        with self._running() as tokens_of_rows:
+            for rows, token in tokens_of_rows:
+                tokens_by_row[rows[0]].append(token)
 
-        # Equal rows share what cannot be changed.
+        # Equal rows share the immutable tokens.
         tokens: dict[int, tuple[Token, ...]] = {}
         for rows in self._rows.values():
-            tokens.update(dict.fromkeys(rows, tuple(found[rows[0]])))
+            tokens.update(dict.fromkeys(rows, tuple(tokens_by_row[rows[0]])))
         return [
             BatchResult(tokens.get(row, ()), self.ends[row].reason, self.ends[row].error)
             for row in range(self.rows)
@@ -109,7 +109,7 @@ class Generation:
         return sum(request.emitted * len(rows) for request, rows in answered)
 
     def _add(self, model: ServedModel, prompt: Prompt, config: GenerateConfig) -> None:
-        """Number the prompt's rows; those that are equal to none before them get a request."""
+        """Number the prompt's rows; a row that equals no earlier one gets a request."""
         requests = []
         for sample in range(prompt.samples):
             own = _of_sample(config, sample)
@@ -122,7 +122,7 @@ class Generation:
 
         self._requests += requests
         if requests:
-            self._jobs.append(Job(prompt.ids, tuple(requests)))
+            self._jobs.append(PromptJob(prompt.ids, tuple(requests)))
         else:
             self._repeated += len(prompt.ids)
 
@@ -137,16 +137,16 @@ class Generation:
         """Submit the requests, for as long as their tokens are read."""
         try:
             self._engine.submit(self._jobs)
-            yield self._made()
+            yield self._rows_and_tokens()
         finally:
             for request in self._requests:
                 request.abandon()
 
-    def _made(self) -> Iterator[tuple[list[int], Token]]:
-        """Yield each token, and the equal rows that it is for."""
+    def _rows_and_tokens(self) -> Iterator[tuple[list[int], Token]]:
+        """Yield each token with the equal rows that get it."""
         while len(self.ends) < self.rows:
             rows, item = self._engine.receive(self._queue, self._look)
-            if isinstance(item, End):
+            if isinstance(item, RequestEnd):
                 self.ends.update((row, _own_end(item)) for row in rows[1:])
                 self.ends[rows[0]] = item
             elif rows[0] not in self.ends:  # a row that was given up may still send
@@ -161,7 +161,7 @@ class Generation:
         self._queue.put((rows, item))
 
 
-def _own_end(end: End) -> End:
+def _own_end(end: RequestEnd) -> RequestEnd:
     """Return the end of a row that is equal to another: its error is its own."""
     return end if end.error is None else dataclasses.replace(end, error=own_error(end.error))
 

@@ -1,7 +1,7 @@
-"""Labels that the model expects after none of the prompts: logged once for each model.
+"""A warning, once per model, if the labels are unlikely after every prompt.
 
-Most often the prompts are texts alone, which do not lead to a label. The best of unlikely labels is
-then chosen by chance, and nothing in its probabilities shows it.
+Usually the prompts are bare texts, which do not lead to a label. The best of unlikely labels is
+then arbitrary, and its probabilities do not show it.
 """
 
 from __future__ import annotations
@@ -12,21 +12,21 @@ from collections.abc import Iterable
 
 from core.types import ClassifyResult
 
-_TINY, _BESIDE = 1e-6, 1e-3  # of all probability; of that of the model's own token, if known
+_TINY, _RELATIVE = 1e-6, 1e-3  # of all probability; of the drawn token's, if known
 _SEVERAL = 2  # rows
 
-# A logger of its own: `infer-cli` notes such rows itself, one by one, and silences it.
+# A separate logger: `infer-cli` reports such rows itself, and silences it.
 _LOG = logging.getLogger("core_runtime.label_mass")
 
 
 class LabelMass:
-    """Looks at the results of calls until one of several rows has tiny label masses alone."""
+    """A watch on the results of calls, until a call of several rows has only tiny label masses."""
 
     def __init__(self) -> None:
         self._logged = False
 
     def look(self, results: Iterable[ClassifyResult]) -> None:
-        """Log a warning for the first results of all that have no likely label in any row."""
+        """Log a warning at the first results without a likely label in any row."""
         if self._logged:
             return
         rows = 0
@@ -50,4 +50,4 @@ class LabelMass:
 
 def _least(result: ClassifyResult) -> float:
     logprob = result.token.logprob if result.token is not None else None
-    return _TINY if logprob is None else max(_TINY, _BESIDE * math.exp(logprob))
+    return _TINY if logprob is None else max(_TINY, _RELATIVE * math.exp(logprob))

@@ -1,12 +1,12 @@
-"""The search for the best label alone: a trie's inner nodes are read best-first, and few of them.
+"""A best-first search for the best label, which reads few of a trie's inner nodes.
 
-A label's score is a sum of log-probabilities, none above 0, along its path in the `LabelTrie`. So
-the sum up to a node, its *bound*, is a score that no label below the node exceeds. Nodes with the
-largest bounds are read first, some in each round, until the best label that was read completely has
-at least the bound of every node that was not: it is the label that `score_labels` gives.
+A label's score is the sum of log-probabilities, none above 0, along its path in the `LabelTrie`. So
+the sum up to a node, its *bound*, is at least the score of every label below the node. Nodes with
+the largest bounds are read first, some per round, until the best label that was read completely has
+at least the bound of every unread node: it is the label that `score_labels` returns.
 
-The values after the root may be off by one number, the same for all of them (logits, say, in the
-place of log-probabilities): all bounds and scores are then off by it.
+The values after the root may all have the same offset (logits in place of log-probabilities): all
+bounds and scores then have it, too.
 """
 
 from __future__ import annotations
@@ -20,10 +20,10 @@ from typing import NamedTuple
 from core.kit.labels import LabelTrie
 
 
-class Child(NamedTuple):
+class TrieChild(NamedTuple):
     """A token that may follow an inner node: the ``node`` it leads to, the ``label`` it completes.
 
-    At least one of them is not None; a label that is the beginning of another has both. A node is
+    At least one of them is not None; a label that is a prefix of another has both. A node is
     its place in ``trie.prefixes``, and a label its place in ``trie.labels``.
     """
 
@@ -32,7 +32,7 @@ class Child(NamedTuple):
 
 
 class SearchTree:
-    """A trie as searches read it. ``children[n]`` are those of inner node n, in the trie's order.
+    """A trie for searches. ``children[n]`` are the children of inner node n, in the trie's order.
 
     ``parents[n]`` is the node before it, 0 for the root itself; ``sizes[n]`` the number of inner
     nodes that begin with node n, itself included; ``first[n]`` the first label below it.
@@ -43,13 +43,13 @@ class SearchTree:
         nodes = {path: node for node, path in enumerate(trie.prefixes)}
         ends = {path: label for label, path in enumerate(trie.paths)}
         self.children = [
-            [Child(nodes.get((*path, token)), ends.get((*path, token))) for token in tokens]
+            [TrieChild(nodes.get((*path, token)), ends.get((*path, token))) for token in tokens]
             for path, tokens in zip(trie.prefixes, trie.children, strict=True)
         ]
 
         self.parents = [nodes[path[:-1]] for path in trie.prefixes]
 
-        # Children come after their parents, so that the last node is the first to be complete.
+        # Children come after their parents, so the last node is complete first.
         self.sizes = [1] * len(nodes)
         self.first = [len(ends)] * len(nodes)
         for node in reversed(range(len(nodes))):
@@ -76,32 +76,32 @@ def search_tree(trie: LabelTrie) -> SearchTree:
 
 
 class LabelSearch:
-    """The search for one prompt's best label. Its root, node 0, is read before all others."""
+    """The search for one prompt's best label. The root, node 0, is read first."""
 
     def __init__(self, tree: SearchTree) -> None:
         self.tree = tree
-        self._bounds = {0: 0.0}  # of each node that was not read, and whose parent was
-        self._broken: dict[int, float] = {}  # the bounds of nodes with values that are no numbers
+        self._bounds = {0: 0.0}  # of each unread node whose parent was read
+        self._broken: dict[int, float] = {}  # the bounds of nodes with NaN or +infinity
         self._score, self._best = -math.inf, len(tree.trie.labels)
 
     @property
     def label(self) -> str:
-        """The best label of those that were read completely: of all labels, if none is `wanted`."""
+        """The best of the labels that were read completely; of all labels once none is `wanted`."""
         return self.tree.trie.labels[self._best]
 
     @property
     def broken(self) -> bool:
-        """True if no node is `wanted`, and a label after values of NaN or +infinity may be best.
+        """True if no node is `wanted`, and a label after NaN or +infinity may be the best.
 
-        The sizes of the rounds do not matter: whatever they are, such a node is read.
+        This does not depend on the size of the rounds: such a node is read in any case.
         """
         return any(self._may_win(node, bound) for node, bound in self._broken.items())
 
     def wanted(self, most: int) -> list[int]:
         """Return up to ``most`` nodes to read next, parents before children; none at the end.
 
-        All nodes that are left are wanted together where they are no more than ``most``; else the
-        parent of each was read.
+        If at most ``most`` nodes are left, all of them are returned; otherwise only nodes whose
+        parent was read.
         """
         bounds = {node: bound for node, bound in self._bounds.items() if self._may_win(node, bound)}
         self._bounds = bounds
@@ -110,7 +110,7 @@ class LabelSearch:
         return nsmallest(most, bounds, key=lambda node: (-bounds[node], node))
 
     def read(self, node: int, logprobs: Sequence[float]) -> None:
-        """Take the log-probabilities of a node's children; its parent was read before."""
+        """Take the log-probabilities of a node's children; its parent must have been read."""
         bound = self._bounds.pop(node, None)
         if bound is None:  # its parent is broken
             return
@@ -127,12 +127,12 @@ class LabelSearch:
     def _may_win(self, node: int, bound: float) -> bool:
         """Return True if a label below the node may be better.
 
-        Of equal ones the first is the best.
+        Of equally good labels the first is the best.
         """
         return (-bound, self.tree.first[node]) < (-self._score, self._best)
 
     def _with_all_below(self, nodes: Iterable[int]) -> list[int]:
         below = sorted(nodes)
-        for node in below:  # grows meanwhile
+        for node in below:  # it grows during the loop
             below += [child.node for child in self.tree.children[node] if child.node is not None]
         return below

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable
 
 
-def tell_batch(logger: logging.Logger, rows: int, tokens: Callable[[], int], since: float) -> None:
+def log_batch(logger: logging.Logger, rows: int, tokens: Callable[[], int], since: float) -> None:
     """Log the size of a batch, and the time since it was passed to the device.
 
     ``tokens`` counts the computed ones; it is only called if the record is logged.

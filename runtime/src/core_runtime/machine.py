@@ -13,18 +13,18 @@ from pathlib import Path
 
 _PROC = Path("/proc")
 _CGROUPS = Path("/sys/fs/cgroup")
-_WINDOW = 0.1  # seconds between two looks: idle time is counted in hundredths
-_MOMENT = 0.01  # the same before the first such time is over
-_STALE = 1.0  # seconds behind which what was counted says little of now
-_TAKEN = 0.8  # of a core that is missing, and of threads that waited: then one is given up
-_FREE = 0.6  # of a core that was idle: from there on it may be had
+_WINDOW = 0.1  # seconds between two samples: idle time is counted in hundredths
+_MOMENT = 0.01  # the same until the first window is over
+_STALE = 1.0  # seconds after which a sample is too old
+_TAKEN = 0.8  # missing share of a core, threads that waited included, to give one up
+_FREE = 0.6  # idle share of a core to use one more
 _TICKS = os.sysconf("SC_CLK_TCK") if hasattr(os, "sysconf") else 100  # a second
 
 
 def usable_cores(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int:
-    """Return how many cores this process may use: 1 at least.
+    """Return the number of cores that this process may use, at least 1.
 
-    More threads than that wait for one another at every layer.
+    More threads than that wait for one another in every layer.
     """
     allowed = allowed_cpus()
     cores = _physical(proc / "cpuinfo", allowed) or len(allowed)
@@ -39,10 +39,7 @@ def allowed_cpus() -> AbstractSet[int]:
 
 
 def _physical(cpuinfo: Path, allowed: AbstractSet[int]) -> int:
-    """Return how many distinct cores the allowed CPUs belong to.
-
-    0 where the system does not tell.
-    """
+    """Return the number of distinct cores of the allowed CPUs; 0 if it is not reported."""
     try:
         blocks = cpuinfo.read_text().split("\n\n")
     except OSError:
@@ -70,31 +67,31 @@ def _quota(path: Path, most: int) -> int:
 
 
 @dataclass(frozen=True, slots=True)
-class Counts:
+class KernelCounts:
     """Kernel counts until ``at``, in seconds of processors and threads."""
 
     at: float
-    own: float  # this process computed
-    idle: float  # of the processors that it may use
-    waited: dict[str, float]  # of each of its threads: it was ready, and had no core
+    own: float  # processor time of this process
+    idle: float  # idle time of the processors that it may use
+    waited: dict[str, float]  # time that each of its threads was ready without a core
 
 
 @dataclass(frozen=True, slots=True)
 class Kernel:
-    """Asks the kernel. Raises OSError, ValueError or LookupError where that does not tell."""
+    """The kernel's counters. Raises OSError, ValueError or LookupError if they cannot be read."""
 
     proc: Path = _PROC
 
-    def counts(self) -> Counts:
-        """Return what it has counted until now."""
+    def counts(self) -> KernelCounts:
+        """Return the current counts."""
         lines = (self.proc / "stat").read_text().splitlines()
         times = {name: rest.split() for name, _, rest in (line.partition(" ") for line in lines)}
         mine = [times[f"cpu{cpu}"] for cpu in allowed_cpus()]
-        idle = sum(int(each[3]) + int(each[4]) for each in mine) / _TICKS  # iowait is idle, too
-        return Counts(time.monotonic(), time.process_time(), idle, self._waited())
+        idle = sum(int(line[3]) + int(line[4]) for line in mine) / _TICKS  # iowait is idle, too
+        return KernelCounts(time.monotonic(), time.process_time(), idle, self._waited())
 
     def running(self) -> int:
-        """Return how many threads of the whole machine run or are ready to, this one among them."""
+        """Return the number of running and ready threads of the machine, including this one."""
         return int((self.proc / "loadavg").read_text().split()[3].partition("/")[0])
 
     def _waited(self) -> dict[str, float]:
@@ -111,23 +108,23 @@ class Kernel:
 
 @dataclass(slots=True)
 class FreeCores:
-    """Follows how many cores are free, from 1 to ``most``; asks the kernel a few times a second."""
+    """The number of free cores, from 1 to ``most``, sampled a few times a second."""
 
     most: int
     kernel: Kernel = field(default_factory=Kernel)
     number: int = field(init=False)
-    _last: Counts | None = field(default=None, init=False)
+    _last: KernelCounts | None = field(default=None, init=False)
     _next: float = field(default=-math.inf, init=False)
 
     def __post_init__(self) -> None:
         self.number = self.most
 
     def look(self) -> int:
-        """Return how many cores are free now."""
+        """Return the number of cores that are free now."""
         if self.most > 1 and time.monotonic() >= self._next:
             try:
                 self._look()
-            except (OSError, ValueError, LookupError):  # not told, and not asked for again
+            except (OSError, ValueError, LookupError):  # unknown here, and not tried again
                 self.number, self._next = self.most, math.inf
         return self.number
 
@@ -137,21 +134,21 @@ class FreeCores:
             self._last, self.number = self.kernel.counts(), self._at_once()
             self._next = now + _MOMENT
         elif now - last.at < _WINDOW:
-            self.number = max(self.number, self._at_once())  # who computes is there each time
+            self.number = max(self.number, self._at_once())  # computing threads run at every sample
             self._next = now + _MOMENT
         else:
             self._last = self.kernel.counts()
             self.number, self._next = self._since(last, self._last), now + _WINDOW
 
     def _at_once(self) -> int:
-        """Return the number, judged by who runs at this very moment."""
+        """Return the number, estimated from the threads that run at this moment."""
         return self._bounded((os.cpu_count() or 1) - (self.kernel.running() - 1))
 
-    def _since(self, last: Counts, now: Counts) -> int:
-        """Return the number, judged by what was counted between two looks.
+    def _since(self, last: KernelCounts, now: KernelCounts) -> int:
+        """Return the number, estimated from the counts between two samples.
 
-        It grows where cores were idle, and shrinks where others had this process's or its threads
-        waited. Waiting includes this process's other work, which is not part of its products.
+        It grows if cores were idle, and shrinks if other processes used this one's cores or its
+        threads waited. Waiting includes this process's other work beside its matrix products.
         """
         seconds = now.at - last.at
         own, idle = (now.own - last.own) / seconds, (now.idle - last.idle) / seconds
@@ -168,18 +165,16 @@ class FreeCores:
 
 
 def available_bytes(proc: Path = _PROC, cgroups: Path = _CGROUPS) -> int | None:
-    """Return how much memory this process may still take: the least of all limits.
+    """Return the bytes that this process may still allocate: the smallest limit, None without any.
 
-    None without any.
-
-    Pages that hold files count as available: weights are mapped, and read again when needed.
+    Pages of files count as available: weights are mapped, and read again when needed.
     """
     limits = [*_machine(proc), *_groups(proc, cgroups)]
     return max(0, min(limits)) if limits else None
 
 
 def physical_bytes() -> int | None:
-    """Return how much memory the machine has, free or not; None where the system does not tell."""
+    """Return the machine's memory in bytes, free or not; None if the system does not report it."""
     try:
         return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (ValueError, OSError):
@@ -197,7 +192,7 @@ def _machine(proc: Path) -> Iterator[int]:
 
 
 def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
-    """Yield what is left in each cgroup from this process's own up to the root."""
+    """Yield the bytes left in each cgroup, from this process's own up to the root."""
     for line in _text(proc / "self" / "cgroup").splitlines():
         _, controllers, path = (*line.split(":", 2), "", "")[:3]
         if not controllers:
@@ -214,7 +209,8 @@ def _groups(proc: Path, cgroups: Path) -> Iterator[int]:
 def _upwards(root: Path, path: str) -> Iterator[Path]:
     """Yield the folder of a cgroup and those above it.
 
-    In a container the path may be the host's, which is not there: then the root alone counts.
+    In a container the path may be the host's, which does not exist there: then only the root
+    counts.
     """
     parts = [part for part in path.split("/") if part not in ("", "..")]
     for length in range(len(parts), -1, -1):

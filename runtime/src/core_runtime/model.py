@@ -6,7 +6,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Unpack
 
-from core.kit.base import RequestClock, TextModelBase, never_stop
+from core.kit.base import TextModelBase, never_stop
 from core.kit.chat import RenderedPrompt
 from core.kit.support import checked_text, refuse_options
 from core.options import (
@@ -21,9 +21,7 @@ from core.options import (
     resolve_template,
 )
 from core.protocols import Capability
-from core.types import Choice, Conversation, GenerateMetrics, HiddenResult, ModelInfo, Score
-from core_runtime.equal_rows import A, EqualRows, R, Reader
-from core_runtime.rows import Row, ScoreRow, prompt_rows, score_rows, score_token_rows
+from core.types import Choice, Conversation, GenerateMetrics, ModelInfo
 from core_runtime.served import ServedModel
 from core_runtime.text.tokenising import Tokenising
 
@@ -80,9 +78,9 @@ class InProcessModel(TextModelBase):
         config: GenerateConfig | None = None,
         **options: Unpack[TemplateOptions],
     ) -> RenderedPrompt:
-        """Return the prompt for a conversation; its special tokens are the template's alone.
+        """Return the prompt for a conversation; only its template writes special tokens.
 
-        Raises `core.ChatTemplateError`; a template has 5 s of the processor, and 512 MB.
+        Raises `core.ChatTemplateError`, also beyond 5 s of CPU time or 512 MB.
         """
         self.check_open()
         request = resolve_template(config, options)
@@ -98,9 +96,8 @@ class InProcessModel(TextModelBase):
     ) -> GenerateConfig:
         """Return the options of a call that generates.
 
-        ``method`` is its name where it is another one.
-
-        Raises `core.ModelClosedError`, TypeError, `core.OptionError`.
+        ``method``: its name, if it differs from the operation's. Raises
+        `core.ModelClosedError`, TypeError, `core.OptionError`.
         """
         self.check_open()
         request = resolve_generate(config, options, method or operation.value)
@@ -119,10 +116,7 @@ class InProcessModel(TextModelBase):
     def checked_request(
         self, operation: Capability, config: GenerateConfig | None, options: RequestOptions
     ) -> GenerateConfig:
-        """Return the options of a call that only reads, ``score`` say.
-
-        Raises like `checked_generate`.
-        """
+        """Return the options of a call without output, such as ``score``; raises likewise."""
         self.check_open()
         request = resolve_request(config, options, _METHODS[operation])
         reading = Capability.SCORING if operation is Capability.TOKEN_PROMPTS else operation
@@ -138,54 +132,16 @@ class InProcessModel(TextModelBase):
             honours=self.honours,
         )
 
-    def score_rows(
-        self, prompts: Sequence[str], continuations: Sequence[str], clock: RequestClock
-    ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """Return the runnable pairs of a ``score`` call, and the others' results."""
-        rows, errors = score_rows(self._served, prompts, continuations, clock.check)
-        return rows, {index: Score(error=error) for index, error in errors.items()}
-
-    def score_token_rows(
-        self, pairs: Sequence[tuple[list[int], list[int]]], clock: RequestClock
-    ) -> tuple[list[ScoreRow], dict[int, Score]]:
-        """Return the same for a call of ``score_tokens``."""
-        rows, errors = score_token_rows(self._served, pairs, clock.check)
-        return rows, {index: Score(error=error) for index, error in errors.items()}
-
-    def hidden_rows(
-        self, prompts: Sequence[str], clock: RequestClock
-    ) -> tuple[list[Row], dict[int, HiddenResult]]:
-        """Return the runnable prompts of a ``hidden_states`` call, and the others' results."""
-        rows, errors = prompt_rows(self._served, prompts, clock.check)
-        return rows, {index: HiddenResult(error=error) for index, error in errors.items()}
-
-    def read(
-        self, reader: Reader[R, A], rows: Sequence[R], found: dict[int, A], clock: RequestClock
-    ) -> list[A]:
-        """Return the results of such a call, in order, and its metrics; an error is its row's own.
-
-        ``reader`` computes those of the rows that can run; ``found`` has the others'.
-        """
-        if self.equal_rows and len(rows) > 1:
-            reader = EqualRows(reader)
-
-        tokens = 0
-        for row, result in reader.results([rows]):
-            found[row.index] = result
-            tokens += len(row.ids) if result.error is None else 0
-
-        self.record_reading(tokens, reader.reused, 0, clock.seconds)
-        return [found[index] for index in sorted(found)]
-
     def record_with_memory(self, metrics: GenerateMetrics) -> None:
         """Record the metrics of a call that this thread has finished, with the memory in use."""
-        held = self._served.memory()
-        self.record(replace(metrics, peak_memory_bytes=held.peak, active_memory_bytes=held.active))
+        memory = self._served.memory()
+        peak, active = memory.peak, memory.active
+        self.record(replace(metrics, peak_memory_bytes=peak, active_memory_bytes=active))
 
     def record_reading(
         self, prompt_tokens: int, cached: int, generated: int, seconds: float
     ) -> None:
-        """Keep those of a call that only reads; ``cached`` of its prompt tokens were reused."""
+        """Record the metrics of a call without a stream; ``cached`` prompt tokens were reused."""
         self.record_with_memory(
             GenerateMetrics(
                 prompt_tokens=prompt_tokens,

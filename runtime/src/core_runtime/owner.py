@@ -37,9 +37,9 @@ _FORK_PATIENCE = 100  # tenths of a second: a job may hang because of the thread
 
 
 class FirstProcess:
-    """The process that a library is first used in: the threads that it starts are in no fork.
+    """The process in which a library is first used: a fork has none of the threads that it starts.
 
-    ``library`` is its name, for the error.
+    ``library`` is the library's name, for the error.
     """
 
     def __init__(self, library: str) -> None:
@@ -52,16 +52,16 @@ class FirstProcess:
             raise BackendUnavailableError(backend, _AFTER_FORK.format(f"{self._library} was used"))
 
     def mark(self) -> None:
-        """Take this process for it: the library is used here now."""
+        """Record that the library is used in this process."""
         self._process = os.getpid()
 
 
 class OwnerThread:
-    """Runs functions on its own thread, for one model, or for several that share weights.
+    """A thread that runs the jobs of one model, or of several that share weights.
 
-    ``within``: entered there, for as long as it lives. ``settle``: waits for the device, before a
-    fork; it may raise RuntimeError. ``turn``: entered for each job, and left while the job waits
-    for another thread.
+    ``within``: a context that the thread enters until it ends. ``settle``: waits for the device
+    before a fork; it may raise RuntimeError. ``turn``: a context entered for each job, and left
+    while the job waits for another thread.
     """
 
     def __init__(
@@ -69,12 +69,12 @@ class OwnerThread:
         name: str,
         within: Callable[[], AbstractContextManager[object]] = nullcontext,
         settle: Callable[[], None] = lambda: None,
-        turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it holds nothing
+        turn: AbstractContextManager[object] = nullcontext(),  # noqa: B008 - it has no state
     ) -> None:
         self._jobs: queue.SimpleQueue[tuple[Future[Any], Callable[[], Any]] | None] = (
             queue.SimpleQueue()
         )
-        # Reentrant: the collector may run `stop`, a dropped model's finalizer, where it is held.
+        # Reentrant: the collector may run `stop`, a dropped model's finalizer, while it is locked.
         self._lock = threading.RLock()
         self._closed, self._holders = False, _Holders()
         self._within, self._settle, self._turn = within, settle, turn
@@ -86,16 +86,16 @@ class OwnerThread:
             with _forking:
                 self._thread.start()  # RuntimeError when the system has no thread
                 _running.add(self)
-        except BaseException:  # of an interrupt, too: it comes while the thread is waited for
+        except BaseException:  # also an interrupt, which comes while start() waits
             self.stop()
             raise
 
     def run(self, job: Callable[[], T], check: Check = never_stop) -> T:
-        """Run ``job`` there and return what it returns, or raise what it raises.
+        """Run ``job`` on the thread and return its result, or raise its error.
 
-        Raises `ModelClosedError` once closed, and what ``check`` raises, which is asked while the
-        job runs. That, or an interrupt of the waiting caller, withdraws a job that has not begun.
-        On this thread itself, it runs at once.
+        ``check`` is polled while the job runs. If it raises, or the caller is interrupted, a job
+        that has not started is withdrawn. On the owner thread itself the job runs at once. Raises
+        `ModelClosedError` once closed.
         """
         future = self.submit(job)
         try:
@@ -105,7 +105,7 @@ class OwnerThread:
             raise
 
     def submit(self, job: Callable[[], T]) -> Future[T]:
-        """`run` for a caller that has something else to do meanwhile."""
+        """Queue a job like `run`, and return its future."""
         self.check_fork()
         future: Future[T] = Future()
         with self._lock:
@@ -117,7 +117,7 @@ class OwnerThread:
         return future
 
     def post(self, job: Callable[[], None]) -> bool:
-        """Queue ``job`` and do not wait; it must not raise. False once closed."""
+        """Queue a job without waiting; it must not raise. Return False once closed."""
         self.check_fork()
         with self._lock:
             closed = self._closed or self._holders.over
@@ -126,23 +126,21 @@ class OwnerThread:
             return not closed
 
     def another(self) -> Self:
-        """Return the same thread for one more model.
-
-        Each closes for itself, and the last one ends it.
+        """Return the same thread for one more model; it ends when the last of them is closed.
 
         Raises `ModelClosedError`.
         """
         with self._lock:
             self._check_open()
-            other = copy.copy(self)  # what is closed is its own, and all else is shared
+            other = copy.copy(self)  # only the closed state is separate
             self._holders.count += 1
             return other
 
     def receive(self, items: queue.SimpleQueue[T], look: Check = never_stop) -> T:
-        """Wait for what a job puts into a queue; ``look`` is called now and then meanwhile.
+        """Wait for an item that a job puts into a queue, polling ``look``.
 
-        Raises, instead of waiting for ever, `ModelBusyError` on this thread itself, and
-        `ModelClosedError` when the thread has ended or does not exist in a fork.
+        Where waiting would never end, this raises `ModelBusyError` (on the owner thread itself) or
+        `ModelClosedError` (after the thread's end, or in a fork).
         """
         with suppress(queue.Empty):
             return items.get_nowait()
@@ -150,9 +148,9 @@ class OwnerThread:
         if self._here:
             raise ModelBusyError(_OWN_THREAD)
 
-        with aside() if here.turn else nullcontext():  # most callers run no job themselves
+        with aside() if here.turn else nullcontext():  # most callers do not run a job
             while True:
-                # Asked first: once the thread has ended, all that it put is there.
+                # Checked first: once the thread has ended, all of its items are in the queue.
                 alive = self._thread.is_alive()
                 with suppress(queue.Empty):
                     return items.get(timeout=LOOK_SECONDS) if alive else items.get_nowait()
@@ -189,12 +187,12 @@ class OwnerThread:
         elif not self._here:
             with aside():
                 self._thread.join()
-                # Only now: who is interrupted while a Future's lock is taken keeps it, and the
-                # thread would wait for it.
+                # Only after the join: an interrupt within result() may leave the future's lock
+                # taken, and the thread would wait for it.
                 future.result()
 
     def stop(self) -> None:
-        """End the thread without waiting, as `close` does: for models dropped, not closed."""
+        """End the thread without waiting, for models that are dropped without `close`."""
         if self._forked:
             return
         with self._lock:
@@ -205,9 +203,9 @@ class OwnerThread:
                     self._jobs.put(None)
 
     def leave(self) -> None:
-        """End the thread after the job that it runs, and wait for that: at the process's end.
+        """End the thread after its current job, and wait for it, at the process's end.
 
-        The wait is limited: if a device hangs, the process ends all the same.
+        The wait is limited, so the process ends even if a device hangs.
         """
         if self._forked:
             return
@@ -220,7 +218,7 @@ class OwnerThread:
         self._thread.join(_EXIT_SECONDS)
 
     def pause(self) -> None:
-        """Stop it between two jobs, with nothing in flight, until `resume`."""
+        """Stop the thread between two jobs, with nothing in flight, until `resume`."""
         if self._here:
             self._settle()
             return
@@ -232,7 +230,7 @@ class OwnerThread:
                     return
 
     def resume(self) -> None:
-        """Go on after `pause`."""
+        """Continue after `pause`."""
         if self._pause is not None:
             self._pause.over.set()
 
@@ -257,12 +255,12 @@ class OwnerThread:
                     here.turn = self._turn
                     _do(*item)
                     here.turn = None
-                del item  # no reference kept to results while waiting
+                del item  # no reference to results while waiting
         _running.discard(self)
 
 
 class _Holders:
-    """How many models hold a thread; ``over``: the process ends."""
+    """The number of models that use a thread; ``over``: the process ends."""
 
     def __init__(self) -> None:
         self.count, self.over = 1, False
@@ -278,16 +276,16 @@ def _do(future: Future[Any], job: Callable[[], Any]) -> None:
 
 
 class _Pause:
-    """A stop between two jobs: the thread that stops sets ``reached``, who wanted it ``over``."""
+    """A stop between two jobs: the thread sets ``reached``, and the requester ``over``."""
 
     def __init__(self, settle: Callable[[], None]) -> None:
         self._settle = settle
         self.reached, self.over = threading.Event(), threading.Event()
 
     def keep(self) -> None:
-        """Stop here, unless it is over."""
+        """Stop here until the pause is over."""
         if not self.over.is_set():
-            with suppress(RuntimeError):  # it comes again to whoever reads the result
+            with suppress(RuntimeError):  # raised again where the result is read
                 self._settle()
             self.reached.set()
             self.over.wait()
@@ -295,13 +293,13 @@ class _Pause:
 
 @atexit.register
 def _leave_all() -> None:
-    """A thread that returns from C to an interpreter that has ended aborts the process."""
+    """End all threads: one that returns from C to an ended interpreter aborts the process."""
     for owner in list(_running):
         owner.leave()
 
 
 def _before_fork() -> None:
-    """OpenBLAS ends its threads in whoever forks: a product that is under way never returns."""
+    """Pause all threads: OpenBLAS ends its own at a fork, and a running product would hang."""
     _forking.acquire()
     for owner in list(_running):
         owner.pause()

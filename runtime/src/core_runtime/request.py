@@ -1,7 +1,4 @@
-"""One generation on its way through the engine: its options, its state, and where its tokens go.
-
-Errors travel with it, from the engine's thread to the callers that they concern.
-"""
+"""One generation in the engine: its options, its state, and the sink of its tokens."""
 
 from __future__ import annotations
 
@@ -23,14 +20,14 @@ from core_runtime.served import ServedModel, room
 
 
 def own_error(error: BaseException) -> Exception:
-    """Return a copy of an error for one request.
+    """Return a copy of an error for one request, with the traceback as a note.
 
-    Each is raised in another thread, and none may hold the frames of the step that failed, which
-    hold its arrays for as long as somebody keeps the error. The traceback is added as a note.
+    Each copy is raised in another thread, and none may refer to the frames of the failed step:
+    they would keep its arrays alive as long as the error.
     """
     try:
         own: BaseException = copy.copy(error)
-    except Exception:  # noqa: BLE001 - its class takes other arguments than it keeps
+    except Exception:  # noqa: BLE001 - its class takes other arguments than its args
         own = error
     if own is error or not isinstance(own, Exception):
         own = RuntimeError(f"{type(error).__name__}: {error}")
@@ -40,7 +37,7 @@ def own_error(error: BaseException) -> Exception:
 
 
 def forget_frames(error: BaseException) -> None:
-    """Let go of what the frames of an error hold: weights and caches, as long as it is kept."""
+    """Clear the frames of an error, which would keep weights and caches alive."""
     seen: BaseException | None = error
     while seen is not None:
         traceback.clear_frames(seen.__traceback__)
@@ -48,28 +45,28 @@ def forget_frames(error: BaseException) -> None:
 
 
 @dataclass(frozen=True, slots=True)
-class End:
-    """The last thing that a request sends."""
+class RequestEnd:
+    """The last item of a request."""
 
     reason: FinishReason
     error: Exception | None
     metrics: GenerateMetrics
 
 
-Item = list[Token] | End
+Item = list[Token] | RequestEnd
 Sink = Callable[[Item], None]  # called on the owner thread; must not wait
 
 
 class Request:
-    """One generation. Any thread makes it.
+    """One generation. Any thread may create it.
 
-    The owner thread ends it; or, when it is time to stop, whoever waits for it. ``clock`` was
-    started with the call; without one, its time begins now.
+    The owner thread ends it; a thread that waits for it ends it on cancel and timeout. ``clock``
+    was started with the call; without one, the time starts now.
 
-    ``config`` has a seed, the caller's or a fresh one. ``drawn`` counts the tokens that were drawn
-    for it and read, terminal ones included: the step of its next draw; ``tokens`` are those of
-    them that the context holds after the prompt. ``emitted`` counts those that it has sent, and
-    ``cached`` those of its prompt that the engine did not have to compute.
+    ``config`` has a seed, the caller's or a fresh one. ``drawn`` counts the drawn tokens, terminal
+    ones included, and is the step of the next draw; ``tokens`` are the ones in the context, after
+    the prompt. ``emitted`` counts the tokens sent, ``cached`` the prompt tokens that the engine did
+    not compute.
     """
 
     def __init__(
@@ -97,54 +94,54 @@ class Request:
 
         self._abandoned = False
         self._waits = True
-        self._unfinished = threading.Lock()  # taken, for good, by the thread that ends it
+        self._unfinished = threading.Lock()  # locked, once and for all, by the thread that ends it
         self.emitted = 0
         self._started = self._began = self._first = time.monotonic()
 
     @property
     def last_is_next(self) -> bool:
-        """True if the token that is drawn next is its last one in any case."""
+        """True if the next token is the last one in any case."""
         return self.drawn + 1 >= self._limit
 
     @property
     def unwanted(self) -> bool:
-        """True if it has ended, or its caller has abandoned it."""
+        """True if the request has ended, or its caller has abandoned it."""
         return self.ended or self._abandoned
 
     def abandon(self) -> None:
-        """Note that nobody wants the rest; from any thread, and from finalizers."""
+        """Mark the request as abandoned; from any thread, and from finalizers."""
         self._abandoned = True
-        if self._waits:  # thousands may wait: it does not wait for the engine to look at it
+        if self._waits:  # thousands may wait: it ends without the engine
             self.fail(GenerationCancelled())
 
     def begin(self) -> None:
-        """Note that the prefill starts; on the owner thread."""
+        """Record the start of the prefill; on the owner thread."""
         self._waits = False
         self._began = self._first = time.monotonic()
 
     def interruption(self) -> Exception | None:
-        """Return why it has to stop now (cancelled, timed out, abandoned); None if it continues."""
+        """Return the error that stops it now (cancelled, timed out, abandoned), or None."""
         try:
             self._clock.check()
         except STOPPED as error:
-            return error.with_traceback(None)  # whose frames would hold the engine's arrays
+            return error.with_traceback(None)  # its frames would keep the engine's arrays alive
         except BaseException as error:  # noqa: BLE001 - is_set() is the caller's code
             return own_error(error)
         return GenerationCancelled() if self._abandoned else None
 
     def look(self) -> None:
-        """End it if it is time to stop, whatever the engine is doing: for who waits for it."""
+        """End the request on cancel and timeout; for threads that wait for it."""
         error = None if self.ended else self.interruption()
         if error is not None:
             self.fail(error)
 
     def take(self, token_id: int, logprob: float | None) -> None:
-        """Take the token that was drawn next; afterwards ``ended`` tells whether it was the last.
+        """Take the next drawn token; ``ended`` is True afterwards if it was the last.
 
-        On the owner thread. ``logprob`` where `GenerateConfig.return_logprobs` asks.
+        On the owner thread. ``logprob`` with `GenerateConfig.return_logprobs`.
         """
         self.drawn += 1
-        if len(self.ids) + self.drawn <= self._context:  # one that rotates goes on for ever
+        if len(self.ids) + self.drawn <= self._context:  # a sliding context has no end
             self.tokens.append(token_id)
         if self.drawn == 1:
             self._first = time.monotonic()
@@ -159,12 +156,12 @@ class Request:
             self.end("length")
 
     def end(self, reason: FinishReason) -> None:
-        """End it in peace: what was held back comes out."""
+        """End the request normally, and send the tokens that were held back."""
         self._send(self._assembler.finish())
         self._finish(reason, None)
 
     def fail(self, error: Exception) -> None:
-        """End it with an error. Tokens that were sent before remain valid."""
+        """End the request with an error; tokens that were sent before stay valid."""
         if not self.ended:
             self._finish(reason_of(error), error)
 
@@ -176,7 +173,7 @@ class Request:
     def _finish(self, reason: FinishReason, error: Exception | None) -> None:
         if self._unfinished.acquire(blocking=False):
             self.ended = True
-            self._sink(End(reason, error, self._metrics()))
+            self._sink(RequestEnd(reason, error, self._metrics()))
 
     def _metrics(self) -> GenerateMetrics:
         now = time.monotonic()
@@ -194,20 +191,17 @@ class Request:
 
 
 def reason_of(error: Exception) -> FinishReason:
-    """Return how a request ends that an error ends."""
+    """Return the finish reason of a request that failed with this error."""
     return "cancelled" if isinstance(error, GenerationCancelled) else "error"
 
 
 def seeded(config: GenerateConfig) -> GenerateConfig:
-    """Return the config of one request with a seed: its own, or else a fresh one.
-
-    Ask once a request.
-    """
+    """Return the config with a seed, its own or a fresh one; call this once per request."""
     if config.seed is not None:
         return config
     return dataclasses.replace(config, seed=int.from_bytes(os.urandom(8), "big"))
 
 
 def is_repeatable(config: GenerateConfig) -> bool:
-    """Return whether equal prompts are continued alike: greedy, or with a seed."""
+    """Return True if equal prompts have equal continuations: greedy, or with a seed."""
     return config.temperature == 0.0 or config.seed is not None

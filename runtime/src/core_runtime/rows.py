@@ -1,7 +1,4 @@
-"""Prompts as rows of tokens, or as the errors that keep them from being run.
-
-`classify`, `score` and the like read whole rows; generations begin with one.
-"""
+"""Prompts as rows of tokens, or as the errors of prompts that cannot run."""
 
 from __future__ import annotations
 
@@ -30,9 +27,9 @@ _CHARACTER_BYTES = 4  # UTF-8's longest
 
 
 def checked_ids(model: ServedModel, prompt: str, check: Check) -> list[int]:
-    """Return the token ids of one prompt. Raises what `prompt_error` and `ids_error` find.
+    """Return the token ids of one prompt. Raises the errors of `prompt_error` and `ids_error`.
 
-    ``check`` may stop it while a long prompt is tokenised.
+    ``check`` is polled while a long prompt is tokenised.
     """
     error = prompt_error(model, prompt)
     if error is not None:
@@ -45,16 +42,16 @@ def checked_ids(model: ServedModel, prompt: str, check: Check) -> list[int]:
 
 
 def prompt_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
-    """Return what keeps a text from being tokenised: `text_error`, or its length in bytes alone.
+    """Return the error of a text that cannot be tokenised: `text_error`, or `length_error`.
 
-    One that spells special tokens runs, as plain text; that is said once for each model.
+    A text that spells special tokens is plain text, with a warning once per model.
     """
     model.tokenizer.special_texts.look(text)
     return text_error(text, name) or length_error(model, text, name)
 
 
 def length_error(model: ServedModel, text: str, name: str = "prompt") -> CoreError | None:
-    """Return a text of more bytes than the context's tokens can stand for, whatever they are."""
+    """Return the error of a text with more bytes than the context's tokens can have."""
     limit = model.info.context_length
     if len(text) * _CHARACTER_BYTES <= limit:
         return None
@@ -65,7 +62,7 @@ def length_error(model: ServedModel, text: str, name: str = "prompt") -> CoreErr
 
 
 def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
-    """Return what keeps a tokenised prompt from being run."""
+    """Return the error of a tokenised prompt that cannot run, or None."""
     limit, vocab_size = model.info.context_length, model.info.vocab_size
     if not ids:
         return EmptyPromptError(
@@ -79,7 +76,7 @@ def ids_error(model: ServedModel, ids: Sequence[int]) -> CoreError | None:
 def token_error(
     tokenizer: ServedTokenizer, vocab_size: int, ids: Sequence[int], what: str = "The prompt"
 ) -> RequestError | None:
-    """Return the error of a token that the embedding has no row for; None where each has one.
+    """Return the error of a token without a row in the embedding, or None.
 
     Libraries read past the embedding, unchecked. Published tokenizers have such tokens: Gemma 3's
     `<image_soft_token>` is one beyond the embedding.
@@ -96,8 +93,8 @@ def token_error(
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
-    """One prompt that can run: where it came from, its tokens, its labels."""
+class PromptRow:
+    """One prompt that can run: its index, its tokens, its labels."""
 
     index: int
     ids: list[int]
@@ -105,12 +102,12 @@ class Row:
 
     @property
     def anchor(self) -> int:
-        """Number of the tokens before the labels; all of them without labels."""
+        """The number of tokens before the labels; of all tokens without labels."""
         return self.question.anchor if self.question else len(self.ids)
 
     @property
     def read_from(self) -> int:
-        """The first token whose hidden state is read: a prefix that prompts share ends before."""
+        """The first token whose hidden state is read; a shared prefix must end before it."""
         return min(len(self.ids), self.anchor) - 1
 
     @property
@@ -139,7 +136,7 @@ class ScoreRow:
 
     @property
     def key(self) -> tuple[bytes, Hashable]:
-        """Key of the row's score: all tokens, and where the scored ones begin."""
+        """Key of the row's score: all tokens, and the place of the first target."""
         return packed([*self.ids, self.targets[-1]]), self.read_from
 
 
@@ -149,31 +146,33 @@ def classify_rows(
     config: GenerateConfig,
     check: Check,
     first: int = 0,
-) -> tuple[list[Row], dict[int, CoreError]]:
-    """Tokenise what can run; the errors of the other prompts, by their index, which begins there.
+) -> tuple[list[PromptRow], dict[int, CoreError]]:
+    """Return the prompts that can run as rows, and the others' errors by index, from ``first`` on.
 
-    Raises `core.LabelError` when labels cannot be told apart, and what ``check`` raises meanwhile.
+    Raises `core.LabelError` for labels with equal tokens, and the errors of ``check``.
     """
-    # What is wrong with a text, and what is wrong with its tokens.
+    # The errors of texts, then those of their tokens, then those of their labels.
     tokenizer = Tokenising(model.tokenizer, check)
-    found = {i: prompt_error(model, prompt) for i, prompt in enumerate(prompts, first)}
-    sound = [index for index, error in found.items() if error is None]
+    errors = {i: prompt_error(model, prompt) for i, prompt in enumerate(prompts, first)}
+    sound = [index for index, error in errors.items() if error is None]
     encoded = tokenizer.encode_batch([prompts[index - first] for index in sound])
-    found |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
+    errors |= {i: ids_error(model, ids) for i, ids in zip(sound, encoded, strict=True)}
 
-    rows = [Row(i, ids, None) for i, ids in zip(sound, encoded, strict=True) if found[i] is None]
+    pairs = zip(sound, encoded, strict=True)
+    rows = [PromptRow(index, ids, None) for index, ids in pairs if errors[index] is None]
     if config.labels:
-        rows = _asked(tokenizer, [prompts[row.index - first] for row in rows], rows, config)
-        found |= _labels_errors(model, rows)
+        texts = [prompts[row.index - first] for row in rows]
+        rows = _with_questions(tokenizer, texts, rows, config)
+        errors |= _labels_errors(model, rows)
 
-    errors = {index: error for index, error in found.items() if error is not None}
-    return [row for row in rows if row.index not in errors], errors
+    failed = {index: error for index, error in errors.items() if error is not None}
+    return [row for row in rows if row.index not in failed], failed
 
 
 def prompt_rows(
     model: ServedModel, prompts: Sequence[str], check: Check
-) -> tuple[list[Row], dict[int, CoreError]]:
-    """`classify_rows` without labels; what ``check`` raises is the error of every prompt."""
+) -> tuple[list[PromptRow], dict[int, CoreError]]:
+    """Do `classify_rows` without labels; an error of ``check`` becomes every prompt's error."""
     try:
         return classify_rows(model, prompts, GenerateConfig(), check)
     except STOPPED as stopped:
@@ -181,29 +180,30 @@ def prompt_rows(
         return [], dict.fromkeys(range(len(prompts)), error)
 
 
-def _asked(
+def _with_questions(
     tokenizer: ContinuingTokenizer,
     prompts: Sequence[str],
-    rows: Sequence[Row],
+    rows: Sequence[PromptRow],
     config: GenerateConfig,
-) -> list[Row]:
+) -> list[PromptRow]:
     """Return the rows, each with its prompt's question about the labels."""
     labels = LabelTokens(tokenizer, config.labels, config.label_prefix)
-    questions = labels.behind(prompts, [row.ids for row in rows])
+    questions = labels.after(prompts, [row.ids for row in rows])
     return [
-        Row(row.index, row.ids, question) for row, question in zip(rows, questions, strict=True)
+        PromptRow(row.index, row.ids, question)
+        for row, question in zip(rows, questions, strict=True)
     ]
 
 
-def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreError | None]:
-    """Return what keeps the labels of each row from being scored; many rows share a trie."""
-    asked = {row.index: row.question for row in rows if row.question}
-    tries = {id(question.trie): question.trie for question in asked.values()}
+def _labels_errors(model: ServedModel, rows: Sequence[PromptRow]) -> dict[int, CoreError | None]:
+    """Return the errors of rows whose labels cannot be scored; many rows share a trie."""
+    questions = {row.index: row.question for row in rows if row.question}
+    tries = {id(question.trie): question.trie for question in questions.values()}
     depths = {key: max(map(len, trie.prefixes)) for key, trie in tries.items()}
     tops = {key: max(map(max, trie.paths)) for key, trie in tries.items()}
 
     errors: dict[int, CoreError | None] = {}
-    for index, question in asked.items():
+    for index, question in questions.items():
         key = id(question.trie)
         if tops[key] >= model.info.vocab_size:
             errors[index] = _label_error(model, question.trie)
@@ -213,7 +213,7 @@ def _labels_errors(model: ServedModel, rows: Sequence[Row]) -> dict[int, CoreErr
 
 
 def _label_error(model: ServedModel, trie: LabelTrie) -> CoreError | None:
-    """Return the error of the first label with a token that the embedding has no row for."""
+    """Return the error of the first label with a token without a row in the embedding."""
     tokenizer, size = model.tokenizer, model.info.vocab_size
     errors = (
         token_error(tokenizer, size, path, f"The label {label!r:.60}")
@@ -231,25 +231,23 @@ def _depth_error(model: ServedModel, length: int) -> CoreError | None:
 
 
 def labels_alone(config: GenerateConfig) -> bool:
-    """Return whether nothing is wanted that the head over the whole vocabulary gives."""
-    asked = config.return_logits or config.return_logprobs or not config.labels
-    return config.labels_only and not asked
+    """Return True if only labels are requested, so that no full LM head is needed."""
+    wants_token = config.return_logits or config.return_logprobs or not config.labels
+    return config.labels_only and not wants_token
 
 
 def draws_alike(config: GenerateConfig) -> bool:
-    """Return whether equal prompts have equal results.
+    """Return True if equal prompts have equal results: greedy, with a seed, or without a draw.
 
-    Greedy, with a seed, or where nothing is drawn.
-
-    With `labels_alone` no token is drawn: the labels' probabilities know no temperature.
+    With `labels_alone` no token is drawn, and temperature does not affect the probabilities.
     """
     return is_repeatable(config) or labels_alone(config)
 
 
 def of_labels(result: ClassifyResult, trie: LabelTrie) -> ClassifyResult:
-    """Return the result where `labels_alone`, however it was computed.
+    """Return the part of a result that `labels_alone` reports, however it was computed.
 
-    Where some label has several tokens it is the label: to find it, not all labels are read.
+    With a label of several tokens it is only the best label, because not all labels are read.
     """
     if len(trie.prefixes) > 1:
         return ClassifyResult(label=result.label, error=result.error)
@@ -266,31 +264,31 @@ def score_rows(
 ) -> tuple[list[ScoreRow], dict[int, CoreError]]:
     """Tokenise each continuation after its prompt; also return the errors of the unusable ones.
 
-    An error that ``check`` raises is the error of each pair that is not tokenised by then.
+    An error of ``check`` becomes the error of each pair that is not tokenised yet.
     """
     rows: list[ScoreRow] = []
     errors: dict[int, CoreError] = {}
     for index, texts in enumerate(zip(prompts, continuations, strict=True)):
-        found = _score_row(model, index, *texts, check)
-        if isinstance(found, CoreError):
-            errors[index] = found
+        row = _score_row(model, index, *texts, check)
+        if isinstance(row, CoreError):
+            errors[index] = row
         else:
-            rows.append(found)
+            rows.append(row)
     return rows, errors
 
 
 def score_token_rows(
     model: ServedModel, pairs: Sequence[tuple[list[int], list[int]]], check: Check
 ) -> tuple[list[ScoreRow], dict[int, CoreError]]:
-    """`score_rows` of token ids, which are scored as they are."""
+    """Do `score_rows` for token ids, which are scored as they are."""
     rows: list[ScoreRow] = []
     errors: dict[int, CoreError] = {}
     for index, (prompt, continuation) in enumerate(pairs):
-        found = _token_row(model, index, prompt, continuation, check)
-        if isinstance(found, CoreError):
-            errors[index] = found
+        row = _token_row(model, index, prompt, continuation, check)
+        if isinstance(row, CoreError):
+            errors[index] = row
         else:
-            rows.append(found)
+            rows.append(row)
     return rows, errors
 
 
@@ -329,7 +327,7 @@ def _continued(
 ) -> ScoreRow | CoreError:
     head, lead = tokenizer.encode(prompt), len(tokenizer.encode(""))  # BOS, or nothing
     continued = tokenizer.encode_continued(prompt, [continuation])
-    # Behind the prompt as a label is: what a token spans of the prompt's end is scored with it.
+    # Like a label: a token that spans the prompt's end is scored with the continuation.
     start, [path] = label_paths(head, continued, lambda: [tokenizer.encode(continuation)[lead:]])
     if start == 0 or not path:
         return RequestError(

@@ -9,7 +9,7 @@ from core.types import Choice, ModelInfo
 from core_runtime.text.tokenizer import ServedTokenizer
 
 ENDLESS = 2**62
-"""Number of tokens that is no limit in practice."""
+"""A number of tokens that is never reached."""
 
 
 class Memory(NamedTuple):

@@ -14,8 +14,8 @@ from core.errors import ModelError
 from core.kit.base import TokenStreamBase
 from core.types import FinishReason, GenerateMetrics, Token
 from core_runtime.engine import Engine
-from core_runtime.request import End, Item, Request, Sink, reason_of
-from core_runtime.waiting import Job
+from core_runtime.request import Item, Request, RequestEnd, Sink, reason_of
+from core_runtime.waiting import PromptJob
 
 Make = Callable[[Sink], Request]
 
@@ -23,9 +23,9 @@ Make = Callable[[Sink], Request]
 class RequestStream(TokenStreamBase):
     """A `core.TokenStream`. ``make`` tokenises the prompt and makes the request, at the start.
 
-    The engine does not wait for the reader: tokens that nobody reads pile up, at most
-    ``max_tokens`` of them. A stream that is dropped without ``close()`` ends by itself. One thread
-    reads; any other may close.
+    The engine does not wait for the reader: unread tokens are queued, at most ``max_tokens`` of
+    them. A stream that is garbage-collected without ``close()`` ends by itself. One thread reads;
+    any other may close.
     """
 
     def __init__(
@@ -36,26 +36,26 @@ class RequestStream(TokenStreamBase):
         self._queue: SimpleQueue[Item] = SimpleQueue()
         self._ready: deque[Token] = deque()
         self._request: Request | None = None
-        self._end: End | None = None
+        self._end: RequestEnd | None = None
         self._started = False
         self._closed = False
 
     def start(self) -> Self:
-        """Begin now instead of at the first ``next()``, which raises what is wrong."""
+        """Start now, not at the first ``next()``; errors are still raised from ``next()``."""
         if self._started:
             return self
         self._started = True
         try:
             request = self._request = self._make(self._queue.put)
-            self._engine.submit([Job(request.ids, (request,))])
-            # Not of a request that was refused: it has the error, whose frames hold this stream.
+            self._engine.submit([PromptJob(request.ids, (request,))])
+            # Not for a refused request: its error's frames hold this stream.
             weakref.finalize(self, request.abandon)
             if self._closed:  # by another thread, in between
                 request.abandon()
-        except Exception as error:  # noqa: BLE001 - as every error, it comes from next()
-            self._queue.put(End(reason_of(error), error, GenerateMetrics()))
-        except BaseException:  # an interrupt: perhaps the engine has it, perhaps not
-            self._queue.put(End("cancelled", None, GenerateMetrics()))
+        except Exception as error:  # noqa: BLE001 - next() raises it
+            self._queue.put(RequestEnd(reason_of(error), error, GenerateMetrics()))
+        except BaseException:  # an interrupt: the engine may have it or not
+            self._queue.put(RequestEnd("cancelled", None, GenerateMetrics()))
             self.close()
             raise
         return self
@@ -69,7 +69,7 @@ class RequestStream(TokenStreamBase):
             if self._end is not None:
                 break
             item = self._engine.receive(self._queue, self._look)
-            if isinstance(item, End):
+            if isinstance(item, RequestEnd):
                 self._finish(item)
                 if item.error is not None and not self._closed:
                     raise item.error
@@ -88,12 +88,11 @@ class RequestStream(TokenStreamBase):
         return self._end.metrics if self._end else GenerateMetrics()
 
     def close(self) -> None:
-        """Stop cleanly: the engine is done with it when this returns. Twice is fine.
+        """Stop cleanly: the engine has released the request when this returns. Twice is fine.
 
-        It was cancelled then, also where the engine had come to its end ahead of the reader; what
-        had failed stays an error.
-
-        Only where waiting would not end (a finalizer on the model's thread, a fork) it does not.
+        The stream ends as cancelled, even if the engine had finished before the reader; a failed
+        one stays failed. If waiting would never end (in a finalizer on the model's thread, in a
+        fork), this does not wait.
         """
         self._closed = True
         self._ready.clear()
@@ -102,26 +101,26 @@ class RequestStream(TokenStreamBase):
             return
         if not self._started:
             self._started = True
-            self._end = End("cancelled", None, GenerateMetrics())
+            self._end = RequestEnd("cancelled", None, GenerateMetrics())
             return
 
-        # The engine lets go of it between two steps, and says so.
+        # The engine releases it between two steps, and confirms it.
         if self._request is not None:
             self._request.abandon()
         while self._end is None:
             try:
                 item = self._engine.receive(self._queue)
             except ModelError:
-                item = End("cancelled", None, GenerateMetrics())
-            if isinstance(item, End):
+                item = RequestEnd("cancelled", None, GenerateMetrics())
+            if isinstance(item, RequestEnd):
                 self._finish(item if item.error else replace(item, reason="cancelled"))
 
     def _look(self) -> None:
         if self._request is not None:
             self._request.look()
 
-    def _finish(self, end: End) -> None:
-        # Without its error: once raised, that holds the frames of its reader, and so this stream.
+    def _finish(self, end: RequestEnd) -> None:
+        # Without its error, which would hold the frames of its reader, and so this stream.
         self._end = replace(end, error=None)
-        self._queue.put(self._end)  # for the thread that reads while this one closes, or back
+        self._queue.put(self._end)  # for a thread that reads while this one closes
         self._record(end.metrics)

@@ -14,7 +14,7 @@ from core.kit.base import Check, never_stop
 T = TypeVar("T")
 
 LOOK_SECONDS = 0.1
-"""Between two looks of one who waits at whether it is time to stop."""
+"""Interval at which a waiting thread polls its check."""
 
 
 class Here(threading.local):
@@ -24,24 +24,24 @@ class Here(threading.local):
 
 
 here = Here()
-"""Who enters a turn for a job notes it here, for `aside`."""
+"""The state of the running thread: whoever enters a turn for a job sets it, for `aside`."""
 
 
 def begin(pool: ThreadPoolExecutor, job: Callable[[], T]) -> Future[T]:
-    """Run a job in the pool; here and now when the system or the interpreter gives it no thread."""
+    """Run a job in the pool, or on this thread if no thread can be started."""
     once = _Once(job)
     try:
         pool.submit(once)
-    except RuntimeError:  # the pool may have queued it all the same
+    except RuntimeError:  # the pool may have queued it nevertheless
         once()
     return once.future
 
 
 @contextmanager
 def aside() -> Iterator[None]:
-    """Leave the turn of the job that this thread runs, if any, while it waits for another thread.
+    """Leave the turn of this thread's job, if any, while it waits for another thread.
 
-    That one may need a turn of its own first.
+    The other thread may need a turn first.
     """
     turn, here.turn = here.turn, None
     if turn is None:
@@ -79,11 +79,11 @@ def outlasting(job: Callable[[], T], check: Check) -> T:
         return awaited(future, check)
     finally:
         if future.done():
-            pool.shutdown()  # its thread is ending: who counts threads behind this finds none
+            pool.shutdown()  # its thread is ending: afterwards it is not counted any more
 
 
 class _Once(Generic[T]):
-    """A job that runs one time, whoever calls it first."""
+    """A job that runs once, at its first call."""
 
     def __init__(self, job: Callable[[], T]) -> None:
         self.future: Future[T] = Future()
@@ -94,31 +94,31 @@ class _Once(Generic[T]):
             return
         try:
             self.future.set_result(self._job())
-        except BaseException as error:  # noqa: BLE001 - carried to who waits
+        except BaseException as error:  # noqa: BLE001 - raised where the result is awaited
             self.future.set_exception(error)
 
 
 def interruptible(make: Callable[[threading.Event], T], undo: Callable[[T], None]) -> T:
-    """Run ``make`` on a thread of its own, and return what it makes, or raise what it raises.
+    """Run ``make`` on a separate thread, and return its result or raise its error.
 
-    Its event is set when nobody waits any more; what it makes after that is undone. For libraries
-    that call back while they work, as llama.cpp does to log: a signal's handler runs on the main
-    thread, and within such a callback it could raise nothing.
+    Its event is set when the caller stops waiting; a result after that is passed to ``undo``. This
+    is for libraries with callbacks, such as llama.cpp's for logging: a signal handler runs on the
+    main thread, and could not raise within such a callback.
     """
-    stop, made = threading.Event(), list[T]()
+    stop, results = threading.Event(), list[T]()
 
     def drop() -> None:
         with suppress(IndexError):  # the other thread was first
-            undo(made.pop())
+            undo(results.pop())
 
     def job() -> None:
-        made.append(make(stop))
+        results.append(make(stop))
         if stop.is_set():
             drop()
 
     try:
         outlasting(job, never_stop)
-        return made[0]  # not pop(): behind a call, an interrupt would lose it
+        return results[0]  # not pop(): an interrupt after the call would lose it
     except BaseException:
         stop.set()
         drop()

@@ -10,46 +10,46 @@ from dataclasses import dataclass
 
 from core_runtime.request import Request
 
-_SWEEP_SECONDS = 0.05  # how often waiting requests are asked whether they are still wanted
+_SWEEP_SECONDS = 0.05  # between two checks of waiting requests for cancel and timeout
 
 
 @dataclass(frozen=True, slots=True)
-class Job:
-    """One prompt, and the requests that continue it: one prefill serves them all."""
+class PromptJob:
+    """One prompt and the requests that continue it, which share its prefill."""
 
     ids: Sequence[int]
     requests: tuple[Request, ...]
 
     def wanted(self) -> bool:
-        """Return whether a request of it continues; interrupted ones are ended here."""
+        """End interrupted requests; return True if any request is left."""
         for request in self.requests:
             request.look()
         return any(not request.ended for request in self.requests)
 
 
 class WaitingLine:
-    """First come, first served. Any thread may add; the owner thread takes."""
+    """A queue of jobs in order of arrival. Any thread may add; the owner thread takes."""
 
     def __init__(self) -> None:
-        self._jobs: deque[Job] = deque()
+        self._jobs: deque[PromptJob] = deque()
         self._lock = threading.Lock()
         self._swept = 0.0
 
     def __len__(self) -> int:
         return len(self._jobs)
 
-    def extend(self, jobs: Iterable[Job]) -> None:
+    def extend(self, jobs: Iterable[PromptJob]) -> None:
         """Add jobs at the end."""
         with self._lock:
             self._jobs.extend(jobs)
 
-    def take(self, slots: int, anyhow: bool) -> list[Job]:
-        """Take the jobs at the front that ``slots`` free slots have room for, and that are wanted.
+    def take(self, slots: int, anyhow: bool) -> list[PromptJob]:
+        """Take the first jobs that fit into ``slots`` free slots; ended ones are dropped.
 
-        With ``anyhow`` the first may have more requests than that: where nothing runs, it would
-        else wait for ever.
+        With ``anyhow`` the first job may have more requests than that: it would wait forever if
+        nothing else runs.
         """
-        taken: list[Job] = []
+        taken: list[PromptJob] = []
         while slots > 0:
             job = self._pop(slots, anyhow and not taken)
             if job is None:
@@ -66,17 +66,17 @@ class WaitingLine:
             return
         self._swept = now
         # Not under the lock: a cancel's is_set() may wait for a thread that wants to add a job.
-        kept = [job for job in self.clear() if job.wanted()]
+        wanted = [job for job in self.clear() if job.wanted()]
         with self._lock:
-            self._jobs.extendleft(reversed(kept))
+            self._jobs.extendleft(reversed(wanted))
 
-    def clear(self) -> list[Job]:
+    def clear(self) -> list[PromptJob]:
         """Take all jobs out of the line."""
         with self._lock:
             jobs, self._jobs = list(self._jobs), deque()
         return jobs
 
-    def _pop(self, slots: int, anyhow: bool) -> Job | None:
+    def _pop(self, slots: int, anyhow: bool) -> PromptJob | None:
         with self._lock:
             if not self._jobs or (len(self._jobs[0].requests) > slots and not anyhow):
                 return None

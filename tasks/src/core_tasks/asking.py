@@ -29,9 +29,9 @@ def answers(
 ) -> Iterator[Answer]:
     """Yield the answer to each prompt, from the results of a classify call with all words."""
     shown = tokenizing(model) if may_overlap(words) else None
-    asked = iter(prompts)
+    remaining = iter(prompts)
     for result in results:
-        prompt = next(asked)
+        prompt = next(remaining)
         if result.error is not None:
             yield Answer(error=result.error)
             continue

@@ -70,7 +70,7 @@ def decisions(
     """
     if isinstance(question, Task):
         return question.classify_iter(model, texts, config)
-    found: Iterator[Decision] = (
+    results: Iterator[Decision] = (
         learner().FewShot.with_head(question, model).classify_iter(texts, config)
     )
-    return found
+    return results

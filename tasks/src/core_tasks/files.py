@@ -58,8 +58,8 @@ def to_toml(task: Task) -> str:
 
     # Words are written if they differ from the labels.
     lines = _lines(facts)
-    if any(each != (answer,) for answer, each in task.words.items()):
-        lines += ["", "[words]", *_lines({name: [*each] for name, each in task.words.items()})]
+    if any(words != (answer,) for answer, words in task.words.items()):
+        lines += ["", "[words]", *_lines({name: [*words] for name, words in task.words.items()})]
     if task.calibration is not None:
         lines += ["", "[calibration]", *_lines(task.calibration.to_dict())]
     return "\n".join([*lines, ""])
@@ -104,7 +104,7 @@ def _toml(value: object) -> str:
         # A JSON string is a TOML string, except for the one control character that JSON keeps.
         return json.dumps(value, ensure_ascii=False).replace("\x7f", "\\u007f")
     if isinstance(value, Mapping):
-        inner = ", ".join(f"{_toml(name)} = {_toml(each)}" for name, each in value.items())
+        inner = ", ".join(f"{_toml(name)} = {_toml(item)}" for name, item in value.items())
         return f"{{ {inner} }}"
     if isinstance(value, list):
         return f"[{', '.join(map(_toml, value))}]"

@@ -66,8 +66,10 @@ def prior(
 
     # A question's prior is fitted on the texts with an answer.
     fitted = {
-        question: prior_of([row for row in each if row is not None], method, strength, named)
-        for question, each in rows.items()
+        question: prior_of(
+            [row for row in answered_rows if row is not None], method, strength, named
+        )
+        for question, answered_rows in rows.items()
     }
     if not any(adjustment.prior for adjustment in fitted.values()):
         return None
@@ -80,7 +82,9 @@ def without_content(
     """Return raw rows for neutral texts, and for texts that name the labels."""
     names = texts_with_names(task)
     rows = ask_rows(task, model, task.prompts([*CONTENT_FREE, *names.values()]), config)
-    free: Rows = {question: each[: len(CONTENT_FREE)] for question, each in rows.items()}
+    free: Rows = {
+        question: answered_rows[: len(CONTENT_FREE)] for question, answered_rows in rows.items()
+    }
     return free, named_rows(task, names, rows[""][len(CONTENT_FREE) :]) if names else []
 
 
@@ -90,7 +94,7 @@ def texts_with_names(task: Task) -> dict[int, str]:
     At most `MOST_NAMED` labels, the first in alphabetical order: two recognised labels are enough,
     and a text for each label would need labels x labels probabilities.
     """
-    words = [] if task.mode == "many" else [each[0] for each in task.words.values()]
+    words = [] if task.mode == "many" else [alternatives[0] for alternatives in task.words.values()]
     places = sorted(sorted(range(len(words)), key=words.__getitem__)[:MOST_NAMED])
     return dict(zip(places, naming([words[place] for place in places]), strict=True))
 
@@ -126,8 +130,8 @@ def on_gold(
 
     fit = fit_temperature if method == "temperature" else fit_isotonic
     fitted: dict[str, Adjustment] = {}
-    for question, each in rows.items():
-        pairs = zip(each, places[question], strict=True)
+    for question, answered_rows in rows.items():
+        pairs = zip(answered_rows, places[question], strict=True)
         known = [(row, place) for row, place in pairs if row is not None]
         base = None if before is None else _base(before, question, [*task.words])
         fitted[question] = fit([row for row, _ in known], [place for _, place in known], base)
@@ -145,9 +149,9 @@ def ask_rows(
     Raises any error of a text except for empty and too long texts.
     """
     results = model.classify(prompts, task.request(model, config))
-    found = answers(model, task.words, task.label_prefix, prompts, results)
+    decided = answers(model, task.words, task.label_prefix, prompts, results)
     rows: Rows = {question: [] for question in task.questions}
-    for place, answer in enumerate(found):
+    for place, answer in enumerate(decided):
         left_out = isinstance(answer.error, EmptyPromptError | PromptTooLongError)
         if answer.error is not None and not left_out:
             raise answer.error
@@ -178,16 +182,16 @@ def prior_of(
 
 def domain_prompts(task: Task, domain: str | None) -> list[str]:
     """Return the prompt without a text; in mode "many" one for each label."""
-    each = [{"label": label} for label in task.labels] if task.mode == "many" else [{}]
+    fillings = [{"label": label} for label in task.labels] if task.mode == "many" else [{}]
     if domain is not None:
-        return [filled(domain, text="", **values) for values in each]
+        return [filled(domain, text="", **values) for values in fillings]
     template = behind(task.template, "text")
     if not template.strip():
         raise TaskError(
             "The template ends with {text}, so it has no prompt without a text. Pass one, such as "
             "domain='This news is about'."
         )
-    return [filled(template, **values) for values in each]
+    return [filled(template, **values) for values in fillings]
 
 
 def _places(task: Task, gold: Gold) -> dict[str, list[int]]:
@@ -202,7 +206,9 @@ def _places(task: Task, gold: Gold) -> dict[str, list[int]]:
             )
         for label in labels:
             _place(task, number, label)
-    return {label: [0 if label in held else 1 for held in gold] for label in task.labels}
+    return {
+        label: [0 if label in gold_labels else 1 for gold_labels in gold] for label in task.labels
+    }
 
 
 def _place(task: Task, number: int, label: object) -> int:
@@ -215,7 +221,7 @@ def _place(task: Task, number: int, label: object) -> int:
 
 
 def _has_prior(calibration: Calibration) -> bool:
-    return any(each.prior for each in calibration.adjustments.values())
+    return any(adjustment.prior for adjustment in calibration.adjustments.values())
 
 
 def _base(calibration: Calibration, question: str, labels: Sequence[str]) -> Adjustment:
@@ -234,5 +240,5 @@ def calibration_of(
     rows: Rows,
 ) -> Calibration:
     """Return these adjustments as the calibration of a task with a model."""
-    number = max(sum(row is not None for row in each) for each in rows.values())
+    number = max(sum(row is not None for row in answered_rows) for answered_rows in rows.values())
     return Calibration(level, method, task.key(model), tuple(task.words), fitted, number)

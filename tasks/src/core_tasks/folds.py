@@ -40,7 +40,9 @@ def main_labels(texts: Sequence[str], gold: Sequence[int] | None) -> dict[str, i
     counts: dict[str, Counter[int]] = {}
     for row, text in enumerate(texts):
         counts.setdefault(text_key(text), Counter())[0 if gold is None else gold[row]] += 1
-    return {key: min(each, key=lambda label: (-each[label], label)) for key, each in counts.items()}
+    return {
+        key: min(votes, key=lambda label: (-votes[label], label)) for key, votes in counts.items()
+    }
 
 
 def _digest(text: str) -> str:

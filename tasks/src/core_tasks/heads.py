@@ -13,12 +13,12 @@ GROUP = "core.heads"
 
 def learner() -> Any:
     """Return the module that learns classifier heads. Raises `TaskError` if none is installed."""
-    found = installed_learner()
-    if found is None:
+    module = installed_learner()
+    if module is None:
         raise TaskError(
             f"Classifier heads require infercore-learn. Install it with: {install_command('learn')}"
         )
-    return found
+    return module
 
 
 def installed_learner() -> Any | None:

@@ -34,11 +34,11 @@ def document(width: float, height: float, drawn: Iterable[str]) -> str:
     return "\n".join([head, _STYLE, *drawn, "</svg>\n"])
 
 
-def bar(x: float, y: float, width: float, height: float, opacity: float, told: str) -> str:
-    """Return a filled rectangle that says ``told`` where it is pointed at."""
+def bar(x: float, y: float, width: float, height: float, opacity: float, title: str) -> str:
+    """Return a filled rectangle that says ``title`` where it is pointed at."""
     return (
         f"<rect x='{x:.1f}' y='{y:.1f}' width='{width:.1f}' height='{height:.1f}' fill='{_BLUE}' "
-        f"fill-opacity='{opacity:.2f}'><title>{safe(told)}</title></rect>"
+        f"fill-opacity='{opacity:.2f}'><title>{safe(title)}</title></rect>"
     )
 
 

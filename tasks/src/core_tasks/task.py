@@ -98,8 +98,8 @@ class Task:
     def key(self, model: TextModel) -> Key:
         """Return the key of a calibration of this task with this model."""
         questions = self.labels if self.mode == "many" else ()
-        found = fingerprint_of(model)
-        return Key(found, self.template, self.words, questions, self.label_prefix)
+        fingerprint = fingerprint_of(model)
+        return Key(fingerprint, self.template, self.words, questions, self.label_prefix)
 
     def prompts(self, texts: Iterable[str]) -> list[str]:
         """Return the prompt of each text; in mode "many" one per label, text after text."""
@@ -178,16 +178,16 @@ class Task:
         self, model: TextModel, prompts: Iterable[str], results: Iterable[ClassifyResult]
     ) -> Iterator[Decision]:
         """Yield one decision for each text, from the results of `request` for its `prompts`."""
-        found = answers(model, self.words, self.label_prefix, prompts, results)
+        placed = answers(model, self.words, self.label_prefix, prompts, results)
         if self.mode != "many":
-            for answer in found:
+            for answer in placed:
                 yield self._decided(answer, "", self.threshold)
             return
         threshold = 0.5 if self.threshold is None else self.threshold
-        for first in found:
-            block = chain([first], islice(found, len(self.labels) - 1))
-            asked = zip(self.labels, block, strict=True)
-            parts = {label: self._decided(answer, label, None) for label, answer in asked}
+        for first in placed:
+            block = chain([first], islice(placed, len(self.labels) - 1))
+            by_label = zip(self.labels, block, strict=True)
+            parts = {label: self._decided(answer, label, None) for label, answer in by_label}
             yield gathered(parts, YES, threshold)
 
     def _decided(self, answer: Answer, question: str, threshold: float | None) -> Decision:
@@ -277,7 +277,7 @@ def _all_words(
         answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
         for answer in answers
     }
-    if empty := [answer for answer, each in whole.items() if not each]:
+    if empty := [answer for answer, alternatives in whole.items() if not alternatives]:
         raise LabelError(f"words is empty for {empty[0]!r}. Add a word, or omit the label.")
     GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
     return whole

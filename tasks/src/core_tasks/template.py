@@ -14,13 +14,13 @@ _PLACES = re.compile(r"\{\{([^\W\d][^{}]*)\}\}|\{([^\W\d][\w .\-]*)\}")
 
 def check_template(template: str, places: set[str]) -> None:
     """Raise `TaskError` unless the template has exactly these places, each at least once."""
-    found = taken(template)
-    for missing in sorted(places - found):
+    fields = taken(template)
+    for missing in sorted(places - fields):
         raise TaskError(
             f"The template {_short(template)} must contain {{{missing}}}. Put it where each "
             f"{missing} belongs."
         )
-    for other in sorted(found - places):
+    for other in sorted(fields - places):
         raise TaskError(
             f"The template {_short(template)} contains {{{other}}}, but this task only fills in "
             f"{' and '.join(f'{{{place}}}' for place in sorted(places))}. Double literal braces: "
@@ -36,8 +36,8 @@ def taken(template: str) -> set[str]:
 def filled(template: str, **values: str) -> str:
     """Return the prompt; braces in the values are not replaced."""
 
-    def value(found: re.Match[str]) -> str:
-        return f"{{{found[1]}}}" if found[1] is not None else values[found[2]]
+    def value(match: re.Match[str]) -> str:
+        return f"{{{match[1]}}}" if match[1] is not None else values[match[2]]
 
     return _PLACES.sub(value, template)
 

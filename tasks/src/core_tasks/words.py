@@ -24,13 +24,17 @@ Words = Mapping[str, tuple[str, ...]]
 
 def flat(words: Words) -> tuple[str, ...]:
     """Return all words, answer after answer: the labels of a classify call."""
-    return tuple(word for each in words.values() for word in each)
+    return tuple(word for alternatives in words.values() for word in alternatives)
 
 
 def may_overlap(words: Words) -> bool:
     """Return whether, by its letters, a word may be a prefix of another of the same answer."""
     # Sorted, a prefix comes before its extensions, with only other extensions in between.
-    pairs = (pair for each in words.values() for pair in pairwise(sorted(map(_letters, each))))
+    pairs = (
+        pair
+        for alternatives in words.values()
+        for pair in pairwise(sorted(map(_letters, alternatives)))
+    )
     return any(longer.startswith(word) for word, longer in pairs)
 
 
@@ -53,9 +57,9 @@ def extending(prompt: str, words: Words, prefix: str, model: Tokenizing) -> froz
     )
     path_of = dict(zip(flat(words), paths, strict=True))
     longer: set[str] = set()
-    for each in words.values():
-        own = {path_of[word] for word in each}
-        longer.update(word for word in each if _extends_one(path_of[word], own))
+    for alternatives in words.values():
+        own = {path_of[word] for word in alternatives}
+        longer.update(word for word in alternatives if _extends_one(path_of[word], own))
     return frozenset(longer)
 
 
@@ -69,8 +73,8 @@ def summed(
             "backend that does: `infer-cli backends` lists them."
         )
     return {
-        answer: log_sum([logprobs[word] for word in each if word not in without])
-        for answer, each in words.items()
+        answer: log_sum([logprobs[word] for word in alternatives if word not in without])
+        for answer, alternatives in words.items()
     }
 
 

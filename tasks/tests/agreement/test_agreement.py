@@ -85,7 +85,7 @@ def test_briers_score_by_hand() -> None:
     report = agreement.to_dict()
     assert report["brier"] == pytest.approx((0.18 + 1.58) / 2)
     # The label's own probability was found among them.
-    assert sum(each["count"] for each in report["bins"]) == 3
+    assert sum(bin["count"] for bin in report["bins"]) == 3
 
 
 @pytest.mark.parametrize(("right", "rows"), [(8, 10), (1, 3), (500, 1000), (1, 10**9)])
@@ -134,15 +134,15 @@ def test_the_figures_are_those_of_a_second_reckoning(rows: list[Row]) -> None:
     answered = [(gold, label) for gold, label, _ in rows if label is not None]
     assert report["answered"] == len(answered)
     assert report["right"] == sum(gold == label for gold, label in answered)
-    for name, told in report["labels"].items():
-        assert told["support"] == sum(gold == name for gold, _, _ in rows)
-        assert told["answered"] == sum(label == name for _, label in answered)
+    for name, row in report["labels"].items():
+        assert row["support"] == sum(gold == name for gold, _, _ in rows)
+        assert row["answered"] == sum(label == name for _, label in answered)
         hits = sum(gold == label == name for gold, label in answered)
-        assert told["recall"] * told["support"] == pytest.approx(hits)
-        assert told["precision"] * told["answered"] == pytest.approx(hits)
-        both = told["precision"] + told["recall"]
-        expected = 2 * told["precision"] * told["recall"] / both if both else 0.0
-        assert told["f1"] == pytest.approx(expected)
+        assert row["recall"] * row["support"] == pytest.approx(hits)
+        assert row["precision"] * row["answered"] == pytest.approx(hits)
+        both = row["precision"] + row["recall"]
+        expected = 2 * row["precision"] * row["recall"] / both if both else 0.0
+        assert row["f1"] == pytest.approx(expected)
     low, high = report["accuracy_interval"] or (0.0, 1.0)
     assert 0.0 <= low <= (report["accuracy"] or 0.0) <= high <= 1.0 or not answered
     error = report["calibration_error"]

@@ -26,23 +26,23 @@ def counted(rows: Rows, bins: int = 15) -> Agreement:
 
 
 def error_of(rows: Rows, bins: int = 15) -> gaps.CalibrationError:
-    found = counted(rows, bins).calibration_error()
-    assert found is not None
-    return found
+    error = counted(rows, bins).calibration_error()
+    assert error is not None
+    return error
 
 
 def test_two_bins_by_hand() -> None:
     rows = [(0.5, True), (0.5, False), (0.5, False), (0.9, True), (0.9, True), (0.9, False)]
-    found = error_of(rows, 2)
+    error = error_of(rows, 2)
     # Gaps of 1/3 - 0.5 and 2/3 - 0.9; each share has the variance (1/3 * 2/3) / (3 - 1) = 1/9.
     first, second = (1 / 6) ** 2 - 1 / 9, (7 / 30) ** 2 - 1 / 9
-    assert found.squared == pytest.approx((first + second) / 2, abs=1e-8)
-    assert found.value == 0.0
+    assert error.squared == pytest.approx((first + second) / 2, abs=1e-8)
+    assert error.value == 0.0
     # For the interval with one row more of each kind: 2/5 * 3/5 / 3 = 0.08.
-    assert found.variance == pytest.approx((2 * 0.08**2) / 4 * 2, abs=1e-8)
-    assert found.interval[0] == 0.0
-    high = found.squared + 1.959964 * math.sqrt(found.variance)
-    assert found.interval[1] == pytest.approx(math.sqrt(high), abs=1e-6)
+    assert error.variance == pytest.approx((2 * 0.08**2) / 4 * 2, abs=1e-8)
+    assert error.interval[0] == 0.0
+    high = error.squared + 1.959964 * math.sqrt(error.variance)
+    assert error.interval[1] == pytest.approx(math.sqrt(high), abs=1e-6)
 
 
 def test_where_a_bin_has_one_probability_it_is_the_formula_of_kumar() -> None:
@@ -60,9 +60,9 @@ def test_where_a_bin_has_one_probability_it_is_the_formula_of_kumar() -> None:
 @pytest.mark.parametrize("count", [5, 200])
 def test_no_interval_exceeds_a_probability(count: int) -> None:
     """All rows are wrong at a probability of 1: no error is larger."""
-    found = error_of([(1.0, False)] * count)
-    assert found.value == 1.0
-    assert 0 < found.interval[0] < found.interval[1] == 1.0
+    error = error_of([(1.0, False)] * count)
+    assert error.value == 1.0
+    assert 0 < error.interval[0] < error.interval[1] == 1.0
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 29, 30, 31, 200, 1001])
@@ -70,7 +70,7 @@ def test_bins_are_of_about_as_many_rows_and_at_least_two(count: int) -> None:
     draw = np.random.default_rng(count)
     shares = np.sort(draw.permutation(15 * FINE)[:count] + 0.5) / (15 * FINE)
     cells = {gaps.cell_of(share, 15 * FINE): [1, 1, round(share * UNIT), 0] for share in shares}
-    sizes = [each.count for each in gaps.of_equal_mass(cells, 15)]
+    sizes = [bin.count for bin in gaps.of_equal_mass(cells, 15)]
     assert sum(sizes) == count
     assert len(sizes) == max(1, min(15, count // 2))
     assert max(sizes) - min(sizes) <= 1
@@ -85,15 +85,13 @@ def test_rows_of_one_probability_are_in_one_bin_and_no_bin_has_one_row(
     agreement = counted(rows)
     state = agreement.state()
     bins = gaps.of_equal_mass({cell: counts for cell, *counts in state["cells"]}, 15)
-    assert sum(each.count for each in bins) == len(rows)
-    assert min(each.count for each in bins) >= 2
-    for each in bins:
+    assert sum(bin.count for bin in bins) == len(rows)
+    assert min(bin.count for bin in bins) >= 2
+    for bin in bins:
         own = [
-            right
-            for share, right in rows
-            if each.low < share <= each.high or share == each.low == 0
+            right for share, right in rows if bin.low < share <= bin.high or share == bin.low == 0
         ]
-        assert (each.count, each.right) == (len(own), sum(own))
+        assert (bin.count, bin.right) == (len(own), sum(own))
     error = error_of(rows)
     assert 0 <= error.interval[0] <= error.value <= error.interval[1]
 
@@ -137,9 +135,9 @@ def test_the_square_has_no_bias_and_its_interval_holds_the_error(
     draw, inside, squares = random.Random(count), 0, []
     for _ in range(RUNS):
         shares = [draw.uniform(0.5, 1.0) for _ in range(count)]
-        found = error_of([(share, draw.random() < right(share)) for share in shares])
-        squares.append(found.squared)
-        inside += found.interval[0] <= true + 1e-12 and true <= found.interval[1]
+        error = error_of([(share, draw.random() < right(share)) for share in shares])
+        squares.append(error.squared)
+        inside += error.interval[0] <= true + 1e-12 and true <= error.interval[1]
     standard_error = np.std(squares) / math.sqrt(RUNS)
     assert abs(np.mean(squares) - true**2) < 3.5 * standard_error + 0.02 * true**2
     assert inside >= 0.93 * RUNS

@@ -22,7 +22,7 @@ def words(drawing: str) -> list[str]:
 
 def bars(drawing: str) -> list[ElementTree.Element]:
     root = ElementTree.fromstring(drawing)
-    return [each for each in root.iter(f"{NAMESPACE}rect") if each.get("class") != "frame"]
+    return [element for element in root.iter(f"{NAMESPACE}rect") if element.get("class") != "frame"]
 
 
 def test_bars_and_cells_are_those_of_the_report() -> None:
@@ -33,8 +33,8 @@ def test_bars_and_cells_are_those_of_the_report() -> None:
     ]:
         agreement.add(gold, label, probability)
     drawing = svg(json.loads(json.dumps(agreement.to_dict())), title="My <test>")
-    told = [bar[0].text for bar in bars(drawing)]
-    assert told == [
+    titles = [bar[0].text for bar in bars(drawing)]
+    assert titles == [
         *["probability 0.00 to 0.50: 2 rows, 50.0% right, 25.0% expected"] * 2,
         *["probability 0.50 to 1.00: 2 rows, 100.0% right, 90.0% expected"] * 2,
         *["a as a: 2 rows, 66.7%", "a as b: 1 rows, 33.3%"],

@@ -102,8 +102,8 @@ def test_a_prior_stays_where_fewer_than_two_named_labels_are_found() -> None:
 
 def test_a_prior_is_far_from_uniform_where_a_label_has_twice_what_the_others_have() -> None:
     def far(*shares: float) -> tuple[int, float] | None:
-        found = far_from_uniform([math.log(share) - 3 for share in shares])
-        return found and (found[0], round(found[1], 6))
+        farthest = far_from_uniform([math.log(share) - 3 for share in shares])
+        return farthest and (farthest[0], round(farthest[1], 6))
 
     assert far_from_uniform([]) is None
     assert far(0.2, 0.2, 0.3, 0.3) is None

@@ -27,14 +27,16 @@ def test_the_measures_are_those_of_numpy() -> None:
     ends = squares.mean() + 1.959964 * np.sqrt(spread) * np.array([-1, 1])
     truth = np.eye(4)[gold]
 
-    found = quality(rows.tolist(), gold.tolist())
-    assert found.rows == 300
-    assert found.accuracy == pytest.approx(right.mean(), abs=1e-12)
+    measured = quality(rows.tolist(), gold.tolist())
+    assert measured.rows == 300
+    assert measured.accuracy == pytest.approx(right.mean(), abs=1e-12)
     # Sums of core_tasks.agreement are in units of 2**-30.
-    assert found.calibration_error == pytest.approx(np.sqrt(squares.mean()), abs=1e-7)
-    assert found.calibration_error_interval == pytest.approx(np.sqrt(np.maximum(ends, 0)), abs=1e-6)
-    assert found.brier == pytest.approx(((shares - truth) ** 2).sum(axis=1).mean(), abs=1e-9)
-    assert found.nll == pytest.approx(-np.log(shares[np.arange(300), gold]).mean(), abs=1e-9)
+    assert measured.calibration_error == pytest.approx(np.sqrt(squares.mean()), abs=1e-7)
+    assert measured.calibration_error_interval == pytest.approx(
+        np.sqrt(np.maximum(ends, 0)), abs=1e-6
+    )
+    assert measured.brier == pytest.approx(((shares - truth) ** 2).sum(axis=1).mean(), abs=1e-9)
+    assert measured.nll == pytest.approx(-np.log(shares[np.arange(300), gold]).mean(), abs=1e-9)
 
 
 def test_an_impossible_gold_label_costs_everything() -> None:

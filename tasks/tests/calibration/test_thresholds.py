@@ -88,15 +88,17 @@ def test_thresholds_are_tested_from_the_top_until_one_fails(seed: int) -> None:
 
     # The counts at which one error more is allowed, from the one that allows three.
     allowed = most_allowed(count, rate, 0.09)
-    counts = [kept for kept in range(1, count + 1) if allowed[kept] > allowed[kept - 1]]
-    counts = [kept for kept in counts if kept >= allowed.index(3)]
+    counts = [
+        accepted for accepted in range(1, count + 1) if allowed[accepted] > allowed[accepted - 1]
+    ]
+    counts = [accepted for accepted in counts if accepted >= allowed.index(3)]
     passed = None
     for least in [*counts, count]:
-        kept = sum(share >= ranked[least - 1][0] for share in shares)  # equal ones with it
-        errors = sum(not is_right for _, is_right in ranked[:kept])
-        if errors > allowed[kept]:
+        accepted = sum(share >= ranked[least - 1][0] for share in shares)  # equal ones with it
+        errors = sum(not is_right for _, is_right in ranked[:accepted])
+        if errors > allowed[accepted]:
             break
-        passed = ranked[kept - 1][0], kept, errors
+        passed = ranked[accepted - 1][0], accepted, errors
     if right.count(False) <= most_allowed(count, rate, 0.01)[count]:
         passed = ranked[-1][0], count, right.count(False)
 
@@ -137,8 +139,8 @@ def risk_of(kind: Callable[[random.Random], tuple[float, float]]) -> Callable[[f
     shares, wrong = [-share for share, _ in rows], [*accumulate(error for _, error in rows)]
 
     def risk(threshold: float) -> float:
-        kept = bisect_right(shares, -threshold)
-        return wrong[kept - 1] / kept if kept else 0.0
+        accepted = bisect_right(shares, -threshold)
+        return wrong[accepted - 1] / accepted if accepted else 0.0
 
     return risk
 
@@ -180,12 +182,12 @@ def test_a_row_of_several_answers_is_wrong_where_one_of_them_is() -> None:
     assert row_threshold_for([[one] for one in singles], 0.05) == threshold_for(
         [share for share, _ in singles], [True] * 300, 0.05
     )
-    found = row_threshold_for(rows, 0.05)
-    assert found is not None
-    assert found.errors == sum(
-        any(share >= found.value and not right for share, right in row) for row in rows
+    threshold = row_threshold_for(rows, 0.05)
+    assert threshold is not None
+    assert threshold.errors == sum(
+        any(share >= threshold.value and not right for share, right in row) for row in rows
     )
-    assert found.kept == sum(any(share >= found.value for share, _ in row) for row in rows)
+    assert threshold.kept == sum(any(share >= threshold.value for share, _ in row) for row in rows)
 
     # Three answers of each row that go wrong together are one row that is wrong, and not three.
     together = [[(draw.random(), n % 10 != 3)] * 3 for n in range(60)]
@@ -196,9 +198,9 @@ def test_no_threshold_where_the_rows_are_too_few_or_wrong() -> None:
     assert fewest_rows(0.05) == 61  # the first with 0.95 ** n <= 0.045
     assert (fewest_rows(0.0), fewest_rows(0.5, 1.0)) == (math.inf, math.inf)
     assert threshold_for([0.9] * 60, [True] * 60, 0.05) is None
-    found = threshold_for([0.9] * 61, [True] * 61, 0.05)
-    assert found is not None
-    assert (found.value, found.coverage, found.errors) == (0.9, 1.0, 0)
+    threshold = threshold_for([0.9] * 61, [True] * 61, 0.05)
+    assert threshold is not None
+    assert (threshold.value, threshold.coverage, threshold.errors) == (0.9, 1.0, 0)
     assert threshold_for([0.9, 0.8], [False, False], 1.0) is None
     assert threshold_for([0.9], [True], 0.0) is None
     assert threshold_for([0.9], [False], 0.5, 0.0) is None
@@ -208,9 +210,9 @@ def test_no_threshold_where_the_rows_are_too_few_or_wrong() -> None:
 def test_answers_that_are_good_enough_are_all_kept_whatever_their_probability() -> None:
     """The most probable ones are wrong here, so that the search from the top ends at once."""
     shares = [1 - n / 1000 for n in range(1000)]
-    found = threshold_for(shares, [n >= 15 for n in range(1000)], 0.05)
-    assert found is not None
-    assert (found.kept, found.errors) == (1000, 15)
+    threshold = threshold_for(shares, [n >= 15 for n in range(1000)], 0.05)
+    assert threshold is not None
+    assert (threshold.kept, threshold.errors) == (1000, 15)
     assert threshold_for(shares, [n >= 45 for n in range(1000)], 0.05) is None
 
 

@@ -37,11 +37,11 @@ def calibration() -> Calibration:
 
 def test_it_applies_to_labels_by_name(calibration: Calibration) -> None:
     given = {"sports": -2.0, "finance": -1.0}
-    found = calibration.apply(given)
-    assert [*found] == ["sports", "finance"]
+    adjusted = calibration.apply(given)
+    assert [*adjusted] == ["sports", "finance"]
     expected = calibration.adjustments[""]([-1.0, -2.0])
-    assert [found["finance"], found["sports"]] == expected
-    assert math.fsum(map(math.exp, found.values())) == pytest.approx(1, abs=1e-12)
+    assert [adjusted["finance"], adjusted["sports"]] == expected
+    assert math.fsum(map(math.exp, adjusted.values())) == pytest.approx(1, abs=1e-12)
     for others in ({"finance": -1.0}, {"finance": -1.0, "sport": -2.0}):
         with pytest.raises(
             CalibrationError, match="is for the labels 'finance', 'sports', not 'finance'"
@@ -54,12 +54,12 @@ def test_it_applies_to_labels_by_name(calibration: Calibration) -> None:
 def test_each_question_has_its_own_adjustment() -> None:
     key = Key("m", "{text} {label}", {"yes": ("yes",), "no": ("no",)}, ("a", "b"))
     adjustments = {"a": pmi_prior([0.0, -1.0]), "b": pmi_prior([-1.0, 0.0])}
-    made = Calibration("L0", "pmi", key, ("yes", "no"), adjustments, 1)
+    calibration = Calibration("L0", "pmi", key, ("yes", "no"), adjustments, 1)
     row = {"yes": -1.0, "no": -1.0}
-    assert made.apply(row, "a")["yes"] < made.apply(row, "b")["yes"]
+    assert calibration.apply(row, "a")["yes"] < calibration.apply(row, "b")["yes"]
     with pytest.raises(CalibrationError):
-        made.apply(row)
-    assert Calibration.from_json(made.to_json()) == made
+        calibration.apply(row)
+    assert Calibration.from_json(calibration.to_json()) == calibration
 
 
 @pytest.mark.parametrize(
@@ -179,8 +179,8 @@ def test_a_broken_file_is_named_with_the_place_in_it(
 ) -> None:
     file = tmp_path / "news.json"
     file.write_text(json.dumps(calibration.to_dict() | change))
-    said = f"'{file}': This is not a calibration: .*{message}.*Restore its file, or fit it again"
-    with pytest.raises(CalibrationError, match=said):
+    pattern = f"'{file}': This is not a calibration: .*{message}.*Restore its file, or fit it again"
+    with pytest.raises(CalibrationError, match=pattern):
         load_calibration(file)
 
 
@@ -256,11 +256,11 @@ def test_what_can_be_made_makes_probabilities_of_any_row(
 ) -> None:
     row, prior = row_and_prior
     try:
-        found = Adjustment(tuple(prior), temperature, tuple(knots))(row)
+        adjusted = Adjustment(tuple(prior), temperature, tuple(knots))(row)
     except CalibrationError:
         return
-    assert math.fsum(map(math.exp, found)) == pytest.approx(1, abs=1e-9)
-    assert all(-math.inf <= value <= 1e-9 for value in found)
+    assert math.fsum(map(math.exp, adjusted)) == pytest.approx(1, abs=1e-9)
+    assert all(-math.inf <= value <= 1e-9 for value in adjusted)
 
 
 def test_a_row_of_numbers_that_would_overflow_is_refused() -> None:

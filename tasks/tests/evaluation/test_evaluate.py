@@ -24,11 +24,11 @@ def count(prompt: str) -> str:
 
 
 def test_numbers_are_compared() -> None:
-    found = core_tasks.evaluate(FakeModel(count), SUMS, metric="numeric", max_tokens=50)
-    assert [item.prediction for item in found.items] == ["1", "2", "3", "4", "5"]
-    assert (found.accuracy, found.report["right"]) == (1.0, 5)
-    assert found.interval is not None
-    assert found.interval[0] == pytest.approx(0.5655, abs=1e-4)  # Wilson, 5 of 5
+    evaluation = core_tasks.evaluate(FakeModel(count), SUMS, metric="numeric", max_tokens=50)
+    assert [item.prediction for item in evaluation.items] == ["1", "2", "3", "4", "5"]
+    assert (evaluation.accuracy, evaluation.report["right"]) == (1.0, 5)
+    assert evaluation.interval is not None
+    assert evaluation.interval[0] == pytest.approx(0.5655, abs=1e-4)  # Wilson, 5 of 5
 
 
 def test_words_are_compared_as_asked() -> None:
@@ -77,15 +77,15 @@ def test_a_template_without_the_item_is_refused(put: Prompting, told: str) -> No
 def test_a_chat_has_examples_as_turns() -> None:
     model = FakeModel("2")
     put = Prompting(chat=True, system="Be brief.", examples=(Item("1 + 1 =", ("2",)),))
-    found = core_tasks.evaluate(
+    evaluation = core_tasks.evaluate(
         model, [Item("1 + 1 =", ("2",)), Item("0 + 2 =", ("2",))], prompting=put
     )
-    said = [(m.role, m.content) for m in put.messages(Item("a", ("b",)))]
-    assert said == [
+    turns = [(m.role, m.content) for m in put.messages(Item("a", ("b",)))]
+    assert turns == [
         *(("system", "Be brief."), ("user", "1 + 1 ="), ("assistant", "2"), ("user", "a")),
     ]
-    assert found.report["among_examples"] == 1
-    assert found.report["accuracy_of_others"] == 1.0
+    assert evaluation.report["among_examples"] == 1
+    assert evaluation.report["accuracy_of_others"] == 1.0
 
 
 # ----------------------------------------------------------------------- choices
@@ -94,32 +94,32 @@ def test_a_chat_has_examples_as_turns() -> None:
 def test_the_likeliest_choice_is_taken_by_sum_and_by_length(scorer: Any) -> None:
     likely = {" oak": -2.0, " salmon": -5.0, " red granite": -4.0}
     model = scorer(lambda prompt, end: likely[end])
-    found = core_tasks.evaluate(model, TREES[:1])
-    [item] = found.items
+    evaluation = core_tasks.evaluate(model, TREES[:1])
+    [item] = evaluation.items
     assert (item.prediction, item.right) == ("oak", True)
     assert item.right_normalised is False  # -4 / 11 is more than -2 / 3
     assert item.logprobs == {"salmon": -5.0, "oak": -2.0, "red granite": -4.0}
     assert sum(item.probabilities.values()) == pytest.approx(1)
     assert item.sureness == max(item.probabilities.values())
-    assert found.report["accuracy_normalised"] == 0.0
+    assert evaluation.report["accuracy_normalised"] == 0.0
     shares = item.probabilities
     brier = shares["salmon"] ** 2 + (1 - shares["oak"]) ** 2 + shares["red granite"] ** 2
-    assert found.report["brier"] == pytest.approx(brier, abs=1e-9)
+    assert evaluation.report["brier"] == pytest.approx(brier, abs=1e-9)
 
 
 def test_letters_are_scored_and_choices_are_told(scorer: Any) -> None:
     model = scorer(lambda prompt, end: -1.0 if end == " B" else -2.0)
-    found = core_tasks.evaluate(model, TREES, prompting=Prompting(letters=True))
-    assert [item.prediction for item in found.items] == ["oak"] * 3
-    assert found.accuracy == 1.0
+    evaluation = core_tasks.evaluate(model, TREES, prompting=Prompting(letters=True))
+    assert [item.prediction for item in evaluation.items] == ["oak"] * 3
+    assert evaluation.accuracy == 1.0
 
 
 def test_more_choices_than_letters_are_the_items_own_error(scorer: Any) -> None:
     many = Item("?", ("c3",), tuple(f"c{n}" for n in range(30)))
     model = scorer(lambda prompt, end: -1.0 if end == " B" else -2.0)
-    found = core_tasks.evaluate(model, [TREES[0], many], prompting=Prompting(letters=True))
-    assert [item.right for item in found.items] == [True, None]
-    assert "30 choices, more than the 26 letters" in str(found.items[1].error)
+    evaluation = core_tasks.evaluate(model, [TREES[0], many], prompting=Prompting(letters=True))
+    assert [item.right for item in evaluation.items] == [True, None]
+    assert "30 choices, more than the 26 letters" in str(evaluation.items[1].error)
     assert core_tasks.evaluate(model, [many]).report["failed"] == 0
 
 
@@ -143,25 +143,25 @@ def test_each_batch_size_is_asked_and_compared(scorer: Any) -> None:
         return -1.0 if end == " oak" or ("1:" in prompt and 3 in model.batches[-1:]) else -2.0
 
     model = scorer(tied)
-    found = core_tasks.evaluate(model, TREES, batch_sizes=(3, 1))
+    evaluation = core_tasks.evaluate(model, TREES, batch_sizes=(3, 1))
     # A warm-up, one batch of three items with three choices, then three of one.
     assert model.batches == [3, 9, 3, 3, 3]
-    assert found.report["batch_sizes"]["1"]["other_answers"] == 1
-    assert found.items[1].again == {1: (False, False)}
-    assert found.items[0].again == {1: (True, True)}
+    assert evaluation.report["batch_sizes"]["1"]["other_answers"] == 1
+    assert evaluation.items[1].again == {1: (False, False)}
+    assert evaluation.items[0].again == {1: (True, True)}
 
 
 def test_samples_are_drawn_with_seeds_behind_one_another() -> None:
     model = FakeModel(["1", "2", "2", "9"])
-    asked = {"num_samples": 4, "temperature": 1.0, "seed": 7, "pass_at": (1, 2)}
-    found = core_tasks.evaluate(model, [Item("1 + 1 =", ("2",))], metric="numeric", **asked)  # type: ignore[arg-type]
+    options = {"num_samples": 4, "temperature": 1.0, "seed": 7, "pass_at": (1, 2)}
+    evaluation = core_tasks.evaluate(model, [Item("1 + 1 =", ("2",))], metric="numeric", **options)  # type: ignore[arg-type]
     assert [call.config.seed for call in model.calls] == [7, 8, 9, 10]
-    [item] = found.items
+    [item] = evaluation.items
     assert (item.prediction, item.right) == ("1", False)
     assert (item.majority, item.majority_right) == ("2", True)
-    assert found.report["pass_at"]["1"]["mean"] == 0.5
-    assert found.report["pass_at"]["2"]["mean"] == pytest.approx(5 / 6)
-    assert found.report["accuracy_of_majority"] == 1.0
+    assert evaluation.report["pass_at"]["1"]["mean"] == 0.5
+    assert evaluation.report["pass_at"]["2"]["mean"] == pytest.approx(5 / 6)
+    assert evaluation.report["accuracy_of_majority"] == 1.0
 
 
 @pytest.mark.parametrize(
@@ -187,13 +187,13 @@ def test_options_that_make_no_sense_are_refused(wrong: dict[str, Any]) -> None:
 def test_what_is_wrong_with_an_item_is_its_own_error() -> None:
     model = FakeModel("2", errors={"Question: 1 + 1 =\nAnswer:": core.RequestError("odd")})
     items = [*SUMS[:2], Item("?", ("no number",))]
-    found = core_tasks.evaluate(model, items, metric="numeric")
-    assert [item.right for item in found.items] == [False, None, None]
-    assert [str(item.error) for item in found.items[1:]] == [
+    evaluation = core_tasks.evaluate(model, items, metric="numeric")
+    assert [item.right for item in evaluation.items] == [False, None, None]
+    assert [str(item.error) for item in evaluation.items[1:]] == [
         "odd",
         "The answer 'no number' has no number.",
     ]
-    assert (found.report["failed"], found.report["items"]) == (2, 3)
+    assert (evaluation.report["failed"], evaluation.report["items"]) == (2, 3)
     mixed = core_tasks.evaluate(model, [SUMS[0], TREES[0]], metric="exact")
     assert mixed.report["failed"] == 0
 
@@ -214,6 +214,6 @@ def test_a_tally_does_not_depend_on_the_order(scorer: Any) -> None:
 
 
 def test_notebooks_show_the_figures() -> None:
-    found = core_tasks.evaluate(FakeModel(count), SUMS, metric="numeric", max_tokens=50)
-    assert "<td>accuracy</td><td>1.0</td>" in found._repr_html_()
-    assert found.to_dict()["items"][0]["gold"] == "1"
+    evaluation = core_tasks.evaluate(FakeModel(count), SUMS, metric="numeric", max_tokens=50)
+    assert "<td>accuracy</td><td>1.0</td>" in evaluation._repr_html_()
+    assert evaluation.to_dict()["items"][0]["gold"] == "1"

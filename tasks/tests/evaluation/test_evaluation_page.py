@@ -25,6 +25,6 @@ def test_the_snippets_run(scorer: Any) -> None:
 def test_every_flag_of_its_own_is_told() -> None:
     flags = (opts for p in evaluate.params for opts in (p.opts, p.secondary_opts))
     known = {flag for opts in flags for flag in opts}
-    told = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
-    assert told <= known
+    mentioned = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", PAGE))
+    assert mentioned <= known
     assert {name for name in (*QUESTIONS, *ANSWERS, *CHOICES) if f"`{name}`" not in PAGE} == set()

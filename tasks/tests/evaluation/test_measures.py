@@ -46,9 +46,9 @@ def test_mcnemar_of_a_known_table() -> None:
 @given(st.lists(st.floats(0, 1), min_size=2, max_size=30))
 def test_the_interval_of_a_mean_is_that_of_its_standard_error(values: list[float]) -> None:
     mean = statistics.fmean(values)
-    found = mean_interval(mean, statistics.fmean(v * v for v in values), len(values))
+    interval = mean_interval(mean, statistics.fmean(v * v for v in values), len(values))
     reach = 1.959963984540054 * statistics.stdev(values) / math.sqrt(len(values))
-    assert found == pytest.approx((max(0, mean - reach), min(1, mean + reach)), abs=1e-6)
+    assert interval == pytest.approx((max(0, mean - reach), min(1, mean + reach)), abs=1e-6)
 
 
 def test_what_most_say() -> None:

@@ -54,73 +54,73 @@ def heard(rows: Any) -> Said:
 
 
 def test_the_best_is_chosen_fitted_and_told() -> None:
-    found = core_tasks.tune(model(), tasks(), TEXTS, GOLD)
+    tuning = core_tasks.tune(model(), tasks(), TEXTS, GOLD)
     assert core_tasks.tune(model(), tasks(), TEXTS, GOLD, levels=RAW).best.template == GOOD
-    assert (found.rows, found.left_out) == (60, 0)
-    assert len(found.trials) == 2 * 8
-    accuracies = [trial.accuracy for trial in found.trials if trial.accuracy is not None]
+    assert (tuning.rows, tuning.left_out) == (60, 0)
+    assert len(tuning.trials) == 2 * 8
+    accuracies = [trial.accuracy for trial in tuning.trials if trial.accuracy is not None]
     assert accuracies == sorted(accuracies, reverse=True)
-    assert found.expected is not None
-    assert found.expected.interval[0] <= found.expected.accuracy <= found.expected.interval[1]
+    assert tuning.expected is not None
+    assert tuning.expected.interval[0] <= tuning.expected.accuracy <= tuning.expected.interval[1]
 
     # It is a task like any other, of the model that it was tuned on.
-    best = found.trials[0]
-    assert best.level == found.best.level
-    decisions = found.best.classify(model(), TEXTS)
+    best = tuning.trials[0]
+    assert best.level == tuning.best.level
+    decisions = tuning.best.classify(model(), TEXTS)
     assert sum(d.label == g for d, g in zip(decisions, GOLD, strict=True)) >= 50
-    if found.best.calibration is not None:
-        assert (found.best.calibration.method, found.best.calibration.rows) == (best.method, 60)
+    if tuning.best.calibration is not None:
+        assert (tuning.best.calibration.method, tuning.best.calibration.rows) == (best.method, 60)
 
 
 def test_a_level_that_mends_a_prompt_is_chosen() -> None:
-    found = core_tasks.tune(model(), tasks(BAD), TEXTS, GOLD)
-    by_name = {trial.method: trial for trial in found.trials}
+    tuning = core_tasks.tune(model(), tasks(BAD), TEXTS, GOLD)
+    by_name = {trial.method: trial for trial in tuning.trials}
     assert (by_name["raw"].accuracy or 1) < (by_name["batch"].accuracy or 0)
-    assert found.best.level != "raw"
+    assert tuning.best.level != "raw"
 
 
 def test_only_the_levels_that_are_asked_for_are_tried() -> None:
-    found = core_tasks.tune(model(), tasks(BAD), TEXTS, GOLD, levels=UNFITTED)
-    assert {trial.method for trial in found.trials} == {"raw", "batch", "content-free", "pmi"}
+    tuning = core_tasks.tune(model(), tasks(BAD), TEXTS, GOLD, levels=UNFITTED)
+    assert {trial.method for trial in tuning.trials} == {"raw", "batch", "content-free", "pmi"}
     assert [t.level for t in core_tasks.tune(model(), tasks(BAD), TEXTS, levels=RAW).trials] == [
         "raw"
     ]
 
 
 def test_a_threshold_is_found_on_texts_that_chose_nothing() -> None:
-    found = core_tasks.tune(model(), tasks(GOOD), TEXTS, GOLD, error_rate=0.3)
+    tuning = core_tasks.tune(model(), tasks(GOOD), TEXTS, GOLD, error_rate=0.3)
     halves = folds_of(TEXTS, [LABELS.index(label) for label in GOLD], 2)
     some, aside = ([n for n, half in enumerate(halves) if half == own] for own in (0, 1))
     alone = core_tasks.tune(model(), tasks(GOOD), [TEXTS[n] for n in some], [GOLD[n] for n in some])
-    assert replace(found.best, threshold=None) == alone.best
-    assert found.rows == len(some)
+    assert replace(tuning.best, threshold=None) == alone.best
+    assert tuning.rows == len(some)
 
-    decisions = found.best.classify(model(), [TEXTS[n] for n in aside])
+    decisions = tuning.best.classify(model(), [TEXTS[n] for n in aside])
     wanted = threshold_for(
         [max((decision.probabilities or {}).values()) for decision in decisions],
         [decision.label == GOLD[n] for decision, n in zip(decisions, aside, strict=True)],
         0.3,
     )
     assert wanted is not None
-    assert found.threshold == wanted
-    assert found.best.threshold == wanted.value
-    assert found.to_dict()["threshold"] == asdict(wanted)
+    assert tuning.threshold == wanted
+    assert tuning.best.threshold == wanted.value
+    assert tuning.to_dict()["threshold"] == asdict(wanted)
 
 
 def test_no_threshold_is_found_where_rows_are_too_few_or_wrong() -> None:
-    asked: list[object] = []
+    calls: list[object] = []
     with pytest.raises(core.CalibrationError, match="requires at least 309 rows without an error"):
-        core_tasks.tune(_noting(asked), tasks(GOOD), TEXTS, GOLD, error_rate=0.01)
-    assert asked == []
+        core_tasks.tune(_noting(calls), tasks(GOOD), TEXTS, GOLD, error_rate=0.01)
+    assert calls == []
     labels = [*"aabb"] * 15  # right for every second text
     with pytest.raises(core.CalibrationError, match="No threshold keeps"):
         core_tasks.tune(model(), tasks(GOOD), TEXTS, labels, levels=RAW, error_rate=0.3)
 
 
-def _noting(asked: list[object]) -> FakeModel:
+def _noting(calls: list[object]) -> FakeModel:
     class Noting(FakeModel):
         def classify(self, prompts: Any, *config: Any, **options: Any) -> Any:
-            asked.append(prompts)
+            calls.append(prompts)
             return super().classify(prompts, *config, **options)
 
     return Noting(labels=said)
@@ -157,11 +157,11 @@ def test_the_promise_holds_for_the_best_of_many_useless_candidates() -> None:
 
 
 def test_without_gold_labels_the_weak_signs_choose() -> None:
-    found = core_tasks.tune(model(), tasks(), TEXTS)
-    assert found.expected is None
-    assert {trial.level for trial in found.trials} == {"raw", "L0"}
-    assert all(trial.accuracy is None for trial in found.trials)
-    assert all(0 <= trial.stability <= 1 for trial in found.trials)
+    tuning = core_tasks.tune(model(), tasks(), TEXTS)
+    assert tuning.expected is None
+    assert {trial.level for trial in tuning.trials} == {"raw", "L0"}
+    assert all(trial.accuracy is None for trial in tuning.trials)
+    assert all(0 <= trial.stability <= 1 for trial in tuning.trials)
 
 
 @pytest.mark.parametrize("with_gold", [True, False])
@@ -182,31 +182,31 @@ def test_neither_the_order_of_rows_nor_that_of_labels_matters(with_gold: bool) -
 
 
 def test_each_prompt_is_asked_once() -> None:
-    asked: list[str] = []
+    calls: list[str] = []
 
     class Counting(FakeModel):
         def classify(self, prompts: Any, *config: Any, **options: Any) -> Any:
-            asked.extend(prompts)
+            calls.extend(prompts)
             return super().classify(prompts, *config, **options)
 
     core_tasks.tune(Counting(labels=said), tasks(), TEXTS, GOLD, levels=UNFITTED)
-    assert len(asked) == 2 * (60 + 20 + 2 + 1)
+    assert len(calls) == 2 * (60 + 20 + 2 + 1)
 
 
 # ------------------------------------------------------------------------ the figures
 
 
 def test_figures_are_those_of_numpy() -> None:
-    found = core_tasks.tune(model(), tasks(GOOD), TEXTS, GOLD, levels=RAW).trials[0]
+    trial = core_tasks.tune(model(), tasks(GOOD), TEXTS, GOLD, levels=RAW).trials[0]
     rows = np.array([[*said(GOOD.format(text=text), LABELS).values()] for text in TEXTS])
     shares, right = rows / rows.sum(1, keepdims=True), np.array([LABELS.index(g) for g in GOLD])
     hits = shares.argmax(1) == right
-    assert found.accuracy == pytest.approx(hits.mean(), abs=1e-9)
-    assert found.nll == pytest.approx(-np.log(shares[range(60), right]).mean(), abs=1e-9)
-    assert found.brier == pytest.approx(((shares - np.eye(2)[right]) ** 2).sum(1).mean(), abs=1e-9)
+    assert trial.accuracy == pytest.approx(hits.mean(), abs=1e-9)
+    assert trial.nll == pytest.approx(-np.log(shares[range(60), right]).mean(), abs=1e-9)
+    assert trial.brier == pytest.approx(((shares - np.eye(2)[right]) ** 2).sum(1).mean(), abs=1e-9)
     ranked = np.sort(shares, axis=1)
-    assert found.margin == pytest.approx((ranked[:, 1] - ranked[:, 0]).mean(), abs=1e-9)
-    assert found.label_mass == pytest.approx(0.5)
+    assert trial.margin == pytest.approx((ranked[:, 1] - ranked[:, 0]).mean(), abs=1e-9)
+    assert trial.label_mass == pytest.approx(0.5)
 
 
 def test_a_row_is_judged_by_what_the_others_say() -> None:
@@ -214,26 +214,26 @@ def test_a_row_is_judged_by_what_the_others_say() -> None:
     rows = generator.dirichlet((1, 1), 40)
     gold, candidate = generator.integers(0, 2, 40).tolist(), (heard(rows), Method("batch"))
     folds = folds_of([str(n) for n in range(40)], gold)
-    found = out_of_fold(candidate, gold, folds)
+    adjusted = out_of_fold(candidate, gold, folds)
     for row in range(40):
         others = rows[np.array(folds) != folds[row]]
         wanted = np.log(rows[row]) - 0.75 * np.log(others.mean(0))
         wanted -= np.log(np.exp(wanted).sum())
-        assert found[row] == pytest.approx(wanted, abs=1e-9)
+        assert adjusted[row] == pytest.approx(wanted, abs=1e-9)
 
 
 def test_the_best_of_many_useless_candidates_is_not_told_to_be_good() -> None:
-    best, told = [], []
+    best, merits = [], []
     for seed in range(20):
         generator = np.random.default_rng(seed)
         gold = (np.arange(60) % 2).tolist()
         candidates = [(heard(generator.dirichlet((1, 1), 60)), Method()) for _ in range(12)]
         folds = folds_of([str(n) for n in range(60)], gold)
-        naive = [merit(out_of_fold(each, gold, folds), gold)[0] for each in candidates]
+        naive = [merit(out_of_fold(candidate, gold, folds), gold)[0] for candidate in candidates]
         best.append(max(naive))
-        told.append(merit(nested(candidates, gold, folds), gold)[0])
+        merits.append(merit(nested(candidates, gold, folds), gold)[0])
     assert np.mean(best) > 0.58
-    assert abs(np.mean(told) - 0.5) < 0.03
+    assert abs(np.mean(merits) - 0.5) < 0.03
 
 
 # ------------------------------------------------------------------------ what cannot be tuned
@@ -285,16 +285,16 @@ def test_gold_labels_are_needed_for_what_is_fitted_on_them() -> None:
 
 
 def test_texts_that_cannot_be_asked_are_left_out_of_all_candidates() -> None:
-    found = core_tasks.tune(model(), tasks("{text}", BAD), [*TEXTS, ""], [*GOLD, "a"], levels=RAW)
-    assert (found.rows, found.left_out) == (60, 1)
+    tuning = core_tasks.tune(model(), tasks("{text}", BAD), [*TEXTS, ""], [*GOLD, "a"], levels=RAW)
+    assert (tuning.rows, tuning.left_out) == (60, 1)
     broken = FakeModel(labels=said, errors={TEXTS[3]: core.RequestError("No.")})
     with pytest.raises(core.RequestError, match="No"):
         core_tasks.tune(broken, tasks("{text}"), TEXTS, GOLD)
 
 
 def test_the_table_is_json_and_html() -> None:
-    found = core_tasks.tune(model(), tasks(), TEXTS, GOLD, levels=RAW)
-    told = json.loads(json.dumps(found.to_dict()))
-    assert told["trials"][0]["method"] == found.trials[0].method
-    assert "expected" in told
-    assert "good:" in found._repr_html_()
+    tuning = core_tasks.tune(model(), tasks(), TEXTS, GOLD, levels=RAW)
+    content = json.loads(json.dumps(tuning.to_dict()))
+    assert content["trials"][0]["method"] == tuning.trials[0].method
+    assert "expected" in content
+    assert "good:" in tuning._repr_html_()

@@ -70,14 +70,14 @@ def read(line: str | bytes | Mapping[str, object]) -> Line:
 def _check_whole(request: GenerationRequest) -> None:
     """Raise `WireError` for options that only a server supports: a line has one complete answer."""
     chat = request.kind == "chat"
-    asked = {
+    server_only = {
         "stream": request.stream,
         "n": request.n > 1,
         "echo": request.echo,
         "top_logprobs" if chat else "logprobs": request.likeliest > 0,
     }
-    for name, is_asked in asked.items():
-        if is_asked:
+    for name, is_set in server_only.items():
+        if is_set:
             message = "A batch line has one complete answer. Remove this field."
             raise Value(True, (name,), OPENAI).wrong(message, "unsupported_value")
 
@@ -85,7 +85,7 @@ def _check_whole(request: GenerationRequest) -> None:
 def _custom_id(line: Value) -> str:
     name = line.need("custom_id")
     if isinstance(name.data, int) and not isinstance(name.data, bool):
-        return str(name.data)  # what many a script writes
+        return str(name.data)  # as many scripts write it
     return name.text(empty=False)
 
 

@@ -11,8 +11,8 @@ from collections.abc import Iterator, Sequence
 
 from core.types import FinishReason, Token
 from core_wires.completions import (
-    NOTHING,
-    Beside,
+    NO_EXTRAS,
+    Extras,
     chat_logprobs,
     completion_logprobs,
     finish_reason,
@@ -32,9 +32,9 @@ class Chunks:
         id: str,
         created: int,
         model: str,
-        beside: Beside = NOTHING,
+        extras: Extras = NO_EXTRAS,
     ) -> None:
-        self._request, self._beside = request, beside
+        self._request, self._extras = request, extras
         self._chat = request.kind == "chat"
         self._logprobs = bool(request.options.get("return_logprobs"))
         self._facts = {
@@ -44,7 +44,7 @@ class Chunks:
             "model": model,
         }
         self._lengths = [0] * request.n  # characters until now
-        self._likeliest = [beside.likeliest] * request.n  # to be told with the first token
+        self._likeliest = [extras.likeliest] * request.n  # for the first token
 
     def begin(self) -> Iterator[dict[str, object]]:
         """Yield the first chunks: the role of a chat, the prompt of an echo."""
@@ -53,16 +53,15 @@ class Chunks:
                 yield self._chunk(index, {"role": "assistant", "content": ""})
             elif self._request.echo:
                 prompt = self._request.prompt
-                yield self._chunk(
-                    index, {"content": prompt}, self._told(index, self._beside.prompt)
-                )
+                logprobs = self._logprobs_of(index, self._extras.prompt)
+                yield self._chunk(index, {"content": prompt}, logprobs)
                 self._lengths[index] = len(prompt)
 
     def token(self, token: Token, index: int = 0) -> dict[str, object]:
         """Return the chunk of one token."""
-        told = self._told(index, [token])
+        logprobs = self._logprobs_of(index, [token])
         self._lengths[index] += len(token.text)
-        return self._chunk(index, {"content": token.text}, told)
+        return self._chunk(index, {"content": token.text}, logprobs)
 
     def end(self, reason: FinishReason, index: int = 0) -> dict[str, object]:
         """Return the chunk with the reason why an answer ended.
@@ -76,7 +75,7 @@ class Chunks:
         if self._request.include_usage:
             yield {**self._facts, "choices": [], "usage": usage_body(usage)}
 
-    def _told(self, index: int, tokens: Sequence[Token]) -> dict[str, object] | None:
+    def _logprobs_of(self, index: int, tokens: Sequence[Token]) -> dict[str, object] | None:
         if not self._logprobs:
             return None
         likeliest, self._likeliest[index] = self._likeliest[index], ()
@@ -91,6 +90,6 @@ class Chunks:
         logprobs: dict[str, object] | None = None,
         reason: str | None = None,
     ) -> dict[str, object]:
-        said = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
-        choice = {"index": index, **said, "logprobs": logprobs, "finish_reason": reason}
+        text = {"delta": delta} if self._chat else {"text": delta.get("content", "")}
+        choice = {"index": index, **text, "logprobs": logprobs, "finish_reason": reason}
         return {**self._facts, "choices": [choice]}

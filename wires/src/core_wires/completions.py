@@ -18,11 +18,11 @@ from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
 
 Finish = Literal["stop", "length"]
-_IMPOSSIBLE = -9999.0  # what OpenAI writes for a logprob that is next to minus infinity
+_IMPOSSIBLE = -9999.0  # OpenAI's value for log-probabilities close to minus infinity
 
 
 @dataclass(frozen=True, slots=True)
-class Beside:
+class Extras:
     """Additional contents of an answer.
 
     ``prompt`` are the prompt's tokens if they are echoed with their log-probabilities, which the
@@ -33,7 +33,7 @@ class Beside:
     likeliest: Sequence[Token] = ()
 
 
-NOTHING = Beside()
+NO_EXTRAS = Extras()
 
 
 def finish_reason(reason: FinishReason) -> Finish:
@@ -50,7 +50,7 @@ def response(
     created: int,
     model: str,
     usage: Usage | None = None,
-    beside: Beside = NOTHING,
+    extras: Extras = NO_EXTRAS,
 ) -> dict[str, object]:
     """Return the body of a 200. Raises `WireError`, with the body of its status, for a failed row.
 
@@ -67,7 +67,7 @@ def response(
         "object": "chat.completion" if request.kind == "chat" else "text_completion",
         "created": created,
         "model": model,
-        "choices": [make(request, beside, *each) for each in enumerate(results)],
+        "choices": [make(request, extras, n, result) for n, result in enumerate(results)],
         "usage": usage_body(usage or Usage(output_tokens=written)),
     }
 
@@ -83,13 +83,13 @@ def usage_body(usage: Usage) -> dict[str, object]:
 
 
 def _chat_choice(
-    request: GenerationRequest, beside: Beside, index: int, result: BatchResult
+    request: GenerationRequest, extras: Extras, index: int, result: BatchResult
 ) -> dict[str, object]:
     logprobs = request.options.get("return_logprobs")
     return {
         "index": index,
         "message": {"role": "assistant", "content": result.text, "refusal": None},
-        "logprobs": chat_logprobs(result.tokens, beside.likeliest) if logprobs else None,
+        "logprobs": chat_logprobs(result.tokens, extras.likeliest) if logprobs else None,
         "finish_reason": finish_reason(result.finish_reason),
     }
 
@@ -99,10 +99,10 @@ def chat_logprobs(tokens: Sequence[Token], likeliest: Sequence[Token] = ()) -> d
 
     ``likeliest`` are added to the first.
     """
-    told = [{**_chat_token(token), "top_logprobs": []} for token in tokens]
-    if told:
-        told[0]["top_logprobs"] = [*map(_chat_token, likeliest)]
-    return {"content": told, "refusal": None}
+    content = [{**_chat_token(token), "top_logprobs": []} for token in tokens]
+    if content:
+        content[0]["top_logprobs"] = [*map(_chat_token, likeliest)]
+    return {"content": content, "refusal": None}
 
 
 def _chat_token(token: Token) -> dict[str, object]:
@@ -111,14 +111,14 @@ def _chat_token(token: Token) -> dict[str, object]:
 
 
 def _completion_choice(
-    request: GenerationRequest, beside: Beside, index: int, result: BatchResult
+    request: GenerationRequest, extras: Extras, index: int, result: BatchResult
 ) -> dict[str, object]:
-    tokens = [*beside.prompt, *result.tokens]
+    tokens = [*extras.prompt, *result.tokens]
     logprobs = request.options.get("return_logprobs")
     return {
         "index": index,
         "text": (request.prompt if request.echo else "") + result.text,
-        "logprobs": completion_logprobs(tokens, beside.likeliest) if logprobs else None,
+        "logprobs": completion_logprobs(tokens, extras.likeliest) if logprobs else None,
         "finish_reason": finish_reason(result.finish_reason),
     }
 
@@ -128,9 +128,8 @@ def completion_logprobs(
 ) -> dict[str, object]:
     """Return the tokens in columns.
 
-    ``text_offset`` counts characters of the answer, from ``begin``.
-
-    ``likeliest`` are added to the first token, which is always among them.
+    ``text_offset`` counts characters of the answer, from ``begin``. ``likeliest`` are added to the
+    first token, which is always among them.
     """
     offsets, end = [], begin
     for token in tokens:

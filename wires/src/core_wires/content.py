@@ -18,10 +18,8 @@ from core_wires.values import Value
 _MAX_JSON_DEPTH, _MAX_JSON_VALUES, _MAX_JSON_BYTES = 32, 10_000, 256 * 1024
 
 
-def described(value: Value | None) -> str:
-    """Return System One's content as text: a string, an object, or an array; "" if absent."""
-    if value is None:
-        return ""
+def described(value: Value) -> str:
+    """Return System One's content as text: a string, an object, or an array."""
     if not isinstance(value.data, str | Mapping | list | tuple):
         raise value.wrong("This must be a string, an object, or an array.", "string_type")
     return plain(value.data)
@@ -44,13 +42,13 @@ def _inline(data: object) -> str:
 
 def reading(request: Value, questions: Sequence[Question]) -> How:
     """Return the ``x_reading`` of a request with these questions."""
-    asked = request.get("x_reading")
-    if asked is None or asked.text() == "labels":
+    how = request.get("x_reading")
+    if how is None or how.text() == "labels":
         return "labels"
-    if asked.text() != "letters":
-        raise asked.wrong("This must be labels or letters.")
+    if how.text() != "letters":
+        raise how.wrong("This must be labels or letters.")
     if any(_size_of(question) > MAX_LETTERS for question in questions):
-        raise asked.wrong(f"Letters support at most {MAX_LETTERS} options: use labels.")
+        raise how.wrong(f"Letters support at most {MAX_LETTERS} options: use labels.")
     return "letters"
 
 
@@ -70,7 +68,7 @@ def parts(value: Value) -> str:
         return value.data
     if not isinstance(value.data, list | tuple):
         raise value.wrong("This must be a string or an array of parts.", "string_type")
-    return "\n".join(_part(each) for each in value.items())
+    return "\n".join(_part(part) for part in value.items())
 
 
 def _part(part: Value) -> str:
@@ -85,8 +83,8 @@ def _part(part: Value) -> str:
 def _json_part(data: Value) -> str:
     """Return an object, or an array of objects, within the limits of its wire."""
     objects = data.items() if isinstance(data.data, list | tuple) else [data]
-    for each in objects:
-        each.fields()
+    for item in objects:
+        item.fields()
     depth, values = _size(data.data)
     if depth > _MAX_JSON_DEPTH or values > _MAX_JSON_VALUES:
         limits = f"{_MAX_JSON_DEPTH} levels and {_MAX_JSON_VALUES} values"
@@ -103,5 +101,5 @@ def _size(data: object) -> tuple[int, int]:
         data = list(data.values())
     if not isinstance(data, list | tuple):
         return 0, 1
-    inner = [_size(each) for each in data]
+    inner = [_size(value) for value in data]
     return 1 + max((depth for depth, _ in inner), default=0), 1 + sum(n for _, n in inner)

@@ -4,7 +4,7 @@
 are as `core_wires.plain` has them. The answer is lines of JSON, an event each, known by its keys:
 
 - ``token``: of a stream; of ``batch_stream``, together with its ``row``
-- ``result``: one row of a call over rows; ``value``: what any other method returns
+- ``result``: one row of a call over rows; ``value``: the result of any other method
 - ``end``: the last line, an `End`
 - ``error``: the last line if the call failed, together with ``end`` if it had begun
 
@@ -54,7 +54,7 @@ VALUES = (
 )
 OPERATIONS = ("describe", "cancel", *STREAMS, "batch_stream", *ROWS, *VALUES)
 
-_OPTIONS = {each.name: each.default for each in dataclasses.fields(GenerateConfig)}
+_OPTIONS = {option.name: option.default for option in dataclasses.fields(GenerateConfig)}
 _NOT_SENT = {"cancel"}
 _NO_METRICS = GenerateMetrics()
 
@@ -102,11 +102,10 @@ class Description:
 
 def options_of(config: GenerateConfig) -> dict[str, object]:
     """Return the options of a request that are not at their default, for a `Call`."""
-    held = ((name, getattr(config, name), default) for name, default in _OPTIONS.items())
     return {
-        name: plain(value)
-        for name, value, default in held
-        if name not in _NOT_SENT and value != default
+        name: plain(getattr(config, name))
+        for name, default in _OPTIONS.items()
+        if name not in _NOT_SENT and getattr(config, name) != default
     }
 
 
@@ -115,4 +114,4 @@ def config_of(options: Mapping[str, object]) -> GenerateConfig:
     for name in options:
         if name not in _OPTIONS or name in _NOT_SENT:
             raise InvalidOptionError("options", name, f"one of {', '.join(_OPTIONS)}")
-    return GenerateConfig(**options)  # type: ignore[arg-type]  # which checks each
+    return GenerateConfig(**options)  # type: ignore[arg-type]  # which checks them

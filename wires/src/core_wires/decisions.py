@@ -46,15 +46,15 @@ def read(body: object) -> DecisionRequest:
     request = bounded(body, OPENAI)
     request.only(_TOP)
     questions = request.need("questions")
-    asked = questions.items()
-    questions.counted(len(asked), "questions", 1, MAX_QUESTIONS)
-    put = tuple(_question(question) for question in asked)
+    items = questions.items()
+    questions.counted(len(items), "questions", 1, MAX_QUESTIONS)
+    parsed = tuple(_question(question) for question in items)
     return DecisionRequest(
         wire="decisions",
         model=request.need("model").text(),
         state=_state(request.need("input")),
-        questions=put,
-        reading=content.reading(request, put),
+        questions=parsed,
+        reading=content.reading(request, parsed),
     )
 
 
@@ -69,16 +69,15 @@ def _state(value: Value) -> str:
     if not items:
         raise value.wrong("The input has no items.", "too_short")
     calls: set[str] = set()
-    said = [_item(item, calls) for item in items]
-    if len(said) == 1 and said[0][0] == "user":
-        return said[0][1]
-    return "\n".join(f"{who}: {what}" for who, what in said)
+    turns = [_item(item, calls) for item in items]
+    if len(turns) == 1 and turns[0][0] == "user":
+        return turns[0][1]
+    return "\n".join(f"{role}: {text}" for role, text in turns)
 
 
 def _item(item: Value, calls: set[str]) -> tuple[str, str]:
     """Return the role and the text of an item. ``calls`` are the ids for outputs."""
-    given = item.get("type")
-    kind = "message" if given is None else given.text()
+    kind = item.optional("type", Value.text, "message")
     if kind == "message":
         item.only(_MESSAGE)
         role = item.need("role")
@@ -105,24 +104,23 @@ def _item(item: Value, calls: set[str]) -> tuple[str, str]:
 
 
 def _question(question: Value) -> Question:
-    kind = question.need("type")
-    asked = kind.text()
+    kind = question.need("type").text()
     instructions = content.parts(question.need("instructions"))
-    given = question.get("name")
-    name = None if given is None else given.text()
+    name = question.optional("name", Value.text, None)
 
-    if asked == "predicate":
+    if kind == "predicate":
         question.only({"type", "name", "instructions"})
         if not instructions.strip():
             raise question.wrong("A predicate requires non-empty instructions.", "missing")
         return Predicate(instructions, name=name)
-    if asked == "choice":
+    if kind == "choice":
         question.only({"type", "name", "instructions", "choices"})
         return Choice(instructions, _options(question.need("choices")), name)
-    if asked == "score":
+    if kind == "score":
         question.only({"type", "name", "instructions", "levels"})
         return Score(instructions, _levels(question.need("levels")), name)
-    raise kind.wrong(f"Unknown type {asked!r:.60}: expected predicate, choice, or score.")
+    message = f"Unknown type {kind!r:.60}: expected predicate, choice, or score."
+    raise question.need("type").wrong(message)
 
 
 def _options(choices: Value) -> tuple[Option, ...]:
@@ -137,7 +135,7 @@ def _options(choices: Value) -> tuple[Option, ...]:
         if (type(option), option) in seen:
             raise value.wrong("This value is a duplicate; each must be unique.")
         seen.add((type(option), option))
-        options.append(Option(option, _description(item)))
+        options.append(Option(option, item.optional("description", Value.text, "")))
     return tuple(options)
 
 
@@ -146,12 +144,10 @@ def _levels(levels: Value) -> tuple[Level, ...]:
     levels.counted(len(items), "levels", 2, MAX_LEVELS)
     for item in items:
         item.only({"label", "description"})
-    return tuple(Level(item.need("label").text(), _description(item)) for item in items)
-
-
-def _description(item: Value) -> str:
-    found = item.get("description")
-    return "" if found is None else found.text()
+    return tuple(
+        Level(item.need("label").text(), item.optional("description", Value.text, ""))
+        for item in items
+    )
 
 
 # --------------------------------------------------------------------------- the answers

@@ -67,7 +67,7 @@ class Dialect:
 OPENAI = Dialect("openai")
 SYSTEM_ONE = Dialect("systemone")
 
-# What is no fault of the request: the status, and the word for programs.
+# Errors that are not a fault of the request: the status, and the code.
 _FAILURES: tuple[tuple[type[Exception], int, str], ...] = (
     (GenerationTimeout, 504, "timeout"),
     (GenerationCancelled, 499, "cancelled"),
@@ -90,8 +90,9 @@ def refusal(dialect: Dialect, error: Exception) -> WireError:
     if isinstance(error, _REFUSALS):
         return dialect.invalid((), str(error), "invalid_value")
     # The message of an unexpected error may contain private data.
-    told = str(error) if isinstance(error, CoreError) else f"{type(error).__name__} in the server"
-    return dialect.failed(500, "internal_error", told)
+    unexpected = f"{type(error).__name__} in the server"
+    message = str(error) if isinstance(error, CoreError) else unexpected
+    return dialect.failed(500, "internal_error", message)
 
 
 def unknown_model(dialect: Dialect, name: str) -> WireError:

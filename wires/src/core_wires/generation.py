@@ -33,7 +33,7 @@ _HARMLESS = {
     *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
     *("safety_identifier", "prompt_cache_key", "prompt_cache_retention", "prompt_cache_options"),
     "parallel_tool_calls",  # of tools, which are refused themselves
-    *("cache_prompt", "keep_alive"),  # llama.cpp's and Ollama's: what is kept between requests
+    *("cache_prompt", "keep_alive"),  # llama.cpp's and Ollama's: caches between requests
 }
 
 
@@ -83,9 +83,9 @@ def read_chat(body: object) -> GenerationRequest:
         model=request.need("model").text(),
         messages=messages,
         options=options,
-        stream=_flag(request.get("stream")),
-        include_usage=_include_usage(request.get("stream_options")),
-        n=_answers(request.get("n")),
+        stream=request.optional("stream", Value.flag, False),
+        include_usage=request.optional("stream_options", _include_usage, False),
+        n=request.optional("n", _answers, 1),
         likeliest=_likeliest(request.get("top_logprobs"), options),
     )
 
@@ -97,21 +97,21 @@ def read_completion(body: object) -> GenerationRequest:
     """
     request = bounded(body, OPENAI)
     _refuse(request, _COMPLETION_NEUTRAL, {"prompt", "best_of", "echo", *_COMPLETION_OPTIONS})
-    echo, most = _flag(request.get("echo")), request.get("max_tokens")
-    generates = not (echo and most is not None and most.integer() == 0)
+    echo = request.optional("echo", Value.flag, False)
+    generates = not (echo and request.optional("max_tokens", Value.integer, 1) == 0)
     known = {name: read for name, read in _COMPLETION_OPTIONS.items() if name != "max_tokens"}
     options = _options(request, _COMPLETION_OPTIONS if generates else known)
-    n, best_of = _answers(request.get("n")), request.get("best_of")
+    n, best_of = request.optional("n", _answers, 1), request.get("best_of")
     if best_of is not None and best_of.integer() != n:
-        message = "All answers are given, none is chosen from more: leave it out."
+        message = "All answers are returned, so best_of must equal n. Omit it."
         raise best_of.wrong(message, "unsupported_value")
     return GenerationRequest(
         kind="completion",
         model=request.need("model").text(),
         prompt=_prompt(request.need("prompt")),
         options=options,
-        stream=_flag(request.get("stream")),
-        include_usage=_include_usage(request.get("stream_options")),
+        stream=request.optional("stream", Value.flag, False),
+        include_usage=request.optional("stream_options", _include_usage, False),
         n=n,
         echo=echo,
         likeliest=_likeliest(request.get("logprobs"), options, echo=echo),
@@ -119,13 +119,13 @@ def read_completion(body: object) -> GenerationRequest:
     )
 
 
-# --------------------------------------------------------------------------- what is asked
+# --------------------------------------------------------------------------- fields
 
 
 def _messages(messages: Value) -> tuple[Message, ...]:
     items = messages.items()
     if not items:
-        raise messages.wrong("There has to be a message at least.", "too_short")
+        raise messages.wrong("At least one message is required.", "too_short")
     try:
         return tuple(read_messages([item.data for item in items]))
     except MessageProblem as problem:
@@ -139,18 +139,12 @@ def _prompt(prompt: Value) -> str:
         return prompt.data
     items = prompt.items()
     if len(items) != 1 or not isinstance(items[0].data, str):
-        message = "One prompt, a string, is read for each request. Make a request of each."
+        message = "Only one prompt, a string, is supported. Send a request for each."
         raise prompt.wrong(message, "unsupported_value")
     return items[0].text()
 
 
-def _flag(value: Value | None) -> bool:
-    return value is not None and value.flag()
-
-
-def _answers(value: Value | None) -> int:
-    if value is None:
-        return 1
+def _answers(value: Value) -> int:
     value.counted(value.integer(), "answers", 1, MAX_ANSWERS)
     return value.integer()
 
@@ -163,7 +157,7 @@ def _likeliest(value: Value | None, options: ChatOptions, *, echo: bool = False)
     count = 0 if value is None else value.integer()
     if value is None or count == 0:
         return 0
-    value.counted(count, "tokens beside one", 0, MAX_LIKELIEST)
+    value.counted(count, "alternatives for a token", 0, MAX_LIKELIEST)
     if not options.get("return_logprobs"):
         raise value.wrong("This requires logprobs. Set it as well.", "unsupported_value")
     if echo or options.get("max_tokens") != 1:
@@ -173,19 +167,15 @@ def _likeliest(value: Value | None, options: ChatOptions, *, echo: bool = False)
     return count
 
 
-def _include_usage(stream_options: Value | None) -> bool:
-    return stream_options is not None and _flag(stream_options.get("include_usage"))
+def _include_usage(stream_options: Value) -> bool:
+    return stream_options.optional("include_usage", Value.flag, False)
 
 
 # --------------------------------------------------------------------------- options
 
 
-def _chat_logprobs(value: Value) -> bool:
-    return value.flag()
-
-
 def _completion_logprobs(value: Value) -> bool:
-    value.counted(value.integer(), "tokens beside one", 0, MAX_LIKELIEST)
+    value.counted(value.integer(), "alternatives for a token", 0, MAX_LIKELIEST)
     return True
 
 
@@ -216,14 +206,14 @@ _SHARED: dict[str, tuple[str, Reader]] = {
 }
 _CHAT_OPTIONS = _SHARED | {
     "max_completion_tokens": ("max_tokens", Value.integer),
-    "logprobs": ("return_logprobs", _chat_logprobs),
+    "logprobs": ("return_logprobs", Value.flag),
 }
 _COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
 
 
 # Fields for the chat template, by vLLM's names; the first is the short form of one variable.
-_THINKING, _ASKS = "enable_thinking", "add_generation_prompt"
-TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _ASKS)
+_THINKING, _OPENS_TURN = "enable_thinking", "add_generation_prompt"
+TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _OPENS_TURN)
 """The fields for the chat template."""
 
 
@@ -233,10 +223,11 @@ def _template_options(request: Value) -> ChatOptions:
     if variables := _variables(request):
         options["chat_template_kwargs"] = variables
 
-    continues, asks = _flag(request.get("continue_final_message")), request.get(_ASKS)
-    if asks is not None and asks.flag() is continues:
+    continues = request.optional("continue_final_message", Value.flag, False)
+    opens_turn = request.get(_OPENS_TURN)
+    if opens_turn is not None and opens_turn.flag() is continues:
         message = "This must be the opposite of continue_final_message."
-        raise asks.wrong(message, "unsupported_value")
+        raise opens_turn.wrong(message, "unsupported_value")
     if continues:
         options["continue_final_message"] = True
     return options
@@ -246,8 +237,8 @@ def _variables(request: Value) -> dict[str, object]:
     given, thinking = request.get("chat_template_kwargs"), request.get(_THINKING)
     variables = {} if given is None else dict(given.fields())
     if thinking is not None:
-        asked = thinking.flag()
-        if variables.setdefault(_THINKING, asked) is not asked:
+        enabled = thinking.flag()
+        if variables.setdefault(_THINKING, enabled) is not enabled:
             raise thinking.wrong("This contradicts chat_template_kwargs. Set only one of them.")
     try:
         GenerateConfig(chat_template_kwargs=variables)
@@ -275,45 +266,37 @@ def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOpt
 
 # --------------------------------------------------------------------------- refusals
 
-Neutral = Callable[[object], bool]
-
-
-def _is(*neutral: object) -> Neutral:
-    return lambda data: any(data == each and type(data) is type(each) for each in neutral)
-
-
-def _zero(data: object) -> bool:
-    return isinstance(data, int | float) and data == 0
-
-
-_empty = _is([], {}, "")
-
 # Unsupported fields, and the values with which they have no effect.
-_NEUTRAL: dict[str, Neutral] = {
-    "presence_penalty": _zero,
-    "frequency_penalty": _zero,
-    "logit_bias": _empty,
+_EMPTY: tuple[object, ...] = ([], {}, "")
+_NEUTRAL: dict[str, tuple[object, ...]] = {
+    "presence_penalty": (0, 0.0),
+    "frequency_penalty": (0, 0.0),
+    "logit_bias": _EMPTY,
     # vLLM's and other servers'.
-    "skip_special_tokens": _is(True),
-    "ignore_eos": _is(False),
-    "stop_token_ids": _empty,
-    "extra_body": _empty,
+    "skip_special_tokens": (True,),
+    "ignore_eos": (False,),
+    "stop_token_ids": _EMPTY,
+    "extra_body": _EMPTY,
 }
 _CHAT_NEUTRAL = _NEUTRAL | {
-    "tools": _empty,
-    "functions": _empty,
-    "tool_choice": _is("none", "auto"),
-    "function_call": _is("none", "auto"),
-    "response_format": _is({"type": "text"}),
-    "modalities": _is(["text"]),
+    "tools": _EMPTY,
+    "functions": _EMPTY,
+    "tool_choice": ("none", "auto"),
+    "function_call": ("none", "auto"),
+    "response_format": ({"type": "text"},),
+    "modalities": (["text"],),
 }
-_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _empty}
+_COMPLETION_NEUTRAL = _NEUTRAL | {"suffix": _EMPTY}
 
 
-def _refuse(request: Value, neutral: Mapping[str, Neutral], known: set[str]) -> None:
+def _same(data: object, other: object) -> bool:
+    return data == other and type(data) is type(other)  # 1 and true are two values
+
+
+def _refuse(request: Value, neutral: Mapping[str, tuple[object, ...]], known: set[str]) -> None:
     """Raise `WireError` for unsupported values, then for unknown fields."""
-    for name, asks_nothing in neutral.items():
+    for name, values in neutral.items():
         value = request.get(name)
-        if value is not None and not asks_nothing(value.data):
+        if value is not None and not any(_same(value.data, one) for one in values):
             raise value.wrong("This is not supported. Remove it.", "unsupported_value")
     request.only({"n", *neutral, *known, *_HARMLESS})

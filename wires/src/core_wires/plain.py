@@ -1,7 +1,7 @@
 """Lossless conversion of the contract's values to JSON, and back.
 
-A dataclass is an object of those fields that are not at their default. Numbers are what JSON calls
-so; the three that JSON lacks are the strings ``NaN``, ``Infinity`` and ``-Infinity``, as in
+A dataclass is an object of those fields that are not at their default. Numbers are those
+of JSON; the three that JSON lacks are the strings ``NaN``, ``Infinity`` and ``-Infinity``, as in
 ProtoJSON (https://protobuf.dev/programming-guides/json/). Large arrays of float32 are the base64 of
 their bytes, little-endian. An error is its type, its message and its attributes, from which the
 same error is restored. Missing fields get their default and unknown ones are ignored, so that
@@ -45,16 +45,16 @@ def plain(value: object) -> Any:
     if isinstance(value, BaseException):
         return _error(value)
     if isinstance(value, Mapping):
-        return {str(name): plain(each) for name, each in value.items()}
+        return {str(name): plain(item) for name, item in value.items()}
     if dataclasses.is_dataclass(value):
-        held = (
-            (name, getattr(value, name), default)
+        return {
+            name: plain(getattr(value, name))
             for name, default in _fields(cast("Any", type(value)))
-        )
-        return {name: plain(each) for name, each, default in held if each is not default}
+            if getattr(value, name) is not default
+        }
     if isinstance(value, tuple | list | frozenset):
-        return [plain(each) for each in value]
-    return str(value)  # of a member of an enum, say
+        return [plain(item) for item in value]
+    return str(value)  # for example, a member of an enum
 
 
 def value_of(kind: type[T], data: object) -> T:
@@ -84,12 +84,12 @@ def prompt_of(data: object) -> str:
 
 def _error(error: BaseException) -> dict[str, object]:
     if not isinstance(error, CoreError):
-        # The words of a foreign error may tell what is nobody's business outside.
+        # The message of an unexpected error may contain private data.
         return {"type": "BackendError", "message": f"{type(error).__name__} in the server"}
-    known = next(each for each in type(error).__mro__ if each.__module__ == errors.__name__)
-    kept = {name: it for name, it in vars(error).items() if _is_plain(it)}
-    told: dict[str, object] = {"type": known.__name__, "message": str(error)}
-    return told | ({"attributes": plain(kept)} if kept else {})
+    known = next(kind for kind in type(error).__mro__ if kind.__module__ == errors.__name__)
+    attributes = {name: value for name, value in vars(error).items() if _is_plain(value)}
+    record: dict[str, object] = {"type": known.__name__, "message": str(error)}
+    return record | ({"attributes": plain(attributes)} if attributes else {})
 
 
 def _is_plain(value: object) -> bool:
@@ -114,7 +114,7 @@ def error_of(data: object) -> CoreError:
     error.args = (message,)
     attributes = data.get("attributes", {})
     if isinstance(attributes, Mapping):
-        error.__dict__.update({str(key): _tuples(each) for key, each in attributes.items()})
+        error.__dict__.update({str(key): _tuples(value) for key, value in attributes.items()})
     return error
 
 
@@ -146,7 +146,7 @@ def _reader(kind: Any) -> _Reader:
     if kind is float:
         return _number
     if origin in (Union, types.UnionType):
-        return _either([each for each in arguments if each is not type(None)], kind)
+        return _either([member for member in arguments if member is not type(None)], kind)
     if origin is Literal:
         return _one_of(arguments)
     if kind is array:
@@ -156,11 +156,11 @@ def _reader(kind: Any) -> _Reader:
     if dataclasses.is_dataclass(kind):
         return _record(cast("type", kind))
     if origin in (tuple, list):
-        each, made = _reader(arguments[0]), origin
-        return lambda data: made(map(each, _checked(list, data)))
+        item, container = _reader(arguments[0]), origin
+        return lambda data: container(map(item, _checked(list, data)))
     if origin in (dict, Mapping) or (isinstance(origin, type) and issubclass(origin, Mapping)):
         value = _reader(arguments[1])
-        return lambda data: {name: value(it) for name, it in _checked(dict, data).items()}
+        return lambda data: {name: value(item) for name, item in _checked(dict, data).items()}
     return lambda data: _checked(kind, data)
 
 
@@ -182,8 +182,8 @@ def _record(kind: type) -> _Reader:
     readers = {field.name: _reader(hints[field.name]) for field in dataclasses.fields(kind)}
 
     def read(data: Any) -> Any:
-        held = _checked(dict, data)
-        return kind(**{name: readers[name](it) for name, it in held.items() if name in readers})
+        fields = _checked(dict, data).items()
+        return kind(**{name: readers[name](value) for name, value in fields if name in readers})
 
     return read
 

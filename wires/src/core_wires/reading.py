@@ -26,7 +26,7 @@ from typing import TypeAlias
 
 from core.kit.labels import choice_confidence, score_confidence
 from core.types import ClassifyResult, Message
-from core_wires.kept import Kept
+from core_wires.byte_cache import ByteCache
 from core_wires.questions import (
     Answer,
     Choice,
@@ -42,15 +42,14 @@ from core_wires.questions import (
     expected_score,
 )
 
-LABEL_PREFIX = " "
 """The text between prompt and label, the default of `core.GenerateConfig`."""
 
 _TOPIC, _CLASSIFIED, _SO, _ANSWER = "Topic:", "This is classified as", "The answer is", "Answer:"
 _YES, _NO = "yes", "no"
 _END = "\n"  # after each label if one is a prefix of another: no label contains a line break
 _LONGEST = 64  # characters of a level that is read by its words; probabilities favour short ones
-_Put: TypeAlias = tuple[str, str, tuple[str, ...]]
-_PUT: Kept[tuple[How, Question], _Put] = Kept(16 << 20)  # they are asked about many states
+_Wording: TypeAlias = tuple[str, str, tuple[str, ...]]
+_WORDINGS: ByteCache[tuple[How, Question], _Wording] = ByteCache(16 << 20)  # for many states
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,15 +63,15 @@ class Reading:
 
     question: Question
     state: str
-    asked: str
+    question_text: str
     opening: str
     labels: tuple[str, ...]
     how: How = "labels"
 
     def as_text(self) -> str:
         """Return the prompt for a model without a chat template, and for most small ones."""
-        said = [self.state, self.opening]
-        return _joined([self.asked, " ".join(text for text in said if text)])
+        end = " ".join(text for text in (self.state, self.opening) if text)
+        return _joined([self.question_text, end])
 
     def as_messages(self) -> tuple[Message, ...]:
         """Return the conversation for a model with a template.
@@ -80,7 +79,7 @@ class Reading:
         Its prompt is ``render_chat(...) + opening``, so that the model's answer begins with the
         words that lead to a label.
         """
-        return (Message("user", _joined([self.asked, self.state]) or self.opening),)
+        return (Message("user", _joined([self.question_text, self.state]) or self.opening),)
 
     def answer(self, result: ClassifyResult, *, level: str = "raw") -> Answer:
         """Return the answer from the labels' probabilities. Raises the result's error, if any.
@@ -100,15 +99,15 @@ class Reading:
                 return ScoreAnswer(score, shares, confidence, evidence)
 
     def _shares(self, result: ClassifyResult) -> tuple[float, ...]:
-        found = result.raise_for_error().probabilities
-        if found is None or found.keys() != set(self.labels):
+        probabilities = result.raise_for_error().probabilities
+        if probabilities is None or probabilities.keys() != set(self.labels):
             raise ValueError("The result is not of a classify call with this reading's labels.")
-        return tuple(found[label] for label in self.labels)
+        return tuple(probabilities[label] for label in self.labels)
 
     def _evidence(self, result: ClassifyResult, level: str) -> Evidence:
-        logprobs = result.logprobs
-        told = None if logprobs is None else tuple(logprobs[label] for label in self.labels)
-        return Evidence(result.label_mass, result.margin, told, level, self.how)
+        by_label = result.logprobs
+        logprobs = None if by_label is None else tuple(by_label[label] for label in self.labels)
+        return Evidence(result.label_mass, result.margin, logprobs, level, self.how)
 
 
 def readings(request: DecisionRequest) -> tuple[Reading, ...]:
@@ -124,41 +123,42 @@ def reading(question: Question, state: str, how: How = "labels") -> Reading:
     """
     if isinstance(question, Predicate):
         how = "labels"
-    put = _PUT.get((how, question))
-    if put is None:
-        put = _put_with_letters(question) if how == "letters" else _put(question)
-        _PUT.put((how, question), put)
-    return Reading(question, state.strip(), *put, how)
+    wording = _WORDINGS.get((how, question))
+    if wording is None:
+        wording = _with_letters(question) if how == "letters" else _with_labels(question)
+        _WORDINGS.put((how, question), wording)
+    return Reading(question, state.strip(), *wording, how)
 
 
-def _put(question: Question) -> _Put:
+def _with_labels(question: Question) -> _Wording:
     """Return the text before the state, the text after it, and the labels."""
     instructions = question.instructions.strip()
     if isinstance(question, Predicate):
-        told = [(_YES, question.true), (_NO, question.false)]
-        return _joined([instructions, _lines(told)]), _SO, (_YES, _NO)
-    words, descriptions = _told(question)
-    told = [*zip(words, descriptions, strict=True)]
+        sides = [(_YES, question.true), (_NO, question.false)]
+        described = [side for side in sides if side[1].strip()]
+        return _joined([instructions, _lines(described)]), _SO, (_YES, _NO)
+    words, descriptions = _options(question)
+    options = [*zip(words, descriptions, strict=True)]
     if not any(text.strip() for text in descriptions):
         return instructions, _TOPIC if isinstance(question, Choice) else _CLASSIFIED, _apart(words)
     if isinstance(question, Choice):
-        told.sort()  # in an order that is no one's, so that theirs cannot matter
-    return _joined([instructions, _lines(told, all_of_them=True)]), _CLASSIFIED, _apart(words)
+        options.sort()  # a fixed order, so that the order in the request cannot matter
+    return _joined([instructions, _lines(options)]), _CLASSIFIED, _apart(words)
 
 
-def _put_with_letters(question: Question) -> _Put:
+def _with_letters(question: Question) -> _Wording:
     """Return the same with letters as labels; the options of a choice are in a fixed order."""
     assert not isinstance(question, Predicate)
-    words, descriptions = _told(question)
-    told = [*zip(words, descriptions, strict=True)]
-    ordered = sorted(told) if isinstance(question, Choice) else told
+    words, descriptions = _options(question)
+    options = [*zip(words, descriptions, strict=True)]
+    ordered = sorted(options) if isinstance(question, Choice) else options
     letters = dict(zip(ordered, ascii_uppercase, strict=False))
-    lines = [(f"{letters[each]}: {each[0]}", each[1]) for each in ordered]
-    asked = _joined([question.instructions.strip(), _lines(lines, all_of_them=True)])
-    return asked, _ANSWER, tuple(letters[each] for each in told)
+    lines = _lines([(f"{letters[option]}: {option[0]}", option[1]) for option in ordered])
+    question_text = _joined([question.instructions.strip(), lines])
+    return question_text, _ANSWER, tuple(letters[option] for option in options)
 
 
-def _told(question: Choice | Score) -> tuple[list[str], list[str]]:
+def _options(question: Choice | Score) -> tuple[list[str], list[str]]:
     """Return the names of options or levels, and their descriptions."""
     if isinstance(question, Score):
         return _levels(question)
@@ -172,8 +172,8 @@ def _levels(question: Score) -> tuple[list[str], list[str]]:
     descriptions = [level.description for level in question.levels]
     if max(map(len, words)) <= _LONGEST:
         return words, descriptions
-    whole = [f"{word} {told}" for word, told in zip(words, descriptions, strict=True)]
-    return [str(number) for number in range(len(words))], whole
+    texts = [f"{word} {text}" for word, text in zip(words, descriptions, strict=True)]
+    return [str(number) for number in range(len(words))], texts
 
 
 def _words(values: Sequence[str | bool]) -> list[str]:
@@ -205,10 +205,10 @@ def _apart(words: Sequence[str]) -> tuple[str, ...]:
     return tuple(word + _END for word in words) if nested else tuple(words)
 
 
-def _lines(told: Sequence[tuple[str, str]], *, all_of_them: bool = False) -> str:
-    lines = (f"{word}: {' '.join(text.split())}" if text.strip() else word for word, text in told)
-    kept = (all_of_them or text.strip() for _, text in told)
-    return "\n".join(line for line, keep in zip(lines, kept, strict=True) if keep)
+def _lines(options: Sequence[tuple[str, str]]) -> str:
+    """Return a line for each word, with its description if it has one."""
+    texts = ((word, " ".join(text.split())) for word, text in options)
+    return "\n".join(f"{word}: {text}" if text else word for word, text in texts)
 
 
 def _joined(paragraphs: Sequence[str]) -> str:

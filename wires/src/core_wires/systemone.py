@@ -9,7 +9,6 @@ jevcompat 0.1. Extensions of answers begin with ``x_``: ``x_label_mass``, ``x_ma
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import replace
 
 from core.records import number
 from core_wires import content
@@ -48,50 +47,50 @@ def read(body: object) -> DecisionRequest:
             raise assets.wrong("Images are not supported: only text is.", "unsupported")
     questions = request.need("questions")
     questions.counted(len(questions.fields()), "questions", 1, MAX_QUESTIONS)
-    asked = tuple(_question(name, value) for name, value in questions.named())
+    parsed = tuple(_question(name, value) for name, value in questions.named())
     return DecisionRequest(
         wire="systemone",
         model=request.need("model").text(),
         state=content.described(request.need("state")),
-        questions=asked,
-        reading=content.reading(request, asked),
+        questions=parsed,
+        reading=content.reading(request, parsed),
     )
 
 
 def _question(name: str, question: Value) -> Question:
     if not name:
         raise question.wrong("A question needs an id that is not empty.", "string_too_short")
-    kind = question.need("type")
-    asked = kind.text()
-    if asked not in ("noul", "choice", "score"):
-        message = f"Unknown type {asked!r:.60}: expected noul, choice, or score."
-        raise kind.wrong(message, "union_tag_invalid")
+    kind = question.need("type").text()
+    if kind not in ("noul", "choice", "score"):
+        message = f"Unknown type {kind!r:.60}: expected noul, choice, or score."
+        raise question.need("type").wrong(message, "union_tag_invalid")
     question.only(_QUESTION_FIELDS)
-    if asked == "noul":
-        return replace(_noul(question), name=name)
-    instructions = content.described(question.get("instructions"))
+    instructions = question.optional("instructions", content.described, "")
+    if kind == "noul":
+        return _noul(question, instructions, name)
     criteria = question.need("criteria")
-    if asked == "choice":
+    if kind == "choice":
         return Choice(instructions, _options(criteria), name)
     return Score(instructions, _levels(criteria), name)
 
 
-def _noul(question: Value) -> Predicate:
-    told = {"instructions": content.described(question.get("instructions"))}
-    criteria = question.get("criteria")
-    if criteria is not None:
-        criteria.only({"true", "false"})
-        for name in ("true", "false"):
-            told[name] = content.described(criteria.get(name))
-    if not any(text.strip() for text in told.values()):
-        raise question.wrong("It needs instructions, or a criterion that says what.", "missing")
-    return Predicate(**told)
+def _noul(question: Value, instructions: str, name: str) -> Predicate:
+    true, false = question.optional("criteria", _sides, ("", ""))
+    if not any(text.strip() for text in (instructions, true, false)):
+        raise question.wrong("It needs instructions or a criterion.", "missing")
+    return Predicate(instructions, true, false, name)
+
+
+def _sides(criteria: Value) -> tuple[str, str]:
+    criteria.only({"true", "false"})
+    true = criteria.optional("true", content.described, "")
+    return true, criteria.optional("false", content.described, "")
 
 
 def _options(criteria: Value) -> tuple[Option, ...]:
     criteria.counted(len(criteria.fields()), "options", 2, MAX_OPTIONS)
-    described = ((name, None if each.data is None else each) for name, each in criteria.named())
-    return tuple(Option(name, content.described(each)) for name, each in described)
+    names = criteria.fields()
+    return tuple(Option(name, criteria.optional(name, content.described, "")) for name in names)
 
 
 def _levels(criteria: Value) -> tuple[Level, ...]:
@@ -125,8 +124,8 @@ def response(
 def _answer(question: Question, answer: Answer) -> dict[str, object]:
     match question, answer:
         case Predicate(), PredicateAnswer():
-            told: dict[str, object] = {"type": "noul", "noul": answer.probability}
-            return told | _extensions(answer.evidence, ("true", "false"))
+            body: dict[str, object] = {"type": "noul", "noul": answer.probability}
+            return body | _extensions(answer.evidence, ("true", "false"))
         case Choice(options=options), ChoiceAnswer():
             names = [str(option.value) for option in options]
             return {
@@ -136,24 +135,24 @@ def _answer(question: Question, answer: Answer) -> dict[str, object]:
                 "confidence": answer.confidence,
             } | _extensions(answer.evidence, names)
         case Score(levels=levels), ScoreAnswer():
-            places = [str(place) for place in range(len(levels))]
+            indices = [str(index) for index in range(len(levels))]
             return {
                 "type": "score",
                 "score": answer.score,
                 "legend": {str(n): level.label for n, level in enumerate(levels)},
-                "probabilities": dict(zip(places, answer.probabilities, strict=True)),
+                "probabilities": dict(zip(indices, answer.probabilities, strict=True)),
                 "confidence": answer.confidence,
-            } | _extensions(answer.evidence, places)
+            } | _extensions(answer.evidence, indices)
     raise TypeError(f"{type(answer).__name__} is not an answer to a {type(question).__name__}.")
 
 
 def _extensions(evidence: Evidence, names: Sequence[str]) -> dict[str, object]:
     """Return the extensions of the answer, without values that the backend did not return."""
-    told: dict[str, object] = {"x_level": evidence.level, "x_reading": evidence.reading}
+    extensions: dict[str, object] = {"x_level": evidence.level, "x_reading": evidence.reading}
     if evidence.label_mass is not None:
-        told["x_label_mass"] = number(evidence.label_mass)
+        extensions["x_label_mass"] = number(evidence.label_mass)
     if evidence.margin is not None:
-        told["x_margin"] = number(evidence.margin)
+        extensions["x_margin"] = number(evidence.margin)
     if evidence.logprobs is not None:
-        told["x_logprobs"] = dict(zip(names, map(number, evidence.logprobs), strict=True))
-    return told
+        extensions["x_logprobs"] = dict(zip(names, map(number, evidence.logprobs), strict=True))
+    return extensions

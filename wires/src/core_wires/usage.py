@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
+from core.extensions import Tokenizing
+from core.protocols import TextModel
 from core.types import GenerateMetrics
 
 
@@ -20,14 +23,14 @@ class Usage:
         """Return the usage of one call."""
         return cls(metrics.prompt_tokens, metrics.cached_prompt_tokens, metrics.generated_tokens)
 
-    def __add__(self, other: Usage) -> Usage:
-        return Usage(
-            self.input_tokens + other.input_tokens,
-            self.cached_tokens + other.cached_tokens,
-            self.output_tokens + other.output_tokens,
-        )
-
     @property
     def total_tokens(self) -> int:
         """The sum of prompt tokens and generated tokens."""
         return self.input_tokens + self.output_tokens
+
+
+def token_count(model: TextModel, prompts: Iterable[str]) -> int:
+    """Return the tokens of all prompts; 0 if the model does not expose its tokenizer."""
+    if not isinstance(model, Tokenizing):
+        return 0
+    return sum(len(model.encode(prompt)) for prompt in prompts)

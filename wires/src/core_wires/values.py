@@ -1,17 +1,21 @@
 """JSON from outside: bounded first, then read field by field, each knowing its place.
 
 The input may be any JSON. A value that the API does not expect raises the API's own `WireError`,
-which names the field.
+which names the field. Clients rely on its path and code; the errors of msgspec have neither codes
+nor the keys of mappings, so that each of these readers would be longer with it.
 """
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TypeVar
 
 from core_wires.errors import Dialect, Path, WireError
+
+T = TypeVar("T")
 
 MAX_DEPTH = 64
 """Maximum nesting of containers; a deeper request is an error, because reading it takes a stack."""
@@ -33,9 +37,7 @@ def _refused_constant(name: str) -> object:
 
 
 def bounded(data: object, dialect: Dialect) -> Value:
-    """Return the value, made sure to be finite JSON of valid Unicode, not too deep and not too
-    much.
-    """
+    """Return a value after a check that it is finite JSON of valid Unicode within the limits."""
     waiting: list[tuple[object, int]] = [(data, 1)]
     count = 0
     while waiting:
@@ -49,7 +51,7 @@ def bounded(data: object, dialect: Dialect) -> Value:
             if count > MAX_VALUES:
                 raise dialect.invalid((), f"More than {MAX_VALUES} values.", "too_long")
             inner = [*value, *value.values()] if isinstance(value, Mapping) else value
-            waiting.extend((each, depth + 1) for each in inner)
+            waiting.extend((item, depth + 1) for item in inner)
         elif not _is_plain(value):
             raise dialect.invalid((), f"{_shown(value)} is not a JSON value.", "json_invalid")
     return Value(data, (), dialect)
@@ -92,7 +94,7 @@ class Value:
         return self.data
 
     def flag(self) -> bool:
-        """Return True or false."""
+        """Return a truth value."""
         if not isinstance(self.data, bool):
             raise self._not("true or false", "bool_type")
         return self.data
@@ -125,20 +127,25 @@ class Value:
         """Return the items of an array."""
         if not isinstance(self.data, list | tuple):
             raise self._not("an array", "list_type")
-        return [Value(each, (*self.path, n), self.dialect) for n, each in enumerate(self.data)]
+        return [Value(item, (*self.path, n), self.dialect) for n, item in enumerate(self.data)]
 
     def get(self, name: str) -> Value | None:
-        """Return a field of an object; None where it is absent or null."""
+        """Return a field of an object; None if it is absent or null."""
         data = self.fields().get(name)
         return None if data is None else Value(data, (*self.path, name), self.dialect)
 
     def need(self, name: str) -> Value:
         """Return a required field of an object."""
-        found = self.get(name)
-        if found is None:
+        value = self.get(name)
+        if value is None:
             missing = Value(None, (*self.path, name), self.dialect)
             raise missing.wrong("This field is required.", "missing")
-        return found
+        return value
+
+    def optional(self, name: str, read: Callable[[Value], T], default: T) -> T:
+        """Return a field of an object as ``read`` returns it; the default if absent or null."""
+        value = self.get(name)
+        return default if value is None else read(value)
 
     def only(self, known: Collection[str]) -> None:
         """Raise `WireError` for other fields than these, unless null or an ``x_`` extension."""
@@ -146,11 +153,11 @@ class Value:
             if name not in known and value.data is not None and not name.startswith("x_"):
                 raise value.wrong("Unknown field. Remove it.", "unknown_field")
 
-    def counted(self, number: int, what: str, low: int, high: int) -> None:
+    def counted(self, number: int, unit: str, low: int, high: int) -> None:
         """Raise `WireError` for a number of things out of range."""
         if not low <= number <= high:
             code = "too_short" if number < low else "too_long"
-            raise self.wrong(f"{number} {what}: there may be {low} to {high}.", code)
+            raise self.wrong(f"{number} {unit}: there may be {low} to {high}.", code)
 
     def _not(self, expected: str, code: str) -> WireError:
         return self.wrong(f"This must be {expected}, not {_shown(self.data)}.", code)
@@ -163,8 +170,8 @@ def _shown(value: object) -> str:
     if isinstance(value, list | tuple):
         return "an array"
     if value is None or isinstance(value, bool | int | float | str):
-        told = json.dumps(value) if not _is_huge(value) else "a huge number"
-        return told if len(told) <= 40 else f"{told[:39]}…"
+        text = json.dumps(value) if not _is_huge(value) else "a huge number"
+        return text if len(text) <= 40 else f"{text[:39]}…"
     return f"a {type(value).__name__}"
 
 

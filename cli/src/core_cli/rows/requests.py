@@ -6,7 +6,7 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from core.errors import CoreError, UnsupportedOperationError
 from core.extensions import Tokenizing
@@ -18,18 +18,18 @@ from core_cli.reading.request_rows import FORM
 from core_cli.reading.row import Row
 from core_cli.rows.bulk import Answered, Cost
 from core_cli.writing.answers import Answer, Kind, Result
-from core_wires import batch, completions, decisions, reading, systemone
+from core_wires import batch, completions
+from core_wires.decision_calls import grouped, in_order, prepare
 from core_wires.errors import refusal
 from core_wires.generation import GenerationRequest
 from core_wires.questions import DecisionRequest
-from core_wires.usage import Usage
+from core_wires.usage import Usage, token_count
 
 if TYPE_CHECKING:
     from core_cli.loading import Loaded
     from core_cli.rows.bulk import Ask
 
 __all__ = ["FORM", "RequestAsker"]
-_DECISIONS = {"decisions": decisions.response, "systemone": systemone.response}
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,7 +121,7 @@ class RequestAsker:
         def body(results: list[Result]) -> dict[str, object]:
             [result] = results
             assert isinstance(result, BatchResult)
-            usage = Usage(self._length(text), 0, len(result.tokens))
+            usage = Usage(token_count(self._model, [text]), 0, len(result.tokens))
             facts = {"id": id, "created": self._created, "model": request.model}
             return completions.response(request, result, **facts, usage=usage)  # type: ignore[arg-type]
 
@@ -130,26 +130,19 @@ class RequestAsker:
     def _decision(self, row: Row, line: batch.Line, request: DecisionRequest) -> _Request:
         if not self._labels:
             raise UnsupportedOperationError("decisions", self.backend, ())
-        readings = reading.readings(request)
+        prepared = prepare(request, self.rendering if self._chat else None)
+        timeout = self._defaults.timeout
         prompts = tuple(
-            _Prompt(self._read(r), GenerateConfig(labels=r.labels, timeout=self._defaults.timeout))
-            for r in readings
+            _Prompt(text, GenerateConfig(labels=reading.labels, timeout=timeout))
+            for text, reading in zip(prepared.prompts, prepared.readings, strict=True)
         )
 
         def body(results: list[Result]) -> dict[str, object]:
-            answers = []
-            for one, result in zip(readings, results, strict=True):
-                assert isinstance(result, ClassifyResult)
-                answers.append(one.answer(result))
-            usage = Usage(sum(self._length(prompt.text) for prompt in prompts), 0, len(answers))
-            return _DECISIONS[request.wire](request, answers, model=request.model, usage=usage)
+            answers = prepared.answers(cast("list[ClassifyResult]", results))
+            usage = Usage(token_count(self._model, prepared.prompts), 0, len(answers))
+            return batch.decided(request, answers, model=request.model, usage=usage)
 
         return _Request(row, line, prompts, body)
-
-    def _read(self, one: reading.Reading) -> str:
-        if not self._chat:
-            return one.as_text()
-        return self.rendering(one.as_messages(), one.opening)
 
     @cached_property
     def rendering(self) -> Rendering:
@@ -160,16 +153,13 @@ class RequestAsker:
 
     def _results(self, prompts: Sequence[_Prompt], cancel: threading.Event) -> list[Result]:
         """Return the results in the order of the prompts; equal options share a call."""
-        groups: dict[GenerateConfig, list[int]] = {}
-        for place, prompt in enumerate(prompts):
-            groups.setdefault(prompt.config, []).append(place)
-        results: dict[int, Result] = {}
-        for config, places in groups.items():
-            ask = self._model.classify if config.labels else self._generate
-            texts = [prompts[place].text for place in places]
-            answers = ask(texts, replace(config, cancel=cancel))
-            results.update(zip(places, answers, strict=True))
-        return [results[place] for place in range(len(prompts))]
+        groups = grouped(prompt.config for prompt in prompts)
+        results: list[Sequence[Result]] = []
+        for config, indices in groups.items():
+            call = self._model.classify if config.labels else self._generate
+            texts = [prompts[index].text for index in indices]
+            results.append(call(texts, replace(config, cancel=cancel)))
+        return in_order(groups, results)
 
     def _answered(self, request: _Request, results: list[Result]) -> Answered:
         id = batch.stable_id("req", request.row.line, request.line.custom_id)
@@ -190,9 +180,6 @@ class RequestAsker:
             told = refusal(batch.dialect(request.line.url), error)
             answer = batch.refused(request.line.custom_id, told, id=id)
         return Answered(request.row, answer, error)
-
-    def _length(self, text: str) -> int:
-        return len(self._model.encode(text)) if isinstance(self._model, Tokenizing) else 0
 
     def _tokenizing(self) -> Tokenizing:
         if isinstance(self._model, Tokenizing):

@@ -183,26 +183,26 @@ def _refuses_option(subject: Subject, capability: Capability) -> None:
 
 
 def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:
-    asked = _CHAT if name is Capability.CHAT else _PROMPT
+    prompt = _CHAT if name is Capability.CHAT else _PROMPT
     rows = name in (Capability.CLASSIFY, Capability.BATCH_GENERATE)
     length = {} if name is Capability.CLASSIFY else {"max_tokens": 1}
-    getattr(subject.model, name)([asked] if rows else asked, **length, **option)
+    getattr(subject.model, name)([prompt] if rows else prompt, **length, **option)
 
 
 def _is_no_instance(subject: Subject, capability: Capability) -> None:
     offering = subject.backend if capability in _OF_BACKENDS else subject.model
-    found = isinstance(offering, PROTOCOLS[capability])
-    must(not found, f"{capability} is not declared, but its methods exist")
+    implemented = isinstance(offering, PROTOCOLS[capability])
+    must(not implemented, f"{capability} is not declared, but its methods exist")
 
 
 def _must_raise(error: type[Exception], capability: Capability, call: Callable[[], object]) -> None:
-    found: Exception | None = None
+    raised: Exception | None = None
     try:
         call()
-    except Exception as other:  # noqa: BLE001 - the kind is looked at below
-        found = other
-    well_formed(found is not None, f"{capability} is not declared, and its call was not refused")
+    except Exception as other:  # noqa: BLE001 - its type is checked below
+        raised = other
+    well_formed(raised is not None, f"{capability} is not declared, and its call was not refused")
     must(
-        isinstance(found, error),
-        f"{capability} is not declared: expected {error.__name__}, got {found!r}",
+        isinstance(raised, error),
+        f"{capability} is not declared: expected {error.__name__}, got {raised!r}",
     )

@@ -1,4 +1,4 @@
-"""Ask each operation and return its answer in full, with more evidence where it is declared.
+"""Ask each operation and return its answer in full, with more evidence if it is declared.
 
 The inputs are fixed: nothing about them is special, and no answer to them is known beforehand. To a
 backend that gives no token, much seems to be kept: so whether there is anything to look at is asked
@@ -84,7 +84,7 @@ def speaks(subject: Subject, operation: Capability) -> None:
 
 
 def voice(subject: Subject) -> Capability:
-    """Return the operation through which streams are looked at.
+    """Return the operation through which streams are checked.
 
     `SPEAKING`'s first that is declared.
     """
@@ -175,8 +175,8 @@ def generate(subject: Subject, prompt: str, max_tokens: int = 8, **options: Any)
     A backend without ``generate`` is asked through the first of `SPEAKING` that it declares.
     """
     speaks(subject, voice(subject))
-    asked = evidence(subject) | options
-    stream = speak(subject, subject.model, prompt, max_tokens=max_tokens, **asked)
+    request = evidence(subject) | options
+    stream = speak(subject, subject.model, prompt, max_tokens=max_tokens, **request)
     continues = voice(subject) is not Capability.CHAT  # which answers it instead
     return read(stream, prompt if continues else "")
 
@@ -186,8 +186,8 @@ def batch(
 ) -> list[BatchResult]:
     """Call ``batch_generate`` and see that each prompt has one result; options as in `generate`."""
     speaks(subject, Capability.BATCH_GENERATE)
-    asked = evidence(subject) | options
-    results = subject.model.batch_generate(prompts, max_tokens=max_tokens, **asked)
+    request = evidence(subject) | options
+    results = subject.model.batch_generate(prompts, max_tokens=max_tokens, **request)
     _one_each("batch_generate()", prompts, results)
     return results
 
@@ -239,9 +239,9 @@ def score(subject: Subject, prompts: Sequence[str], continuations: Sequence[str]
     """Call ``score`` on sound pairs: each must have one score, and none an error."""
     scores = scoring(subject).score(prompts, continuations)
     _one_each("score()", prompts, scores)
-    for prompt, found in zip(prompts, scores, strict=True):
-        well_formed(found.error is None, f"score() gave {prompt!r:.60} the error {found.error!r}")
-        well_formed(bool(found.token_logprobs), f"score() gave {prompt!r:.60} no token's logprob")
+    for prompt, result in zip(prompts, scores, strict=True):
+        well_formed(result.error is None, f"score() gave {prompt!r:.60} the error {result.error!r}")
+        well_formed(bool(result.token_logprobs), f"score() gave {prompt!r:.60} no token's logprob")
     return scores
 
 
@@ -251,14 +251,14 @@ def hidden(
     """Call ``hidden_states`` on sound prompts: each has one result with states, and no error."""
     results = showing(subject).hidden_states(prompts, layers=layers)
     _one_each("hidden_states()", prompts, results)
-    for prompt, found in zip(prompts, results, strict=True):
-        said = f"hidden_states() gave {prompt!r:.60}"
-        well_formed(found.error is None, f"{said} the error {found.error!r}")
-        states = found.states or array("f")
+    for prompt, result in zip(prompts, results, strict=True):
+        call = f"hidden_states() gave {prompt!r:.60}"
+        well_formed(result.error is None, f"{call} the error {result.error!r}")
+        states = result.states or array("f")
         sound = is_floats(states, len(states)) and all(map(math.isfinite, states))
         well_formed(
             sound and len(states) > 0 and len(states) % len(layers) == 0,
-            f"{said} no float32 array of finite numbers, as many for each of {len(layers)} layers",
+            f"{call} no float32 array of finite numbers, as many for each of {len(layers)} layers",
         )
     return results
 

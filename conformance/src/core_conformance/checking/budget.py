@@ -13,7 +13,7 @@ from typing import TypeVar
 from weakref import WeakKeyDictionary
 
 from core.protocols import Capability
-from core_conformance.checking import tally
+from core_conformance.checking.check import leave_out
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -51,28 +51,28 @@ def within(
 ) -> Iterator[T]:
     """Yield the cases of a sweep that fit into its passes, in order.
 
-    The others are said to be left out.
+    The others are recorded as left out.
 
     ``cost`` is the number of passes that a case takes, as far as can be said beforehand: what the
     cases so far took tells what the next one takes. The first case runs, whatever it takes: a sweep
     always looks at something. A dear case that does not fit is left out alone: cheaper ones after
     it still run. ``share``: of the passes for one check, as sweeps of many areas add up.
     """
-    each, cut = pass_seconds(subject), list[T]()
-    left, made, spent = share * passes(subject) * each, _TRUST, _TRUST * each
+    seconds_a_pass, cut = pass_seconds(subject), list[T]()
+    left, priced, spent = share * passes(subject) * seconds_a_pass, _TRUST, _TRUST * seconds_a_pass
     for case in cases:
         price = cost(case)
-        if made > _TRUST and price * spent / made > left:
+        if priced > _TRUST and price * spent / priced > left:
             cut.append(case)
             continue
         start = time.perf_counter()
         yield case
         seconds = time.perf_counter() - start
-        left, made, spent = left - seconds, made + price, spent + seconds
+        left, priced, spent = left - seconds, priced + price, spent + seconds
     if cut:
         shown = ", ".join(shorten(str(case), _SHOWN) for case in cut[:8])
         shown += f" and {len(cut) - 8} more" if cut[8:] else ""
-        tally.left_out(f"{what}: {shown}")
+        leave_out(f"{what}: {shown}")
 
 
 def _timed(subject: Subject, number: int) -> float:

@@ -70,7 +70,7 @@ def ending(open_stream: Callable[[], TokenStream]) -> Ending:
 
 
 def greedy(subject: Subject, model: TextModel, prompt: str, count: int = 6) -> list[Token]:
-    """Generate at most ``count`` greedy tokens, with log-probabilities where they are declared."""
+    """Generate at most ``count`` greedy tokens, with log-probabilities if they are declared."""
     return list(speak(subject, model, prompt, **greedy_options(subject, count)))
 
 
@@ -95,8 +95,8 @@ def longest(subject: Subject) -> tuple[str, int]:
     if subject not in _longest:
         best: tuple[str, list[Token]] = ("", [])
         for prompt in (*PROMPTS, *PLAIN):
-            found = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
-            best = max(best, found, key=lambda each: len(each[1]))
+            candidate = (prompt, greedy(subject, subject.model, prompt, ENOUGH))
+            best = max(best, candidate, key=lambda pair: len(pair[1]))
             if len(best[1]) >= ENOUGH:
                 break
         goes_on(subject, [best[1]])
@@ -159,7 +159,7 @@ def unless_refused(option: str) -> Iterator[None]:
 
 
 def together(*calls: Callable[[], T]) -> list[T]:
-    """Run each call in a thread of its own, all at once; their results, in order."""
+    """Run each call in a separate thread, all at once, and return their results in order."""
     start = threading.Barrier(len(calls))
     done: dict[int, T] = {}
     errors: list[BaseException] = []
@@ -224,11 +224,11 @@ class Meeting:
 
     def each(self, tokens: Iterable[Token]) -> list[Token]:
         """Read a stream, with a meeting after each of its tokens."""
-        found = []
+        read = []
         for token in tokens:
-            found.append(token)
+            read.append(token)
             self.wait()
-        return found
+        return read
 
 
 def already_set() -> threading.Event:
@@ -264,7 +264,7 @@ class CancelAfter:
 
 
 def promptly(subject: Subject, run: Callable[[], T], what: str, seconds: float | None = None) -> T:
-    """Run a call in another thread, and return what it does; `Violation` where it does not end.
+    """Run a call in another thread, and return what it does; `Violation` if it does not end.
 
     It may take ``seconds``; by default, as many as any call of the suite takes.
     """

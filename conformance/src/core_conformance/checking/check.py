@@ -1,13 +1,21 @@
-"""A check: one clause of the contract, and the errors by which it reports what it finds."""
+"""A check: one clause of the contract, its errors, its count of comparisons, and the registry.
+
+``@check`` registers a function when its module is imported. A check that compared nothing has
+certified nothing, so `must` counts. One check runs at a time in a process, on whatever threads.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
-from dataclasses import dataclass
+import importlib
+import pkgutil
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeAlias
 
 from core.protocols import Capability
-from core_conformance.checking import tally
+from core_conformance import checks
 
 if TYPE_CHECKING:
     from core_conformance.checking.subject import Subject
@@ -15,6 +23,8 @@ if TYPE_CHECKING:
 
 Need: TypeAlias = Capability | tuple[Capability, ...]
 """A capability, or several of which any one will do."""
+
+Run: TypeAlias = "Callable[[Subject], None]"
 
 
 class Violation(AssertionError):
@@ -50,7 +60,7 @@ class Check:
     clause: str
     needs: tuple[Need, ...]
     since: int
-    run: Callable[[Subject], None]
+    run: Run
     broad: bool = False
 
     def missing(self, declared: Collection[Capability]) -> Capability | None:
@@ -67,18 +77,76 @@ class Check:
         return None
 
 
-def must(kept: bool, otherwise: str) -> None:
+_checks: dict[str, Check] = {}
+
+
+def check(
+    id: str, clause: str, *needs: Need, since: int = 1, broad: bool = False
+) -> Callable[[Run], Run]:
+    """Register the function below as the check ``id``. ``clause`` is its MUST sentence."""
+
+    def register(run: Run) -> Run:
+        if id in _checks:
+            raise ValueError(f"two checks are called {id!r}")
+        _checks[id] = Check(id, clause, needs, since, run, broad)
+        return run
+
+    return register
+
+
+@cache
+def all_checks() -> Mapping[str, Check]:
+    """Return every check, sorted by id."""
+    for module in pkgutil.iter_modules(checks.__path__):
+        importlib.import_module(f"{checks.__name__}.{module.name}")
+    return MappingProxyType(dict(sorted(_checks.items())))
+
+
+def generated() -> tuple[Check, ...]:
+    """Return the checks whose inputs a seed chooses."""
+    return tuple(check for id, check in all_checks().items() if id.startswith("generated."))
+
+
+@dataclass(slots=True)
+class Tally:
+    """``compared`` counts comparisons; ``left_out`` describes the cases that were skipped."""
+
+    compared: int = 0
+    left_out: list[str] = field(default_factory=list)
+
+
+_tally = Tally()
+
+
+def begin_tally() -> Tally:
+    """Return a new tally, for the check that begins."""
+    global _tally
+    _tally = Tally()
+    return _tally
+
+
+def count_compared(count: int = 1) -> None:
+    """Count things that the check compared."""
+    _tally.compared += count
+
+
+def leave_out(case: str) -> None:
+    """Record a case that the check skips with this model, on this machine."""
+    _tally.left_out.append(case)
+
+
+def must(condition: bool, otherwise: str) -> None:
     """Count one comparison, and raise `Violation` with these words unless the clause is kept."""
-    tally.compared()
-    well_formed(kept, otherwise)
+    count_compared()
+    well_formed(condition, otherwise)
 
 
-def well_formed(kept: bool, otherwise: str) -> None:
+def well_formed(condition: bool, otherwise: str) -> None:
     """Raise `Violation` with these words unless an answer has the form that every answer has.
 
     The mere existence of an answer is not counted as a comparison.
     """
-    if not kept:
+    if not condition:
         raise Violation(otherwise)
 
 

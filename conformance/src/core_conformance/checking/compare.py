@@ -11,10 +11,9 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 from core.types import ClassifyResult
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, logits, sampled, tokenizing
-from core_conformance.checking.check import Violation, must, testable, well_formed
+from core_conformance.checking.check import Violation, count_compared, must, testable, well_formed
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import at_a_tie, parting
 
@@ -49,7 +48,7 @@ def difference(
     Greedy answers have the same tokens up to a tie. Where the margin cannot be read, they part no
     more often than noise explains, and of several answers most tokens have to agree. For ``drawn``
     ones that is so in any case: not every draw beyond a border shows a tie. ``stops``: the
-    stop strings that were asked for. Every token that is looked at counts as compared.
+    requested stop strings. Every token that is checked counts as compared.
     """
     unread, agreed = list[tuple[int, Pair]](), 0
 
@@ -57,14 +56,14 @@ def difference(
     for number, (left, right) in enumerate(pairs):
         place, tie = parting(left, right), at_a_tie(subject, left, right, slack, drawn, stops)
         if tie is False and not drawn:
-            tally.compared(agreed + 1)
+            count_compared(agreed + 1)
             return Difference(_placed(number, left, right), True)
         agreed += len(left.ids) if place is None else place
         if tie:
             agreed += place is not None  # two tokens of one rank count as the same
         else:
             unread.append((number, (left, right)))
-    tally.compared(agreed)
+    count_compared(agreed)
 
     # The pairs that are left are excused while they are few: no more than noise explains, and of
     # several answers fewer than the tokens that agree.
@@ -77,7 +76,7 @@ def difference(
 
 
 def _rare(subject: Subject, tokens: int) -> int:
-    """Return the number of partings that noise alone explains in so many tokens.
+    """Return the number of partings that noise alone explains in this many tokens.
 
     0 at a small tolerance.
 
@@ -92,9 +91,9 @@ def same_answers(
     subject: Subject, pairs: Sequence[Pair], what: str, stops: Sequence[str] = ()
 ) -> None:
     """Raise `Violation` unless greedy answers are the same, as far as `difference` asks for it."""
-    found = difference(subject, pairs, stops=stops)
-    if found is not None:
-        raise Violation(f"{what}: {found.text}")
+    deviation = difference(subject, pairs, stops=stops)
+    if deviation is not None:
+        raise Violation(f"{what}: {deviation.text}")
 
 
 def same_rows(
@@ -146,14 +145,14 @@ def same_draws(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     A draw takes the token of some rank, for example, and two logits of one rank differ by at most
     the tolerance: so two draws at a tie with one another count as the same.
     """
-    found = difference(subject, pairs, drawn=True)
-    if found is not None:
-        raise Violation(f"{what}: {found.text}")
+    deviation = difference(subject, pairs, drawn=True)
+    if deviation is not None:
+        raise Violation(f"{what}: {deviation.text}")
 
 
 def rarely_different(subject: Subject, pairs: Sequence[Pair], what: str) -> None:
     """Raise `Violation` when more answers of one token differ than `allowance` grants."""
-    tally.compared(sum(bool(left.ids or right.ids) for left, right in pairs))
+    count_compared(sum(bool(left.ids or right.ids) for left, right in pairs))
     parted = [(left, right) for left, right in pairs if left.ids != right.ids]
     if len(parted) > allowance(subject, pairs, always=1):
         shown = _shown(*parted[0])
@@ -172,7 +171,7 @@ def allowance(subject: Subject, pairs: Sequence[Pair], always: int) -> int:
 def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float], what: str) -> None:
     """Raise `Violation` when two logits are further apart than the tolerance."""
     well_formed(len(left) == len(right), f"{what}: {len(left)} logits against {len(right)}")
-    tally.compared(len(left))
+    count_compared(len(left))
     # Not abs(a - b): two infinities of one sign are the same.
     farthest = max((abs(a - b) for a, b in zip(left, right, strict=True) if a != b), default=0.0)
     if not farthest <= subject.tolerance:  # NaN is not near any number
@@ -218,10 +217,12 @@ def steps(subject: Subject, prompt: str, text: str) -> list[tuple[str, int]] | N
     return [(fronts[place], whole[place]) for place in places]
 
 
-def logprobs_by_steps(subject: Subject, asked: Sequence[tuple[str, int]]) -> list[float]:
+def logprobs_by_steps(subject: Subject, requested: Sequence[tuple[str, int]]) -> list[float]:
     """Return the log-probability of each token after the text before it."""
-    rows = logits(subject, [front for front, _ in asked])
-    return [row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, asked, strict=True)]
+    rows = logits(subject, [front for front, _ in requested])
+    return [
+        row[token_id] - log_total(row) for row, (_, token_id) in zip(rows, requested, strict=True)
+    ]
 
 
 def later_steps(subject: Subject, prompt: str, answer: Answer, **options: Any) -> list[Pair]:
@@ -275,10 +276,10 @@ def same_logprobs(
 ) -> None:
     """Raise `Violation` unless the labels' joint log-probabilities are the wanted ones."""
     for label, expected in wanted.items():
-        found = label_logprobs(result)[label]
+        logprob = label_logprobs(result)[label]
         must(
-            near(subject, found, expected, LONGEST_LABEL),
-            f"{what}: the logprob of {label!r} is {found:.5f}, not {expected:.5f}",
+            near(subject, logprob, expected, LONGEST_LABEL),
+            f"{what}: the logprob of {label!r} is {logprob:.5f}, not {expected:.5f}",
         )
 
 
@@ -290,8 +291,8 @@ def _first_apart(subject: Subject, left: Sequence[float], right: Sequence[float]
 
 def _placed(number: int, left: Answer, right: Answer) -> str:
     """Return the difference, with the answer's number, its prompt and the first differing token."""
-    asked = left.prompt or right.prompt
-    prompt = f" after {asked!r:.80}" if asked else ""
+    text = left.prompt or right.prompt
+    prompt = f" after {text!r:.80}" if text else ""
     return f"answer {number}{prompt}, from token {parting(left, right)} on: {_shown(left, right)}"
 
 

@@ -45,7 +45,7 @@ class Material:
 
     @property
     def repeating(self) -> tuple[str, str, str]:
-        """Prompts that say the same again and again."""
+        """Prompts that repeat the same words."""
         one, other, third = self.labels[:3]
         return f"{one} {other} " * 3 + one, f"{third} {one} " * 3, f"{other} {other} {other}"
 

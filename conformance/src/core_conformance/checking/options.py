@@ -11,10 +11,9 @@ from core.errors import UnsupportedOptionError
 from core.kit.support import REFUSABLE
 from core.protocols import Capability
 from core.sampling_options import FILTERS
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import EVEN, Answer, seeds
-from core_conformance.checking.check import Violation, must
+from core_conformance.checking.check import Violation, leave_out, must
 from core_conformance.checking.compare import near, same_answers, same_draws
 from core_conformance.checking.subject import Subject
 
@@ -55,8 +54,8 @@ class Trial:
         return "repeat_penalty" in self.options
 
 
-def honours(subject: Subject, asked: Operation, base: Operation) -> None:
-    """Raise `Violation` unless ``asked`` honours each option as ``base`` does.
+def honours(subject: Subject, operation: Operation, base: Operation) -> None:
+    """Raise `Violation` unless ``operation`` honours each option as ``base`` does.
 
     The options are such that the answers of ``base`` are other ones without them. One that may be
     refused, and is, is left out.
@@ -65,11 +64,11 @@ def honours(subject: Subject, asked: Operation, base: Operation) -> None:
     goes_on(subject, [answer.tokens for answer in plain])
     for trial in _trials(subject, base, plain):
         try:
-            _agree(subject, trial, asked, base)
+            _agree(subject, trial, operation, base)
         except UnsupportedOptionError as error:
             if error.option not in REFUSABLE.intersection(trial.options):
                 raise
-    _draws_when_hot(subject, asked, plain)
+    _draws_when_hot(subject, operation, plain)
 
 
 def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Iterator[Trial]:
@@ -89,7 +88,7 @@ def _trials(subject: Subject, base: Operation, plain: Sequence[Answer]) -> Itera
             yield trial
             break
     else:
-        tally.left_out("repeat_penalty, which is refused, or changes no answer")
+        leave_out("repeat_penalty, which is refused, or changes no answer")
 
     if subject.declares(Capability.SEED):
         for seed in (0,) if base.generates else (0, 21, 22):
@@ -102,7 +101,7 @@ def _stops(plain: Sequence[Answer]) -> Iterator[Trial]:
     if text:
         yield Trial({"stop": (text[len(text) // 2 :][:2],)}, _LENGTH)
     else:
-        tally.left_out("stop, for the model says no text that could be stopped")
+        leave_out("stop, for the model says no text that could be stopped")
     if longest.ids:
         yield Trial({"stop_tokens": (longest.ids[len(longest.ids) // 2],)}, _LENGTH)
 
@@ -110,10 +109,10 @@ def _stops(plain: Sequence[Answer]) -> Iterator[Trial]:
 def _changes(subject: Subject, base: Operation, trial: Trial, plain: Sequence[Answer]) -> bool:
     """Return whether most answers are others with these options."""
     try:
-        found = _of_base(subject, base, trial)
+        answers = _of_base(subject, base, trial)
     except UnsupportedOptionError:
         return False
-    changed = [a.ids != b.ids[: trial.max_tokens] for a, b in zip(found, plain, strict=True)]
+    changed = [a.ids != b.ids[: trial.max_tokens] for a, b in zip(answers, plain, strict=True)]
     return sum(changed) > len(changed) / 2
 
 
@@ -126,16 +125,16 @@ def _of_base(subject: Subject, base: Operation, trial: Trial) -> list[Answer]:
     return given[key]
 
 
-def _agree(subject: Subject, trial: Trial, asked: Operation, base: Operation) -> None:
+def _agree(subject: Subject, trial: Trial, operation: Operation, base: Operation) -> None:
     expected = _of_base(subject, base, trial)
-    found = asked.ask(trial.max_tokens, trial.options)
+    answers = operation.ask(trial.max_tokens, trial.options)
     if _STOPS.intersection(trial.options):
-        for answer in found:
-            _is_stopped(answer, asked.name, trial.options)
+        for answer in answers:
+            _is_stopped(answer, operation.name, trial.options)
 
     # The same tokens, as far as the numbers tell.
-    pairs = list(zip(expected, found, strict=True))
-    both = f"{base.name} and {asked.name} with {trial.options}"
+    pairs = list(zip(expected, answers, strict=True))
+    both = f"{base.name} and {operation.name} with {trial.options}"
     try:
         if trial.drawn:
             same_draws(subject, pairs, both)
@@ -147,7 +146,7 @@ def _agree(subject: Subject, trial: Trial, asked: Operation, base: Operation) ->
         return  # at a tie the base itself draws now one token, now the other
 
     # The same ending and numbers, where the tokens are the same.
-    what = f"{asked.name} with {trial.options}"
+    what = f"{operation.name} with {trial.options}"
     for left, right in pairs:
         if left.ids == right.ids:  # not parted at a tie
             _same_ending(left, right, what)
@@ -176,24 +175,24 @@ def _same_ending(left: Answer, right: Answer, what: str) -> None:
     )
 
 
-def _draws_when_hot(subject: Subject, asked: Operation, plain: Sequence[Answer]) -> None:
+def _draws_when_hot(subject: Subject, operation: Operation, plain: Sequence[Answer]) -> None:
     # One seed may mean one rank for all prompts, and that may be the first.
     hot = [{"temperature": _HOTTER} | seed for seed in seeds(subject, 2)]
     try:
-        draws = any(_are_others(asked.ask(_FEW, options), plain) for options in hot)
+        draws = any(_are_others(operation.ask(_FEW, options), plain) for options in hot)
     except UnsupportedOptionError as error:
         if error.option != "temperature":
             raise
         return
     must(
         draws,
-        f"{asked.name} with temperature={_HOTTER:g} gave the greedy tokens of {len(plain)} "
+        f"{operation.name} with temperature={_HOTTER:g} gave the greedy tokens of {len(plain)} "
         "prompts, twice: temperature must have an effect",
     )
 
 
-def _are_others(found: Sequence[Answer], plain: Sequence[Answer]) -> bool:
-    return any(a.ids != b.ids[:_FEW] for a, b in zip(found, plain, strict=True))
+def _are_others(answers: Sequence[Answer], plain: Sequence[Answer]) -> bool:
+    return any(a.ids != b.ids[:_FEW] for a, b in zip(answers, plain, strict=True))
 
 
 def _same_logprobs(subject: Subject, left: Answer, right: Answer, what: str) -> None:

@@ -70,27 +70,27 @@ def telling(subject: Subject) -> dict[str, Any]:
 def alone(
     subject: Subject, model: TextModel, prompts: Sequence[str], **options: Any
 ) -> list[ClassifyResult]:
-    """Classify each prompt in a call of its own; a result that is an error is a violation."""
-    found = []
+    """Classify each prompt in a separate call; a result that is an error is a violation."""
+    collected = []
     for prompt in prompts:
         results = model.classify([prompt], **options)
         well_formed(
             len(results) == 1 and results[0].error is None,
             f"classify() gave {prompt!r:.60} {results!r:.200}",
         )
-        found += results
-    return found
+        collected += results
+    return collected
 
 
 def same_results(
     subject: Subject,
     prompts: Sequence[str],
     wanted: Sequence[ClassifyResult],
-    found: Sequence[ClassifyResult],
+    results: Sequence[ClassifyResult],
     what: str,
 ) -> None:
     """Raise `Violation` unless greedy results of the same prompts are the same, part by part."""
-    for prompt, left, right in zip(prompts, wanted, found, strict=True):
+    for prompt, left, right in zip(prompts, wanted, results, strict=True):
         behind = f"{what}: {prompt!r:.200}"
         _same_parts(left, right, behind)
         if left.logits is not None:
@@ -100,7 +100,7 @@ def same_results(
 
     pairs = [
         (sampled(left, prompt), sampled(right))
-        for prompt, left, right in zip(prompts, wanted, found, strict=True)
+        for prompt, left, right in zip(prompts, wanted, results, strict=True)
     ]
     same_answers(subject, pairs, what)
 
@@ -118,8 +118,8 @@ def _same_parts(left: ClassifyResult, right: ClassifyResult, what: str) -> None:
 
 
 def _same_labels(subject: Subject, left: ClassifyResult, right: ClassifyResult, what: str) -> None:
-    wanted, found = label_logprobs(left), label_logprobs(right)
-    well_formed(list(wanted) == list(found), f"{what} has labels {list(found)}, not {list(wanted)}")
+    wanted, seen = label_logprobs(left), label_logprobs(right)
+    well_formed(list(wanted) == list(seen), f"{what} has labels {list(seen)}, not {list(wanted)}")
     same_logprobs(subject, wanted, right, what)
 
     # Another label is another answer, unless the two are at a tie.

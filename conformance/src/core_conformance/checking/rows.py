@@ -31,11 +31,11 @@ _OF_STREAMS = (GenerationCancelled, GenerationTimeout, ModelClosedError)
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The outcome of a prompt. ``told``: its numbers, for an operation without an answer."""
+    """The outcome of a prompt. ``numbers``: its numbers, for an operation without an answer."""
 
     answer: Answer
     error: Exception | None = None
-    told: tuple[float, ...] = ()
+    numbers: tuple[float, ...] = ()
 
 
 Ask = Callable[[TextModel, Sequence[str], dict[str, Any]], list[Row]]
@@ -65,8 +65,8 @@ def asked(count: int) -> tuple[str, ...]:
 
 def ways(subject: Subject, *among: Capability) -> list[Way]:
     """Return the operations that the backend offers, of those named, or of all by default."""
-    found = [WAYS[name] for name in among or WAYS if subject.declares(name)]
-    return [way for way in found if way.name is not Capability.CHAT or has_template(subject)]
+    declared = [WAYS[name] for name in among or WAYS if subject.declares(name)]
+    return [way for way in declared if way.name is not Capability.CHAT or has_template(subject)]
 
 
 def run(
@@ -106,7 +106,7 @@ def undisturbed(rows: Sequence[Row], what: str) -> None:
 def same_rows(
     subject: Subject,
     wanted: Sequence[Row],
-    found: Sequence[Row],
+    rows: Sequence[Row],
     what: str,
     *stopped: type[Exception],
 ) -> None:
@@ -114,26 +114,26 @@ def same_rows(
 
     No row is missing, and each is in its place.
     """
-    must(len(found) == len(wanted), f"{what} gave {len(found)} rows of {len(wanted)}")
+    must(len(rows) == len(wanted), f"{what} gave {len(rows)} rows of {len(wanted)}")
     pairs = []
-    for place, (own, row) in enumerate(zip(wanted, found, strict=True)):
+    for place, (own, row) in enumerate(zip(wanted, rows, strict=True)):
         here = f"{what}: row {place}"
         if row.error is None:
             _same_told(subject, own, row, here)
             pairs.append((own.answer, row.answer))
         else:
             _is_stopped(row, here, stopped)
-            made = len(row.answer.tokens)
-            part = replace(own.answer, tokens=own.answer.tokens[:made], finish_reason=None)
+            count = len(row.answer.tokens)
+            part = replace(own.answer, tokens=own.answer.tokens[:count], finish_reason=None)
             pairs.append((part, replace(row.answer, finish_reason=None)))
     same_answers(subject, pairs, what)
 
 
 def _same_told(subject: Subject, own: Row, row: Row, what: str) -> None:
     must(
-        len(own.told) == len(row.told)
-        and all(near(subject, *both) for both in zip(own.told, row.told, strict=True)),
-        f"{what} has {row.told}, expected {own.told}",
+        len(own.numbers) == len(row.numbers)
+        and all(near(subject, *both) for both in zip(own.numbers, row.numbers, strict=True)),
+        f"{what} has {row.numbers}, expected {own.numbers}",
     )
 
 
@@ -167,15 +167,15 @@ def _spoken(operation: Capability) -> Ask:
 
 
 def _batch(model: TextModel, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
-    found: list[BatchResult]
+    results: list[BatchResult]
     try:
-        found = model.batch_generate(prompts, **options)
+        results = model.batch_generate(prompts, **options)
     except ModelClosedError as error:
         return [Row(Answer((), None), error) for _ in prompts]
-    _no_more("batch_generate", prompts, found)
+    _no_more("batch_generate", prompts, results)
     return [
         Row(Answer(row.tokens, row.finish_reason, prompt), row.error)
-        for prompt, row in zip(prompts, found, strict=False)
+        for prompt, row in zip(prompts, results, strict=False)
     ]
 
 
@@ -186,7 +186,7 @@ def _batch_stream(model: Any, prompts: Sequence[str], options: dict[str, Any]) -
         for row, token in cast("BatchStreaming", model).batch_stream(prompts, **options):
             tokens[row].append(token)
     except _OF_STREAMS as error:
-        ended = error  # some row's: what each of them has is looked at as a part of its tokens
+        ended = error  # of some row; the tokens of each row are compared as far as they go
     return [
         Row(Answer(tuple(own), None, prompt), ended)
         for own, prompt in zip(tokens, prompts, strict=True)
@@ -195,52 +195,56 @@ def _batch_stream(model: Any, prompts: Sequence[str], options: dict[str, Any]) -
 
 def _classify(model: TextModel, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
     try:
-        found = model.classify(prompts, **options)
+        results = model.classify(prompts, **options)
     except ModelClosedError as error:
         return [Row(Answer((), None), error) for _ in prompts]
-    return _classified(prompts, found)
+    return _classified(prompts, results)
 
 
 def _classify_iter(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
-    found: list[ClassifyResult] = []
+    results: list[ClassifyResult] = []
     try:
-        found.extend(cast("ClassifyStreaming", model).classify_iter(iter(prompts), **options))
+        results.extend(cast("ClassifyStreaming", model).classify_iter(iter(prompts), **options))
     except ModelClosedError as error:
-        found += [ClassifyResult(error=error)] * (len(prompts) - len(found))
-    return _classified(prompts, found)
+        results += [ClassifyResult(error=error)] * (len(prompts) - len(results))
+    return _classified(prompts, results)
 
 
-def _classified(prompts: Sequence[str], found: Sequence[ClassifyResult]) -> list[Row]:
-    _no_more("classify", prompts, found)
+def _classified(prompts: Sequence[str], results: Sequence[ClassifyResult]) -> list[Row]:
+    _no_more("classify", prompts, results)
     return [
         Row(
             Answer(() if row.token is None else (row.token,), None, prompt),
             row.error,
             () if row.token is None or row.token.logprob is None else (row.token.logprob,),
         )
-        for prompt, row in zip(prompts, found, strict=False)
+        for prompt, row in zip(prompts, results, strict=False)
     ]
 
 
-def _no_more(what: str, prompts: Sequence[str], found: Sequence[object]) -> None:
-    must(len(found) <= len(prompts), f"{what} gave {len(found)} rows for {len(prompts)} prompts")
+def _no_more(what: str, prompts: Sequence[str], results: Sequence[object]) -> None:
+    must(
+        len(results) <= len(prompts), f"{what} gave {len(results)} rows for {len(prompts)} prompts"
+    )
 
 
 def _score(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
-    found: list[Score]
+    scores: list[Score]
     try:
-        found = cast("Scoring", model).score(prompts, [_CONTINUATION] * len(prompts), **options)
+        scores = cast("Scoring", model).score(prompts, [_CONTINUATION] * len(prompts), **options)
     except ModelClosedError as error:
         return [Row(Answer((), None), error) for _ in prompts]
-    return [Row(Answer((), None), row.error, row.token_logprobs) for row in found]
+    return [Row(Answer((), None), row.error, row.token_logprobs) for row in scores]
 
 
 def _inspect(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
     try:
-        found = cast("AttentionInspector", model).inspect_attention(prompts[0], **options)
+        snapshot = cast("AttentionInspector", model).inspect_attention(prompts[0], **options)
     except _OF_STREAMS as error:
         return [Row(Answer((), None), error)]
-    return [Row(Answer((), None), None, (found.num_layers, found.num_heads, found.seq_len))]
+    return [
+        Row(Answer((), None), None, (snapshot.num_layers, snapshot.num_heads, snapshot.seq_len))
+    ]
 
 
 WAYS: dict[Capability, Way] = {

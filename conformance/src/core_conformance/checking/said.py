@@ -42,13 +42,13 @@ def says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) 
 
 
 def must_be(subject: Subject, wanted: Said, say: Callable[[], Said], what: str) -> None:
-    """Raise `Violation` unless what is said is what was wanted, as far as `compare` asks for it.
+    """Raise `Violation` unless the outputs are as wanted, as far as `compare` requires.
 
     Greedy answers show no margins here, and at a tie a sound model gives one or the other: those
-    that differ are asked for again, and half of them may.
+    that differ are generated again, and half of them may differ.
     """
     if not isinstance(wanted[0], Answer):
-        rows, others = (cast("list[ClassifyResult]", each) for each in (wanted, say()))
+        rows, others = (cast("list[ClassifyResult]", outputs) for outputs in (wanted, say()))
         same_results(subject, _PROMPTS[: len(rows)], rows, others, what)
         return
 
@@ -56,9 +56,9 @@ def must_be(subject: Subject, wanted: Said, say: Callable[[], Said], what: str) 
     errors: dict[int, Exception] = {}
     differing = list(range(len(answers)))
     for _ in range(_TURNS):
-        found = cast("Sequence[Answer]", say())
+        latest = cast("Sequence[Answer]", say())
         again = {
-            row: raised(partial(same_rows, subject, [(answers[row], found[row])], what))
+            row: raised(partial(same_rows, subject, [(answers[row], latest[row])], what))
             for row in differing
         }
         errors = {row: error for row, error in again.items() if error is not None}
@@ -75,7 +75,7 @@ def must_differ(subject: Subject, one: Said, other: Said, what: str) -> None:
     apart = len(numbers) != len(others) or any(
         abs(a - b) > least for a, b in zip(numbers, others, strict=True)
     )
-    same = not apart and [_ids(each) for each in one] == [_ids(each) for each in other]
+    same = not apart and [_ids(output) for output in one] == [_ids(output) for output in other]
     testable(not (same and len(numbers) > 1 and spread == 0), BLANK)
     must(not same, f"{what}, after {len(one)} prompts and within {least:g}")
 
@@ -86,19 +86,19 @@ def has_weights(subject: Subject, model: TextModel) -> bool:
     return len(numbers) < 2 or max(numbers) > min(numbers)
 
 
-def _numbers(said: Said) -> list[float]:
+def _numbers(outputs: Said) -> list[float]:
     """Return the logits, or log-probabilities, of all outputs."""
-    found: list[float] = []
-    for each in said:
-        if isinstance(each, ClassifyResult):
-            found += each.logits or [ask.token(each).logprob or 0.0]
+    numbers: list[float] = []
+    for output in outputs:
+        if isinstance(output, ClassifyResult):
+            numbers += output.logits or [ask.token(output).logprob or 0.0]
         else:
-            found += [token.logprob or 0.0 for token in each.tokens]
-    return found
+            numbers += [token.logprob or 0.0 for token in output.tokens]
+    return numbers
 
 
-def _ids(each: ClassifyResult | Answer) -> tuple[int, ...]:
-    return sampled(each).ids if isinstance(each, ClassifyResult) else each.ids
+def _ids(output: ClassifyResult | Answer) -> tuple[int, ...]:
+    return sampled(output).ids if isinstance(output, ClassifyResult) else output.ids
 
 
 def agree(subject: Subject) -> None:
@@ -106,19 +106,23 @@ def agree(subject: Subject) -> None:
 
     One that is alone is asked twice.
     """
-    said = [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)]
-    if len(said) == 1:
-        said += [(name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == said[0][0]]
-    if not said:  # it chats alone
-        said = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
+    by_operation = [
+        (name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)
+    ]
+    if len(by_operation) == 1:
+        by_operation += [
+            (name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == by_operation[0][0]
+        ]
+    if not by_operation:  # it chats alone
+        by_operation = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
 
-    (first, wanted), *others = said
-    for name, found in others:
+    (first, wanted), *others = by_operation
+    for name, answers in others:
         what = f"with an adapter, {first} and {name}"
         size = 1 if name is Capability.CLASSIFY else None
         pairs = [
             (Answer(one.tokens[:size], None if size else one.finish_reason, one.prompt), other)
-            for one, other in zip(wanted, found, strict=True)
+            for one, other in zip(wanted, answers, strict=True)
             if one.tokens or not size
         ]
         same_rows(subject, pairs, what)
@@ -147,7 +151,7 @@ _WAYS: dict[Capability, Callable[[Subject], list[Answer]]] = {
 
 
 def unless_raised(run: Callable[[], Said], what: str) -> Said:
-    found: list[Said] = []
-    error = raised(lambda: found.append(run()))
+    results: list[Said] = []
+    error = raised(lambda: results.append(run()))
     must(error is None, f"{what} raised {error!r}")
-    return found[0]
+    return results[0]

@@ -1,4 +1,4 @@
-"""Sizes at which engines break, and prompts of exactly so many tokens.
+"""Sizes at which engines break, prompts of an exact token count, and prompts that do not fit.
 
 Blocks, chunks and buffers are powers of two, so what lies around these comes first in a sweep.
 """
@@ -6,17 +6,21 @@ Blocks, chunks and buffers are powers of two, so what lies around these comes fi
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
-from core.protocols import Capability
+from core.errors import PromptTooLongError, UnsupportedOptionError
+from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import tokenizing
-from core_conformance.checking.check import well_formed
+from core_conformance.checking.check import must, well_formed
 from core_conformance.checking.material import own
 from core_conformance.checking.subject import Subject
 
 MOST = 130
 """Tokens of the longest prompt or answer in a sweep, where the context has room for it."""
 
+SMALL_CONTEXT = 128  # tokens
+_LARGE_CONTEXT = 65_536
 _PASS = 20  # tokens
 _TEXT = (
     "river stone garden winter morning letter window bridge silver forest captain market kitchen "
@@ -30,7 +34,7 @@ _OWN = own()
 _OWN_WORDS = list(dict.fromkeys(" ".join(_OWN.prompts if _OWN else ()).split()))
 _SPOKEN = _OWN_WORDS if len(_OWN_WORDS) >= 12 else _WORDS  # in prompts that are generated from
 NO_SIZES = "the tokenizer splits no text at any of the sizes tried: use another model"
-_REACH = 12  # characters beside the first cut, among which another may be better
+_REACH = 12  # characters around the first cut, among which a better one may be
 
 
 def telling(most: int, least: int = 1) -> list[int]:
@@ -52,15 +56,15 @@ def room(subject: Subject, behind: int = 8) -> int:
 
 
 def reading(times: int) -> Callable[[int], float]:
-    """Return the passes for reading a prompt so many times, by its tokens; for `budget.within`."""
+    """Return the cost in passes of reading a prompt that often, by its tokens (`budget.within`)."""
     return lambda tokens: times * max(1.0, tokens / _PASS)
 
 
 def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
-    """Return a prompt of exactly so many tokens; None where the tokenizer makes no such one.
+    """Return a prompt of exactly this many tokens; None if the tokenizer gives no such prompt.
 
     No two of nearby sizes begin alike, nor two of different ``turn``: what a backend keeps of one
-    does not serve the other. Where no tokenizer is shown, so many characters: no more tokens.
+    does not serve the other. Without a tokenizer, that many characters.
     """
     first = 7 * tokens + 13 * turn
     text = " ".join(_SPOKEN[(first + place) % len(_SPOKEN)] for place in range(tokens))
@@ -71,14 +75,14 @@ def sized(subject: Subject, tokens: int, turn: int = 0) -> str | None:
 
 def cuts(subject: Subject, text: str) -> dict[int, str]:
     """Return, by token count, the prefixes of a text whose tokens also begin the text's."""
-    encode, found = tokenizing(subject).encode, dict[int, str]()
+    encode, prefixes = tokenizing(subject).encode, dict[int, str]()
     whole = encode(text)
     well_formed(bool(whole), f"encode() has no ids for {text!r:.60}")
     for end in range(1, len(text) + 1):
         ids = encode(text[:end])
         if list(ids) == list(whole[: len(ids)]):
-            found[len(ids)] = text[:end]
-    return found
+            prefixes[len(ids)] = text[:end]
+    return prefixes
 
 
 def words(count: int) -> list[str]:
@@ -105,3 +109,49 @@ def _cut(subject: Subject, text: str, tokens: int) -> str | None:
     # At the end of a word, what comes next does not change the tokens before it.
     whole = [end for end in fits if text[end : end + 1] in ("", " ") and text[end - 1] != " "]
     return next((text[:end] for end in (*whole, *fits)), None)
+
+
+@contextmanager
+def short_context(subject: Subject, large: int = _LARGE_CONTEXT) -> Iterator[TextModel]:
+    """Yield a model whose context is soon exceeded: the shared one, unless its context is large.
+
+    ``large``: the largest context, in tokens, that the shared model may have. A backend may
+    refuse to make its context smaller.
+    """
+    if subject.model.info.context_length <= large:
+        yield subject.model
+        return
+    try:
+        model = subject.load(context_len=SMALL_CONTEXT)
+    except UnsupportedOptionError:
+        yield subject.model
+        return
+    with model:
+        yield model
+
+
+def overlong(model: TextModel) -> str:
+    """Return a prompt longer than the model's context."""
+    # A number is one token at least, whatever the vocabulary; twice as many to be safe.
+    return " ".join(str(number) for number in range(2 * model.info.context_length))
+
+
+def must_be_too_long(model: TextModel, error: Exception | None, length: int | None) -> None:
+    """Raise `Violation` unless this is the error of a prompt of ``length`` tokens."""
+    must(
+        isinstance(error, PromptTooLongError),
+        f"a prompt longer than the context of {model.info.context_length} tokens ended with "
+        f"{error!r}: expected PromptTooLongError",
+    )
+
+    # Its two numbers are right, and in this order.
+    assert isinstance(error, PromptTooLongError)
+    must(
+        0 < error.limit <= model.info.context_length < error.length,
+        f"PromptTooLongError reports length {error.length} and limit {error.limit}, but the "
+        f"context holds {model.info.context_length}",
+    )
+    must(
+        length in (None, error.length),
+        f"PromptTooLongError reports length {error.length}, but encode() makes {length} tokens",
+    )

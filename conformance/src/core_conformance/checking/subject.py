@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import fields
+from dataclasses import dataclass, fields
 from typing import Any
 
 from core.kit.support import offered
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
-from core_conformance.checking.effort import Effort
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import keywords, spelled
 
@@ -21,6 +20,20 @@ OPERATIONS = (
     Capability.BATCH_GENERATE,
 )
 """Operations, of which a backend has to offer one: refusals alone certify nothing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Effort:
+    """``seconds`` is what one sweeping check may take; ``least`` passes it makes in any case.
+
+    ``seed`` chooses the generated inputs. ``deep``: no sweep is cut, and inputs are generated for
+    all of the ``seconds``.
+    """
+
+    seconds: float = 4.0
+    least: int = 12
+    seed: int = 0
+    deep: bool = False
 
 
 class Subject:
@@ -63,7 +76,7 @@ class Subject:
 
     @property
     def stated_tolerance(self) -> float:
-        """The same as the models say it, 0 where they say so."""
+        """The largest tolerance that the models state; it may be 0."""
         return max([self.model.info.logit_tolerance, *map(_tolerance, self._open)])
 
     @property
@@ -84,13 +97,17 @@ class Subject:
         return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
     def load(self, **options: Any) -> TextModel:
-        """Load a model of the caller's own, for a check that closes it or needs load options."""
+        """Load a separate model, for a check that closes it or needs load options."""
         own = {**self._own, **options.pop("options", {})}
-        asked = {**self._of_core, **options, "backend": self.backend.name, "options": own}
-        config = LoadConfig(**asked)
-        told = {name: getattr(config, name) for name in asked if name != "options" or own}
+        requested = {**self._of_core, **options, "backend": self.backend.name, "options": own}
+        config = LoadConfig(**requested)
+        spelled_options = {
+            name: getattr(config, name) for name in requested if name != "options" or own
+        }
         places = (self.path, config.adapter_path)
-        number = record.loading(self.backend, spelled(self.path) + keywords(told), places)
+        number = record.loading(
+            self.backend, spelled(self.path) + keywords(spelled_options), places
+        )
         return record.watched(self.backend.load_model(self.path, config), number)
 
     @contextmanager

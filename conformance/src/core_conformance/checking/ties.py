@@ -51,7 +51,7 @@ def at_a_tie(
     if any(_cut_short(answer, place) for answer in (left, right)):
         return False
 
-    # The tokens' own log-probabilities tell the margin, where both answers have them.
+    # The tokens' log-probabilities give the margin, if both answers have them.
     reach = 2 * subject.tolerance + slack
     if len(tokens) == 2 and None not in (logprobs := [token.logprob for token in tokens]):
         return abs((logprobs[0] or 0.0) - (logprobs[1] or 0.0)) <= reach
@@ -79,21 +79,21 @@ def _read(
 ) -> bool | None:
     """Return the margin that other operations give after the text before the parting.
 
-    Where it is not certain that this text stands for the same tokens, only a tie is believed.
+    If this text may encode to other tokens, only a tie is believed.
     """
     if not answer.prompt:
         return None
 
-    said = "".join(token.text for token in answer.tokens[:place])
-    front = answer.prompt + said if place else answer.prompt  # one that chat rendered stays so
+    text = "".join(token.text for token in answer.tokens[:place])
+    front = answer.prompt + text if place else answer.prompt  # one that chat rendered stays so
     exact = place == 0 or _stands_for(subject, front, answer, place)
 
-    # One call of classify or of score tells the margin.
+    # One call of classify or of score gives the margin.
     tie = None
     if subject.declares(Capability.CLASSIFY, Capability.LOGITS):
         row = logits(subject, [front])[0]
-        asked = [row[token.id] for token in tokens] + ([] if drawn else heapq.nlargest(2, row))
-        tie = max(asked) - min(asked) <= reach
+        compared = [row[token.id] for token in tokens] + ([] if drawn else heapq.nlargest(2, row))
+        tie = max(compared) - min(compared) <= reach
     elif subject.declares(Capability.SCORING) and len(tokens) == 2:
         tie = _tie_of_scores(subject, front, [token.text for token in tokens], 2 * reach)
         exact = exact and all(_spells(subject, front, token) for token in tokens)
@@ -123,7 +123,7 @@ def _tie_of_scores(subject: Subject, front: str, texts: list[str], reach: float)
     """Return True when scores show a tie of two texts; None unless each text is a single token."""
     if not all(texts):
         return None
-    found = [score.token_logprobs for score in scoring(subject).score([front] * 2, texts)]
-    if any(len(logprobs) != 1 for logprobs in found):
+    rows = [score.token_logprobs for score in scoring(subject).score([front] * 2, texts)]
+    if any(len(logprobs) != 1 for logprobs in rows):
         return None
-    return abs(found[0][0] - found[1][0]) <= reach
+    return abs(rows[0][0] - rows[1][0]) <= reach

@@ -34,7 +34,7 @@ def heard() -> Iterator[list[str]]:
 
     The list that it gives is filled when the block ends.
     """
-    found: list[str] = []
+    lines: list[str] = []
     _flush()
     saved = os.dup(1)
 
@@ -42,14 +42,14 @@ def heard() -> Iterator[list[str]]:
     with tempfile.TemporaryFile() as file, contextlib.redirect_stdout(io.StringIO()) as text:
         try:
             os.dup2(file.fileno(), 1)
-            yield found
+            yield lines
         finally:
             _flush()
             os.dup2(saved, 1)
             os.close(saved)
             file.seek(0)
             printed = (text.getvalue(), file.read().decode(errors="replace"))
-            found += [part for part in printed if part]
+            lines += [part for part in printed if part]
 
 
 def _flush() -> None:

@@ -18,12 +18,10 @@ from typing import Any
 
 from core.errors import CoreError
 from core.protocols import Capability, TextModel
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, opened
 from core_conformance.checking.calls import CancelAfter, already_set, promptly, raised
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.rows import Way, asked, run, same_rows, ways
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing, holdings
@@ -47,7 +45,7 @@ class Kept:
     left: dict[str, list[weakref.ref[Any]]] = field(default_factory=dict)
 
     def add(self, how: str, thing: object) -> None:
-        """Remember one, where it can be referred to."""
+        """Keep a weak reference to an object, if its type allows one."""
         with suppress(TypeError):
             self.left.setdefault(how, []).append(weakref.ref(thing))
 
@@ -59,11 +57,11 @@ class Kept:
         gc.collect()
         deadline = time.monotonic() + 2.0
         while True:
-            found = [
+            alive = [
                 how for how, refs in self.left.items() if sum(ref() is not None for ref in refs) > 1
             ]
-            if not found or time.monotonic() > deadline:
-                return found
+            if not alive or time.monotonic() > deadline:
+                return alive
             time.sleep(0.05)
             gc.collect()
 
@@ -82,21 +80,23 @@ def abandoned(subject: Subject) -> None:
     slots = {"parallel_slots": 2} if subject.declares(Capability.PARALLEL) else {}
     with subject.loaded(**slots) as model:
         wanted = {way: run(subject, way, model, asked(2), _TOKENS) for way in _readable(subject)}
-        kept = Kept()
+        leftovers = Kept()
 
         def once() -> None:
             for way, ends in _ends(subject).items():
                 for name, end in ends.items():
                     what = f"a {way.name} that is {name}"
-                    leave = partial(_leave, subject, model, way, end, f"{way.name}, {name}", kept)
+                    leave = partial(
+                        _leave, subject, model, way, end, f"{way.name}, {name}", leftovers
+                    )
                     promptly(subject, leave, what)
             for way, rows in wanted.items():
-                found = run(subject, way, model, asked(2), _TOKENS)
-                same_rows(subject, rows, found, f"{way.name} after abandoned ones")
+                answers = run(subject, way, model, asked(2), _TOKENS)
+                same_rows(subject, rows, answers, f"{way.name} after abandoned ones")
 
         grown = growing(_ROUNDS, once, _LEAST, _active(subject, model))
         must(not grown, f"these grow with each round of abandoned streams: {grown}")
-        alive = kept.alive()
+        alive = leftovers.alive()
         must(
             not alive,
             f"these are still referenced: {alive}; drop references to streams that have ended",
@@ -118,7 +118,7 @@ def _leave(
     way: Way,
     end: Callable[[Any], object],
     how: str,
-    kept: Kept,
+    leftovers: Kept,
 ) -> None:
     """Open one, end it, and drop it; what a stop raises is for other checks."""
     stop: dict[str, Any] = {}
@@ -129,7 +129,7 @@ def _leave(
     options = way.options(subject, _TOKENS) | stop
     with suppress(CoreError):
         stream: Any = _opened(model, way, options)
-        kept.add(how, stream)
+        leftovers.add(how, stream)
         try:
             end(stream)
         finally:
@@ -211,8 +211,8 @@ def failures(subject: Subject) -> None:
                 fail = partial(_fail, model, way, prompt, way.options(subject, _TOKENS) | stop)
                 promptly(subject, fail, f"{way.name} of {prompt!r:.40} with {sorted(stop)}")
         for way, rows in wanted.items():
-            found = run(subject, way, model, prompts, _TOKENS)
-            same_rows(subject, rows, found, f"{way.name} after requests that failed")
+            answers = run(subject, way, model, prompts, _TOKENS)
+            same_rows(subject, rows, answers, f"{way.name} after requests that failed")
 
     grown = growing(_ROUNDS, once, _LEAST, _active(subject, model))
     must(not grown, f"these grow with each round of failed requests: {grown}")
@@ -244,36 +244,38 @@ def _fail(model: TextModel, way: Way, prompt: str, options: dict[str, Any]) -> N
     broad=True,
 )
 def loads(subject: Subject) -> None:
-    kept, held, callers = Kept(), list[TextModel](), ways(subject)
+    leftovers, models, callers = Kept(), list[TextModel](), ways(subject)
     before, start = holdings(), time.perf_counter()
-    size = _load_and_close(subject, callers, kept, held) - before.resident_bytes
-    each = time.perf_counter() - start
-    rounds = max(1, min(4, int(_LOADS_SECONDS / each)))
-    if each > _SLOW_LOAD:
-        error = raised(held[0].close)
+    size = _load_and_close(subject, callers, leftovers, models) - before.resident_bytes
+    seconds_a_load = time.perf_counter() - start
+    rounds = max(1, min(4, int(_LOADS_SECONDS / seconds_a_load)))
+    if seconds_a_load > _SLOW_LOAD:
+        error = raised(models[0].close)
         must(error is None, f"a second close() raised {error!r}")
-        tally.left_out(f"several loads: one takes {each:.0f} s")
+        leave_out(f"several loads: one takes {seconds_a_load:.0f} s")
         return
 
     # Of its weights, half would show; what frees them is close(), for the models are still held.
     if size < _LARGE:
-        tally.left_out(f"the memory of this process: a model adds {size} bytes to it")
+        leave_out(f"the memory of this process: a model adds {size} bytes to it")
     active = _active(subject, subject.model)
     weights = max(size, _LARGE) // 2 + _tokenizer(subject.path)
     least = Holdings(1, 1, weights, max(1 << 9, active() // 200))
-    grown = growing(rounds, lambda: _load_and_close(subject, callers, kept, held), least, active)
+    grown = growing(
+        rounds, lambda: _load_and_close(subject, callers, leftovers, models), least, active
+    )
     must(
         not grown,
         f"these grow with each model that is loaded, used and closed: {grown}: free all in close() "
         "also while the model object is still referenced",
     )
-    held.clear()
-    alive = kept.alive()
+    models.clear()
+    alive = leftovers.alive()
     must(not alive, f"several models that were closed and dropped are still referenced: {alive}")
 
 
 def _tokenizer(path: str) -> int:
-    """Return what a tokenizer may take, which a closed model keeps as long as somebody holds it."""
+    """Return the bytes of a tokenizer, which a closed model may keep while it is referenced."""
     place = Path(path).expanduser()
     if place.is_file():
         return _OF_TEXT * min(place.stat().st_size, _LARGE)
@@ -281,11 +283,13 @@ def _tokenizer(path: str) -> int:
     return _OF_TEXT * sum(file.stat().st_size for file in texts)
 
 
-def _load_and_close(subject: Subject, callers: list[Way], kept: Kept, held: list[TextModel]) -> int:
+def _load_and_close(
+    subject: Subject, callers: list[Way], leftovers: Kept, models: list[TextModel]
+) -> int:
     """Use a model of its own; the memory of the process while it was loaded."""
     model = subject.load()
-    held.append(model)
-    kept.add("a model", model)
+    models.append(model)
+    leftovers.add("a model", model)
     for way in callers:
         run(subject, way, model, asked(1), 2)
     resident = holdings().resident_bytes

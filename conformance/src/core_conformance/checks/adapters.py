@@ -12,9 +12,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import Violation, must
+from core_conformance.checking.check import Violation, check, must
 from core_conformance.checking.recall import story
-from core_conformance.checking.registry import check
 from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
 
@@ -26,10 +25,10 @@ from core_conformance.checking.subject import Subject
 )
 def changes(subject: Subject) -> None:
     plain = says(subject, subject.model)
-    with adapters(subject) as found:
-        with subject.loaded(adapter_path=found.one) as model:
+    with adapters(subject) as paths:
+        with subject.loaded(adapter_path=paths.one) as model:
             one = says(subject, model)
-        with subject.loaded(adapter_path=found.two) as model:
+        with subject.loaded(adapter_path=paths.two) as model:
             two = says(subject, model)
     must_differ(subject, plain, one, "a model with an adapter says what it says without")
     must_differ(subject, one, two, "a model says the same with two different adapters")
@@ -47,7 +46,7 @@ def operations(subject: Subject) -> None:
         agree(subject)
     except Violation:  # what they do not agree about without an adapter is for other checks
         return
-    with adapters(subject) as found, closing(subject.adapted(found.one)) as with_one:
+    with adapters(subject) as paths, closing(subject.adapted(paths.one)) as with_one:
         agree(with_one)
 
 
@@ -58,8 +57,8 @@ def operations(subject: Subject) -> None:
 )
 def no_trace(subject: Subject) -> None:
     plain = says(subject, subject.model)
-    with adapters(subject) as found:
-        with subject.loaded(adapter_path=found.one) as other:
+    with adapters(subject) as paths:
+        with subject.loaded(adapter_path=paths.one) as other:
             wanted = says(subject, other)
             must_be(
                 subject,
@@ -79,8 +78,8 @@ def no_trace(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def wrong(subject: Subject) -> None:
-    with adapters(subject) as found:
-        error = raised(lambda: subject.load(adapter_path=found.wrong).close())
+    with adapters(subject) as paths:
+        error = raised(lambda: subject.load(adapter_path=paths.wrong).close())
     must(isinstance(error, ModelError), f"an adapter of another model: {_raised(error)}")
 
 
@@ -96,20 +95,20 @@ def wrong(subject: Subject) -> None:
 )
 def handles(subject: Subject) -> None:
     plain = says(subject, subject.model)
-    with adapters(subject) as found:
-        with subject.loaded(adapter_path=found.one) as model:
+    with adapters(subject) as paths:
+        with subject.loaded(adapter_path=paths.one) as model:
             one = says(subject, model)
             with _with(model, None) as none:
                 must_be(subject, plain, partial(says, subject, none), "with_adapter(None)")
-            with _with(model, found.two) as two:
-                said = says(subject, two)
-        with _with(subject.model, found.one) as handle:
+            with _with(model, paths.two) as two:
+                outputs = says(subject, two)
+        with _with(subject.model, paths.one) as handle:
             must_be(
                 subject, one, partial(says, subject, handle), "with_adapter(), and a load with it"
             )
-            with _with(subject.model, found.two) as another:
+            with _with(subject.model, paths.two) as another:
                 must_be(
-                    subject, said, partial(says, subject, another), "two handles of one adapter"
+                    subject, outputs, partial(says, subject, another), "two handles of one adapter"
                 )
             must_be(subject, one, partial(says, subject, handle), "a handle alongside another")
         must_be(
@@ -126,15 +125,15 @@ def handles(subject: Subject) -> None:
 )
 def kept(subject: Subject) -> None:
     prompts = [story(subject, "By and by")]
-    with adapters(subject) as found:
+    with adapters(subject) as paths:
         wanted = []
-        for path in (None, found.one, found.two):
+        for path in (None, paths.one, paths.two):
             with subject.loaded(adapter_path=path) as model:
                 wanted.append(says(subject, model, prompts))
         with (
             subject.loaded() as base,
-            _with(base, found.one) as one,
-            _with(base, found.two) as two,
+            _with(base, paths.one) as one,
+            _with(base, paths.two) as two,
         ):
             for model, right in zip((base, one, two), wanted, strict=True):
                 must_be(
@@ -152,19 +151,19 @@ def kept(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def any_order(subject: Subject) -> None:
-    with adapters(subject) as found:
+    with adapters(subject) as paths:
         for order in ((0, 1, 2), (2, 1, 0), (1, 0, 2)):
             base = subject.load()
-            models = [base, _with(base, found.one), _with(base, found.two)]
+            models = [base, _with(base, paths.one), _with(base, paths.two)]
             wanted = [says(subject, model) for model in models]
             still = list(order)
             try:
                 while still:
                     models[still.pop(0)].close()
                     for index in still:
-                        said = partial(says, subject, models[index])
+                        say = partial(says, subject, models[index])
                         what = "a model whose other handle was closed"
-                        must_be(subject, wanted[index], partial(unless_raised, said, what), what)
+                        must_be(subject, wanted[index], partial(unless_raised, say, what), what)
             finally:
                 for index in still:
                     models[index].close()
@@ -179,13 +178,13 @@ def any_order(subject: Subject) -> None:
 )
 def wrong_handle(subject: Subject) -> None:
     plain = says(subject, subject.model)
-    with adapters(subject) as found:
-        for path in (found.wrong, f"{found.wrong}-is-not-there"):
+    with adapters(subject) as paths:
+        for path in (paths.wrong, f"{paths.wrong}-is-not-there"):
             error = raised(lambda path=path: _with(subject.model, path).close())  # type: ignore[misc]
             must(isinstance(error, ModelError), f"with_adapter({path!r}): {_raised(error)}")
         with subject.loaded() as model:
             pass
-        error = raised(lambda: _with(model, found.one).close())
+        error = raised(lambda: _with(model, paths.one).close())
         must(isinstance(error, ModelClosedError), f"with_adapter(), closed: {_raised(error)}")
     must_be(
         subject, plain, partial(says, subject, subject.model), "after an adapter that was refused"

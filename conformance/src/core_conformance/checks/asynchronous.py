@@ -10,7 +10,6 @@ from typing import Any, TypeVar
 
 from core.errors import InvalidOptionError, ModelClosedError
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, answer, evidence, sampled
 from core_conformance.checking.budget import pass_seconds
@@ -26,9 +25,8 @@ from core_conformance.checking.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -56,12 +54,15 @@ def calls(subject: Subject) -> None:
     for name, options in _asked(subject).items():
         own = getattr(model, name.value)(prompts, **options)
         counted = model.metrics.prompt_tokens
-        found, metrics = _run(subject, model.call_async(name.value, prompts, **options))
-        must(len(found) == len(prompts), f"{name} of {len(prompts)} prompts gave {len(found)} rows")
+        results, metrics = _run(subject, model.call_async(name.value, prompts, **options))
+        must(
+            len(results) == len(prompts),
+            f"{name} of {len(prompts)} prompts gave {len(results)} rows",
+        )
         read = sampled if name is Capability.CLASSIFY else answer
         pairs = [
             (read(left, prompt), read(right))
-            for prompt, left, right in zip(prompts, own, found, strict=True)
+            for prompt, left, right in zip(prompts, own, results, strict=True)
         ]
         same_answers(subject, pairs, f"{name}, called and awaited")
         must(
@@ -120,7 +121,7 @@ def errors(subject: Subject) -> None:
         lambda: model.stream_async("generate", PROMPTS[0], no_such_option=1),
         "stream_async of generate with an option that there is not",
     )
-    for name in (each for each in _ROWS if subject.declares(each)):
+    for name in (operation for operation in _ROWS if subject.declares(operation)):
         must_raise(
             InvalidOptionError,
             lambda name=name: _run(subject, model.call_async(name.value, PROMPTS[:1], **wrong)),  # type: ignore[misc]
@@ -157,7 +158,7 @@ def cancelled(subject: Subject) -> None:
             calm = CancelAfter()
             _run(subject, _awaited(model, way, prompt, most, calm))
             if calm.seen < _FEW_LOOKS:
-                tally.left_out(f"{way}, whose cancel is looked at {calm.seen} times")
+                leave_out(f"{way}, whose cancel is looked at {calm.seen} times")
                 continue
             witness = CancelsItsTask(max(1, int(_AT * calm.seen)))
             seen = _looks(_given_up(model, way, prompt, most, witness), subject)
@@ -166,10 +167,10 @@ def cancelled(subject: Subject) -> None:
                 f"the task that awaited {way} was cancelled at its beginning, but its request "
                 f"continued: its cancel was polled {seen} times, {calm.seen} when not cancelled",
             )
-            found = greedy(subject, model, prompt, _FEW)
+            tokens = greedy(subject, model, prompt, _FEW)
             must(
-                same(subject, expected, found, prompt),
-                f"after {way} in a task that was cancelled, the next call gave {texts(found)}, "
+                same(subject, expected, tokens, prompt),
+                f"after {way} in a task that was cancelled, the next call gave {texts(tokens)}, "
                 f"not {texts(expected)}",
             )
 
@@ -193,7 +194,7 @@ def closed(subject: Subject) -> None:
         witness.hold()
         await stream.aclose()
         await stream.aclose()
-        witness.told.set()
+        witness.released.set()
         left = [token async for token in stream]
         return stream.finish_reason, len(left)
 
@@ -227,14 +228,14 @@ def loop_runs_on(subject: Subject) -> None:
             f"while {way} was awaited, its request blocked the event loop",
         )
         if watch.seen < _FEW_LOOKS:
-            tally.left_out(f"{way}, whose cancel is looked at {watch.seen} times")
+            leave_out(f"{way}, whose cancel is looked at {watch.seen} times")
     prompts = [*PLAIN[:_TASKS]]
-    alone = [_run(subject, _read(subject, model, each))[0] for each in prompts]
+    alone = [_run(subject, _read(subject, model, text))[0] for text in prompts]
 
     async def together() -> list[Any]:
-        return [*await asyncio.gather(*(_read(subject, model, each) for each in prompts))]
+        return [*await asyncio.gather(*(_read(subject, model, text) for text in prompts))]
 
-    beside = [found for found, _ in _run(subject, together())]
+    beside = [tokens for tokens, _ in _run(subject, together())]
     pairs = list(zip(alone, beside, strict=True))
     same_answers(subject, pairs, "streams of several tasks, alone and alongside one another")
 
@@ -283,7 +284,7 @@ async def _awaited(model: Any, way: str, prompt: str, most: int, witness: Cancel
 
 
 class HoldsItsRequest(CancelAfter):
-    """A cancel that is never set, and whose looks wait, from `hold` on, until ``told`` is set.
+    """A cancel that is never set, and whose looks wait, from `hold` on, until ``released`` is set.
 
     That is when the event loop has told the request what became of it: none is over before,
     however fast it is and however busy the machine. A look in the loop itself does not wait.
@@ -291,7 +292,7 @@ class HoldsItsRequest(CancelAfter):
 
     def __init__(self) -> None:
         super().__init__()
-        self.told = threading.Event()
+        self.released = threading.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread = 0
 
@@ -305,7 +306,7 @@ class HoldsItsRequest(CancelAfter):
         """See `core.CancelToken`."""
         super().is_set()
         if self._loop is not None and threading.get_ident() != self._thread:
-            self.told.wait(_PATIENCE)
+            self.released.wait(_PATIENCE)
         return False
 
     def _turn(self, left: int) -> None:
@@ -313,7 +314,7 @@ class HoldsItsRequest(CancelAfter):
         if left and self._loop is not None:
             self._loop.call_soon(self._turn, left - 1)
         else:
-            self.told.set()
+            self.released.set()
 
 
 class CancelsItsTask(HoldsItsRequest):
@@ -335,7 +336,7 @@ class CancelsItsTask(HoldsItsRequest):
             self._task = None
             task.get_loop().call_soon_threadsafe(self._cancel, task)
             if threading.get_ident() != self._thread:
-                self.told.wait(_PATIENCE)
+                self.released.wait(_PATIENCE)
         return super().is_set()
 
     def _cancel(self, task: asyncio.Task[None]) -> None:
@@ -350,7 +351,7 @@ async def _given_up(
     task = asyncio.ensure_future(_awaited(model, way, prompt, most, witness))
     witness.watch(task)
     await asyncio.gather(task, return_exceptions=True)
-    witness.told.set()  # the loop ends here, perhaps before it has turned so often
+    witness.released.set()  # the loop ends here, perhaps before it has turned so often
     return witness
 
 

@@ -22,9 +22,8 @@ from core_conformance.checking.calls import (
     same,
     texts,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
+from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _SURROGATE = "half a character: \ud83d"
@@ -64,8 +63,8 @@ def too_long_rows(subject: Subject) -> None:
     READING,
 )
 def empty_prompt(subject: Subject) -> None:
-    found = _errors_of(subject, "")
-    for name, error in found.items():
+    errors = _errors_of(subject, "")
+    for name, error in errors.items():
         must(
             isinstance(error, EmptyPromptError),
             f"an empty prompt in {name}() ended with {error!r}: expected EmptyPromptError",
@@ -99,14 +98,14 @@ def _errors_of(subject: Subject, prompt: str) -> dict[Capability, Exception | No
 
     Good rows around it have to finish.
     """
-    found: dict[Capability, Exception | None] = {
+    errors: dict[Capability, Exception | None] = {
         name: _rows_around(subject.model, name, prompt)
         for name in declared(subject, *ROW_OPERATIONS)
     }
     if subject.declares(Capability.GENERATE):
         error = ending(lambda: subject.model.generate(prompt, max_tokens=1)).error
-        found[Capability.GENERATE] = error
-    return found
+        errors[Capability.GENERATE] = error
+    return errors
 
 
 def _rows_around(model: TextModel, name: Capability, prompt: str) -> Exception | None:

@@ -9,7 +9,7 @@ from core.errors import EmptyPromptError
 from core.extensions import BatchStreaming
 from core.protocols import Capability
 from core.types import BatchResult, Token
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -22,9 +22,8 @@ from core_conformance.checking.ask import (
     is_token,
     speaks,
 )
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, leave_out, must, testable
 from core_conformance.checking.compare import apart, same_answers, same_draws, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import at_a_tie
 
@@ -49,7 +48,7 @@ def results_are_results(subject: Subject) -> None:
         sound = _is_tuple_of_tokens(result.tokens, size)
         must(sound, f"tokens is {result.tokens!r}, not a tuple of core.Token")
 
-        # A full row ended for its length, a shorter one of its own accord.
+        # A full row ended for its length, a shorter one by itself.
         count = len(result.tokens)
         wanted = "length" if count == limit else "stop"
         must(
@@ -190,15 +189,15 @@ def stream_joins_to_results(subject: Subject) -> None:
     apart([left.ids for left, _ in pairs])
 
 
-def _is_tuple_of_tokens(found: object, size: int) -> bool:
-    return isinstance(found, tuple) and all(is_token(token, size) for token in found)
+def _is_tuple_of_tokens(value: object, size: int) -> bool:
+    return isinstance(value, tuple) and all(is_token(token, size) for token in value)
 
 
 def _equals_generate(
-    subject: Subject, asked: Sequence[str], max_tokens: int, **options: Any
+    subject: Subject, prompts: Sequence[str], max_tokens: int, **options: Any
 ) -> list[tuple[int, ...]]:
-    rows = [answer(result) for result in batch(subject, asked, max_tokens, **options)]
-    alone = [generate(subject, prompt, max_tokens, **options) for prompt in asked]
+    rows = [answer(result) for result in batch(subject, prompts, max_tokens, **options)]
+    alone = [generate(subject, prompt, max_tokens, **options) for prompt in prompts]
 
     same_answers(
         subject, list(zip(alone, rows, strict=True)), f"generate alone and in a batch {options}"
@@ -240,25 +239,25 @@ def rows_stop(subject: Subject) -> None:
 
     # At a string, from the middle of the longest text.
     if not stop:
-        tally.left_out("stop strings, for the model says no text")
+        leave_out("stop strings, for the model says no text")
     if stop:
-        for row, found in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
+        for row, result in zip(free, batch(subject, _ASKED, _LENGTH, stop=stop), strict=True):
             expected = row.text.partition(stop)[0]
-            _ends(subject, row, answer(found), f"stop={stop!r}", expected, stop in row.text)
+            _ends(subject, row, answer(result), f"stop={stop!r}", expected, stop in row.text)
 
     # At a token, from the middle of its ids.
-    for row, found in zip(
+    for row, result in zip(
         free, batch(subject, _ASKED, _LENGTH, stop_tokens=[stop_id]), strict=True
     ):
         comes = stop_id in row.ids
         ids = row.ids[: row.ids.index(stop_id)] if comes else row.ids
-        _ends(subject, row, answer(found), f"stop_tokens=[{stop_id}]", ids, comes)
+        _ends(subject, row, answer(result), f"stop_tokens=[{stop_id}]", ids, comes)
 
 
 def _ends(
     subject: Subject,
     free: Answer,
-    found: Answer,
+    ended: Answer,
     option: str,
     expected: str | tuple[int, ...],
     comes: bool,
@@ -267,15 +266,15 @@ def _ends(
 
     Where other tokens came, which only a tie explains, nothing can be told about the row.
     """
-    if found.ids != free.ids[: len(found.ids)]:
-        if at_a_tie(subject, free, found) is False:
-            raise Violation(f"batch_generate with {option} gave {found!r}, not {free!r}")
+    if ended.ids != free.ids[: len(ended.ids)]:
+        if at_a_tie(subject, free, ended) is False:
+            raise Violation(f"batch_generate with {option} gave {ended!r}, not {free!r}")
         return
-    seen = found.text if isinstance(expected, str) else found.ids
+    seen = ended.text if isinstance(expected, str) else ended.ids
     reason = "stop" if comes else free.finish_reason
     must(
-        (seen, found.finish_reason) == (expected, reason),
-        f"batch_generate with {option} left {seen!r} ({found.finish_reason}) of {free.text!r}; "
+        (seen, ended.finish_reason) == (expected, reason),
+        f"batch_generate with {option} left {seen!r} ({ended.finish_reason}) of {free.text!r}; "
         f"{expected!r} and finish_reason {reason!r} were expected",
     )
 

@@ -18,9 +18,8 @@ from core.models.finding import described_by
 from core.protocols import Capability
 from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _HALF = 1 << 20  # bytes of a file at most, where its first half is copied
@@ -38,11 +37,11 @@ def incomplete_model(subject: Subject) -> None:
     sound = subject.model.info
     with _folder() as folder:
         for path, what, whole in _faulty_models(subject.path, folder):
-            found: list[ModelInfo] = []
-            error = raised(_loading(subject, path, found))
+            infos: list[ModelInfo] = []
+            error = raised(_loading(subject, path, infos))
             must(
-                isinstance(error, ModelError) or (whole and found == [sound]),
-                f"{what} raised {error!r}, and {found or 'nothing'} was loaded: expected a "
+                isinstance(error, ModelError) or (whole and infos == [sound]),
+                f"{what} raised {error!r}, and {infos or 'nothing'} was loaded: expected a "
                 "ModelError",
             )
 
@@ -81,14 +80,16 @@ def description_agrees(subject: Subject) -> None:
     with _folder() as folder:
         others = _of_other_kinds(Path(subject.path), folder)
         for path, what in (*imitations(subject.path, folder / "like it"), *others):
-            found, _ = described_by(subject.backend, str(path))
-            loads = found is None or bool(found.problem) or refusal(subject.backend, str(path))
+            described, _ = described_by(subject.backend, str(path))
+            loads = (
+                described is None or bool(described.problem) or refusal(subject.backend, str(path))
+            )
             error = None if loads else raised(_loading(subject, path, []))
             must(error is None, f"describe_model() describes {what}, and its load raised {error!r}")
 
 
 def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:
-    """Yield a copy of the model whose config.json names an architecture that nobody has."""
+    """Yield a copy of the model whose config.json names an unknown architecture."""
     config = model / "config.json"
     if config.is_file():
         copy = _linked(model, folder / "kind", [config])
@@ -114,13 +115,13 @@ def broken_adapter(subject: Subject) -> None:
 
 
 def _loading(
-    subject: Subject, path: str | Path, found: list[ModelInfo], **options: Any
+    subject: Subject, path: str | Path, infos: list[ModelInfo], **options: Any
 ) -> Callable[[], None]:
     """Return a function that loads the model at this path and notes what it says of itself."""
 
     def load() -> None:
         model = at(subject, str(path)).load(**options)
-        found.append(model.info)
+        infos.append(model.info)
         model.close()
 
     return load

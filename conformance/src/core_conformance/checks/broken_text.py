@@ -10,13 +10,12 @@ from core.errors import CoreError, OptionError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import Message
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import SPEAKING, generate
 from core_conformance.checking.calls import ending, must_raise, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, count_compared, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 RowCall = Callable[[list[str]], Sequence[Any]]
@@ -81,11 +80,11 @@ def surrogates_stop_nothing(subject: Subject) -> None:
     letter = next(filter(str.isalnum, free.text), "e")
     for stop in ("\ud83d", f"{letter}\ud83d", f"\ude00{letter}"):
         try:
-            found = generate(subject, _GOOD[0], 6, stop=stop)
+            ended = generate(subject, _GOOD[0], 6, stop=stop)
         except OptionError:
-            tally.compared()
+            count_compared()
             continue
-        same_answers(subject, [(free, found)], f"without, and with stop={stop!r}", stops=(stop,))
+        same_answers(subject, [(free, ended)], f"without, and with stop={stop!r}", stops=(stop,))
 
 
 @check(
@@ -181,7 +180,7 @@ def _single_calls(model: Any) -> dict[Capability, Callable[[str], Exception | No
 
 
 def _is_answer(row: Any) -> bool:
-    """Return whether a row has what it was asked for.
+    """Return whether a row has the requested fields.
 
     One of a batch may be empty, for models may end.
     """
@@ -190,7 +189,7 @@ def _is_answer(row: Any) -> bool:
 
 
 def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
-    """Yield the operation, the text and its error for each text; "" stands for success.
+    """Yield the operation, the text and its error for each text; "" means success.
 
     Operations on rows get all texts in one call, streams some of them.
     """

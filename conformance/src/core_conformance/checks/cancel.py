@@ -27,8 +27,7 @@ from core_conformance.checking.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _NEVER_READ = "This is where it ends, before it has begun"
@@ -67,7 +66,7 @@ def midway(subject: Subject) -> None:
     prompt, length = longest(subject)
     testable(length >= ENOUGH, _TOO_SHORT)
 
-    # The cancel is set after the first token, and many more were asked for.
+    # The cancel is set after the first token, and many more were requested.
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
         many = min(_MANY, subject.model.info.context_length // 2)
@@ -142,12 +141,12 @@ def batch_midway(subject: Subject) -> None:
 
     with unless_refused("cancel"):
         cancel = CancelAfter(_LOOKS)
-        found = subject.model.batch_generate(prompts, max_tokens=64, cancel=cancel)
-        stopped = [row for row in found if isinstance(row.error, GenerationCancelled)]
-        must(bool(stopped), f"a cancel in the middle of a batch stopped no row: {found}")
+        rows = subject.model.batch_generate(prompts, max_tokens=64, cancel=cancel)
+        stopped = [row for row in rows if isinstance(row.error, GenerationCancelled)]
+        must(bool(stopped), f"a cancel in the middle of a batch stopped no row: {rows}")
 
         # Each row has either finished or was cancelled.
-        for row in found:
+        for row in rows:
             cancelled = row.finish_reason == "cancelled"
             must(
                 cancelled == (row in stopped) and (cancelled or row.error is None),
@@ -195,10 +194,10 @@ def unset(subject: Subject) -> None:
     for option, value in (("cancel", threading.Event()), ("timeout", 86_400.0)):
         with unless_refused(option):
             options = {**greedy_options(subject, 4), option: value}
-            found = list(speak(subject, subject.model, prompt, **options))
+            tokens = list(speak(subject, subject.model, prompt, **options))
             must(
-                same(subject, expected, found, prompt),
-                f"with a {option} that does not come, the stream gave {texts(found)}, not "
+                same(subject, expected, tokens, prompt),
+                f"with a {option} that does not come, the stream gave {texts(tokens)}, not "
                 f"{texts(expected)}",
             )
 
@@ -214,11 +213,11 @@ def works_after(subject: Subject) -> None:
     for options in ({"cancel": already_set()}, {"cancel": CancelAfter(3)}, {"timeout": _AT_ONCE}):
         with suppress(UnsupportedOptionError):
             _stopped(subject, prompt, **options)
-        found = ending(lambda: speak(subject, subject.model, prompt, **greedy_options(subject, 4)))
+        seen = ending(lambda: speak(subject, subject.model, prompt, **greedy_options(subject, 4)))
         must(
-            found.error is None and same(subject, expected, found.tokens, prompt),
+            seen.error is None and same(subject, expected, seen.tokens, prompt),
             f"after a request with {sorted(options)} was stopped, the next one gave "
-            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}",
+            f"{seen.error or texts(seen.tokens)!r}, not {texts(expected)}",
         )
 
 
@@ -239,11 +238,11 @@ def closed_stream(subject: Subject) -> None:
             stream.close()
 
         # There is one slot, which the closed streams must have given back.
-        found = ending(lambda: speak(subject, model, prompt, **greedy_options(subject, 3)))
+        seen = ending(lambda: speak(subject, model, prompt, **greedy_options(subject, 3)))
         must(
-            found.error is None and same(subject, expected, found.tokens, prompt),
+            seen.error is None and same(subject, expected, seen.tokens, prompt),
             "after streams were closed before their end, the next one gave "
-            f"{found.error or texts(found.tokens)!r}, not {texts(expected)}: close() must give "
+            f"{seen.error or texts(seen.tokens)!r}, not {texts(expected)}: close() must give "
             "the slot back",
         )
 
@@ -281,9 +280,9 @@ def _must_all_fail(
     subject: Subject, name: Capability, kind: type[Exception], **options: Any
 ) -> None:
     ask = getattr(subject.model, name.value)
-    found = ask(PROMPTS, **options)
-    must(len(found) == len(PROMPTS), f"{name}() of {len(PROMPTS)} prompts gave {len(found)} rows")
-    for row in found:
+    rows = ask(PROMPTS, **options)
+    must(len(rows) == len(PROMPTS), f"{name}() of {len(PROMPTS)} prompts gave {len(rows)} rows")
+    for row in rows:
         must(
             isinstance(row.error, kind),
             f"{name}() with {sorted(options)} gave a row with the error {row.error!r}: it must "

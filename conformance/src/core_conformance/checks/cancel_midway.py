@@ -26,9 +26,8 @@ from core_conformance.checking.calls import (
     promptly,
     unless_refused,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.rows import (
     BATCHES,
     READERS,
@@ -46,8 +45,6 @@ from core_conformance.checking.subject import Subject
 _ROWS, _TOKENS = 7, 8
 _TRIES = 3  # of what a machine's noise could explain once
 _ALONE = 0.25  # seconds without a look, after which nobody looks any more
-_SLOW = 0.2  # seconds of a prefill from which on a cancel can be set within it
-_ONE_CHUNK, _LONG = 512, 640  # tokens: a longer prompt is read in chunks
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,11 +132,11 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
     what = f"{way.name} of {len(prompts)} prompts, whose cancel is set at look {turn.at}"
     for _ in range(_TRIES):  # who looks while it waits may do so when the work is just done
         cancel = CancelAfter(turn.at)
-        found = run(subject, way, model, prompts, _TOKENS, cancel=cancel)
-        same_rows(subject, turn.wanted, found, what, GenerationCancelled)
+        rows = run(subject, way, model, prompts, _TOKENS, cancel=cancel)
+        same_rows(subject, turn.wanted, rows, what, GenerationCancelled)
 
-        stopped = [row for row in found if row.error is not None]
-        must(bool(cancel.heard or not stopped), f"{what}, stopped before it was set: {found}")
+        stopped = [row for row in rows if row.error is not None]
+        must(bool(cancel.heard or not stopped), f"{what}, stopped before it was set: {rows}")
 
         # One that is not set stops nothing, and counts the looks of a call that runs on.
         calm = CancelAfter()
@@ -151,7 +148,7 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
     else:
         must(
             False,
-            f"{what} of {turn.looks}, gave all {len(found)} prompts their complete answers: the "
+            f"{what} of {turn.looks}, gave all {len(rows)} prompts their complete answers: the "
             "backend saw that it was set, but continued to the end",
         )
 
@@ -177,8 +174,8 @@ def neighbours(subject: Subject) -> None:
         for count, (name, stop) in itertools.product((1, 0, 3), ends.items()):
             what = f"alongside one that is {name} after {count} tokens"
             beside = partial(_beside, subject, model, prompt, other, count, stop)
-            found = promptly(subject, beside, f"a stream {what}")
-            same_answers(subject, [(own, found)], f"a stream alone, and {what}")
+            answer = promptly(subject, beside, f"a stream {what}")
+            same_answers(subject, [(own, answer)], f"a stream alone, and {what}")
 
 
 def _slots(subject: Subject, count: int) -> dict[str, int]:
@@ -204,33 +201,33 @@ def _beside(
     """
     cancel, both = CancelAfter(), subject.declares(Capability.PARALLEL)
     options = greedy_options(subject, _TOKENS)
-    held = [speak(subject, model, prompt, **options, cancel=cancel)]
-    kept = speak(subject, model, other, **options) if both else None
+    opened = [speak(subject, model, prompt, **options, cancel=cancel)]
+    neighbour = speak(subject, model, other, **options) if both else None
     tokens = []
     for _ in range(count):
-        next(held[0], None)
-        tokens += [token for token in (next(kept, None),) if token] if kept else []
-    stop(held, cancel)
-    kept = kept or speak(subject, model, other, **options)
-    tokens += list(kept)
-    return Answer(tuple(tokens), kept.finish_reason)
+        next(opened[0], None)
+        tokens += [token for token in (next(neighbour, None),) if token] if neighbour else []
+    stop(opened, cancel)
+    neighbour = neighbour or speak(subject, model, other, **options)
+    tokens += list(neighbour)
+    return Answer(tuple(tokens), neighbour.finish_reason)
 
 
-def _cancel(held: list[Any], cancel: CancelAfter) -> None:
+def _cancel(opened: list[Any], cancel: CancelAfter) -> None:
     cancel.now = True
-    error = ending(lambda: held[0]).error
+    error = ending(lambda: opened[0]).error
     must(
         error is None or isinstance(error, GenerationCancelled),
         f"a cancelled stream raised {error!r}: expected GenerationCancelled",
     )
 
 
-def _close(held: list[Any], cancel: CancelAfter) -> None:
-    held[0].close()
+def _close(opened: list[Any], cancel: CancelAfter) -> None:
+    opened[0].close()
 
 
-def _drop(held: list[Any], cancel: CancelAfter) -> None:
-    held.clear()
+def _drop(opened: list[Any], cancel: CancelAfter) -> None:
+    opened.clear()
     gc.collect()  # a stream may hold itself
 
 

@@ -10,10 +10,9 @@ from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.contexts import must_be_too_long, overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)
@@ -82,12 +81,12 @@ def every_message_is_there(subject: Subject) -> None:
     rendered = _rendered(subject, _TURNS)
     place = 0
     for message in _TURNS:
-        found = rendered.find(message.content, place)
+        start = rendered.find(message.content, place)
         must(
-            found >= 0,
+            start >= 0,
             f"{message!r} is not in the rest of the prompt {rendered[place:]!r:.300}",
         )
-        place = found + len(message.content)
+        place = start + len(message.content)
 
 
 @check(
@@ -162,19 +161,21 @@ def second_turns_are_whole_conversations(subject: Subject) -> None:
     assert first is not None
 
     # The answer as it was given, as the user cut and changed it, and another beginning.
-    said = first.text.strip() or "Hi!"
-    answers = [(_HELLO[0], text) for text in (said, said[: len(said) // 2] + _OTHERWISE)]
-    answers.append((Message("user", "Hello!"), said))
-    conversations = [(asked, Message("assistant", text), _TURNS[-1]) for asked, text in answers]
+    reply = first.text.strip() or "Hi!"
+    answers = [(_HELLO[0], text) for text in (reply, reply[: len(reply) // 2] + _OTHERWISE)]
+    answers.append((Message("user", "Hello!"), reply))
+    conversations = [
+        (question, Message("assistant", text), _TURNS[-1]) for question, text in answers
+    ]
 
     stream = subject.model.chat(_HELLO, max_tokens=6)  # which the user breaks off
     next(stream, None)
     stream.close()
-    found = [_chat(subject, turns) for turns in conversations]
+    seen = [_chat(subject, turns) for turns in conversations]
     with subject.loaded() as fresh:
         wanted = [_chat(subject, turns, fresh) for turns in conversations[::-1]][::-1]
 
-    pairs = [(one, other) for one, other in zip(wanted, found, strict=True) if one and other]
+    pairs = [(one, other) for one, other in zip(wanted, seen, strict=True) if one and other]
     testable(bool(pairs), _NO_TURNS)
     same_speech(subject, pairs, "a later turn of a new load, and after the turns before it")
 
@@ -186,13 +187,13 @@ def second_turns_are_whole_conversations(subject: Subject) -> None:
 )
 def mappings_are_messages(subject: Subject) -> None:
     given = [{"role": turn.role, "content": turn.content} for turn in _TURNS]
-    expected, found = _chat(subject, _TURNS), _chat(subject, given)
+    expected, seen = _chat(subject, _TURNS), _chat(subject, given)
     must(
-        (expected is None) == (found is None),
+        (expected is None) == (seen is None),
         f"chat accepts one of {_TURNS} and {given}, but raises ChatTemplateError for the other",
     )
-    if expected is not None and found is not None:
-        same_speech(subject, [(expected, found)], "chat with core.Messages, and with mappings")
+    if expected is not None and seen is not None:
+        same_speech(subject, [(expected, seen)], "chat with core.Messages, and with mappings")
 
     # The error of a value that is not a message must name its index.
     for wrong, kind in _WRONG:
@@ -275,8 +276,8 @@ def _textless(subject: Subject, ids: Sequence[int]) -> set[int]:
     """Return the ids that leave no text, as special tokens do, not even between two words."""
     decode = tokenizing(subject).decode
     words = tokenizing(subject).encode(f"{_TURNS[-1].content}\n")
-    between = {each: decode([*words, each, *words]) for each in set(ids) - set(words)}
-    return {each for each, text in between.items() if text == decode([*words, *words])}
+    between = {token: decode([*words, token, *words]) for token in set(ids) - set(words)}
+    return {token for token, text in between.items() if text == decode([*words, *words])}
 
 
 def _chat(subject: Subject, turns: Conversation, model: TextModel | None = None) -> Answer | None:

@@ -10,9 +10,8 @@ from core.errors import ChatTemplateError, InvalidOptionError
 from core.protocols import Capability
 from core.types import Message
 from core_conformance.checking.ask import evidence, generate, read, speaks, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)
@@ -36,9 +35,9 @@ _ANSWERS_ONLY = (
 def continued_messages_are_generated(subject: Subject) -> None:
     speaks(subject, Capability.CHAT)
     pairs = []
-    for said, prompt in _continued(subject):
+    for begun, prompt in _continued(subject):
         options = {"continue_final_message": True, **evidence(subject)}
-        answer = read(subject.model.chat(_turns(said), max_tokens=6, **options))
+        answer = read(subject.model.chat(_turns(begun), max_tokens=6, **options))
         pairs.append((answer, generate(subject, prompt, 6)))
     same_speech(subject, pairs, "chat that continues a message, and generate after render_chat")
 
@@ -52,10 +51,10 @@ def continued_messages_are_generated(subject: Subject) -> None:
     since=2,
 )
 def continued_messages_end_the_prompt(subject: Subject) -> None:
-    for said, prompt in _continued(subject):
+    for begun, prompt in _continued(subject):
         must(
-            prompt.endswith(said),
-            f"the prompt {prompt!r:.300} that continues {said!r} does not end with it",
+            prompt.endswith(begun),
+            f"the prompt {prompt!r:.300} that continues {begun!r} does not end with it",
         )
 
 
@@ -113,21 +112,21 @@ def neutral_options_change_nothing(subject: Subject) -> None:
     same_speech(subject, pairs, "chat, and chat whose options for the template ask for nothing")
 
 
-def _turns(said: str) -> tuple[Message, ...]:
-    return (*_HELLO, Message("assistant", said))
+def _turns(begun: str) -> tuple[Message, ...]:
+    return (*_HELLO, Message("assistant", begun))
 
 
 def _continued(subject: Subject) -> list[tuple[str, str]]:
     """Return texts to continue, each with its prompt, if the template copies them."""
-    found = []
-    for said in _SAID:
+    prompts = []
+    for begun in _SAID:
         try:
-            prompt = tokenizing(subject).render_chat(_turns(said), continue_final_message=True)
+            prompt = tokenizing(subject).render_chat(_turns(begun), continue_final_message=True)
         except ChatTemplateError:
             continue
-        found.append((said, prompt))
-    testable(bool(found), _ANSWERS_ONLY)
-    return found
+        prompts.append((begun, prompt))
+    testable(bool(prompts), _ANSWERS_ONLY)
+    return prompts
 
 
 def _calls(subject: Subject, **options: Any) -> list[Callable[[], Iterable[object]]]:

@@ -25,7 +25,7 @@ from core_conformance.checking.ask import (
     sampled,
     token,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import (
     apart,
     later_steps,
@@ -33,7 +33,6 @@ from core_conformance.checking.compare import (
     same_draws,
     same_logits,
 )
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NO_LEAD = "the model gives every token the same logit: use one with weights"

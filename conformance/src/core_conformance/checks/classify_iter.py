@@ -11,7 +11,7 @@ from core.protocols import Capability
 from core.types import ClassifyResult, Token
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, classify, evidence, row_logits, sampled
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import (
     apart,
     label_logprobs,
@@ -20,7 +20,6 @@ from core_conformance.checking.compare import (
     same_logprobs,
 )
 from core_conformance.checking.options import Operation, Options, honours
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead
@@ -53,8 +52,8 @@ def stream_equals_classify(subject: Subject) -> None:
 )
 def stream_reads_as_it_goes(subject: Subject) -> None:
     # An endless input would hang what reads it all: this one ends, beyond any sensible look-ahead.
-    found = _streaming(subject).classify_iter(_many())
-    results = list(itertools.islice(found, 3))
+    stream = _streaming(subject).classify_iter(_many())
+    results = list(itertools.islice(stream, 3))
     must(
         len(results) == 3 and all(isinstance(result.token, Token) for result in results),
         f"the first three results of a long input are {results!r:.200}",
@@ -98,8 +97,8 @@ def sampling_options(subject: Subject) -> None:
 )
 def logits(subject: Subject) -> None:
     expected = classify(subject, _ASKED[:2], return_logits=True)
-    found = _streamed(subject, return_logits=True)[:2]
-    for left, right in zip(expected, found, strict=True):
+    streamed = _streamed(subject, return_logits=True)[:2]
+    for left, right in zip(expected, streamed, strict=True):
         same_logits(subject, row_logits(left), row_logits(right), "classify and classify_iter")
 
 

@@ -22,8 +22,7 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, opened, speak
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import close_quietly, ending, promptly, raised, together
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.rows import (
     BATCHES,
     READERS,
@@ -73,10 +72,10 @@ def close_under_streams(subject: Subject) -> None:
     }
     for behind in (1, 0, 3):
         with closing(subject.load()) as model:
-            held = _held(subject, model, prompt, tokens, behind)
-            what = f"close() with {len(held)} streams open, {behind} tokens read of each,"
+            streams = _held(subject, model, prompt, tokens, behind)
+            what = f"close() with {len(streams)} streams open, {behind} tokens read of each,"
             promptly(subject, model.close, what)
-            for one in held:
+            for one in streams:
                 what = f"{one.way.name}, whose model was closed after {behind} tokens,"
                 _cut_off(subject, one, wanted[one.way.name], what)
     goes_on(subject, [row.answer.tokens for rows in wanted.values() for row in rows])
@@ -84,22 +83,22 @@ def close_under_streams(subject: Subject) -> None:
 
 def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, behind: int) -> list[Held]:
     """Open streams of every kind; more than there are slots if they can be submitted."""
-    found: list[Held] = []
+    begun: list[Held] = []
     streams = ways(subject, *SPEAKING)
     submitted = [way for way in streams if way.name is Capability.SUBMITTING]
     for way in (*streams, *submitted * 4):
         try:
             stream = opened(way.name, model, prompt, way.options(subject, tokens))
-            some = behind if len(found) < 2 else 0  # those in line have none yet
-            found.append(Held(way, stream, tuple(islice(stream, some))))
+            some = behind if len(begun) < 2 else 0  # queued streams have none yet
+            begun.append(Held(way, stream, tuple(islice(stream, some))))
         except ModelBusyError:  # it would wait for this thread
             continue
-    return found
+    return begun
 
 
-def _cut_off(subject: Subject, held: Held, wanted: list[Row], what: str) -> None:
-    end = promptly(subject, partial(ending, lambda: held.stream), what)
-    answer = Answer(held.read + end.tokens, end.reason, wanted[0].answer.prompt)
+def _cut_off(subject: Subject, begun: Held, wanted: list[Row], what: str) -> None:
+    end = promptly(subject, partial(ending, lambda: begun.stream), what)
+    answer = Answer(begun.read + end.tokens, end.reason, wanted[0].answer.prompt)
     error = end.error
     if error is None and len(answer.tokens) < len(wanted[0].answer.tokens):
         error = ModelClosedError()  # it ended in peace, and its reason may say so
@@ -159,7 +158,7 @@ class _Left:
             self._results = cast("ClassifyStreaming", model).classify_iter(given, **options)
 
     def take(self, count: int) -> None:
-        """Read so many results."""
+        """Read this many results."""
         self._found += islice(self._results, count)
 
     def rest(self) -> list[Row]:
@@ -197,8 +196,8 @@ def close_under_calls(subject: Subject) -> None:
 
     for share in within(subject, _SHARES, lambda _: cost, "shares of the time until close()"):
         with closing(subject.load()) as model:
-            found = _closed_meanwhile(subject, model, callers, prompts, share * whole)
-            for way, own, rows in zip(callers, wanted, found, strict=True):
+            answers = _closed_meanwhile(subject, model, callers, prompts, share * whole)
+            for way, own, rows in zip(callers, wanted, answers, strict=True):
                 what = f"{way.name} in a thread, while two others closed its model,"
                 same_rows(subject, own, rows, what, ModelClosedError)
 
@@ -229,11 +228,11 @@ def close_under_a_line(subject: Subject) -> None:
         undisturbed(own, f"{way.name} of sound prompts")
     one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
     with closing(subject.load(**one_slot)) as model:
-        held = speak(subject, model, prompts[0], max_tokens=_LENGTH)
-        next(held, None)
-        found = _closed_meanwhile(subject, model, callers, prompts, _IN_LINE, 2)
-        close_quietly(held)
-    for way, own, rows in zip(callers, wanted, found, strict=True):
+        stream = speak(subject, model, prompts[0], max_tokens=_LENGTH)
+        next(stream, None)
+        answers = _closed_meanwhile(subject, model, callers, prompts, _IN_LINE, 2)
+        close_quietly(stream)
+    for way, own, rows in zip(callers, wanted, answers, strict=True):
         what = f"{way.name} queued after an open stream, when the model was closed,"
         same_rows(subject, own, rows, what, ModelClosedError)
     goes_on(subject, [row.answer.tokens for rows in wanted for row in rows])
@@ -249,7 +248,7 @@ def _closed_meanwhile(
 ) -> list[list[Row]]:
     """Return the rows of each caller.
 
-    Two threads close the model so many seconds after their calls.
+    Two threads close the model this many seconds after their calls.
     """
 
     def close() -> list[Row]:

@@ -1,4 +1,4 @@
-"""Checks of several threads, several streams, and requests submitted beside one another."""
+"""Checks of several threads, several streams, and requests submitted concurrently."""
 
 from __future__ import annotations
 
@@ -26,9 +26,8 @@ from core_conformance.checking.calls import (
     talkative,
     together,
 )
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart, same_answers, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _COUNT = 5  # tokens
@@ -41,8 +40,8 @@ _COUNT = 5  # tokens
 )
 def streams(subject: Subject) -> None:
     alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in PROMPTS]
-    found = together(*_readers(subject, subject.model, PROMPTS))
-    _must_match(subject, PROMPTS, alone, found, "read by threads at once")
+    outputs = together(*_readers(subject, subject.model, PROMPTS))
+    _must_match(subject, PROMPTS, alone, outputs, "read by threads at once")
 
 
 @check(
@@ -54,8 +53,8 @@ def waiting_turn(subject: Subject) -> None:
     prompts = PROMPTS[:3]
     alone = [greedy(subject, subject.model, prompt, _COUNT) for prompt in prompts]
     with subject.loaded(parallel_slots=1) as model:
-        found = together(*_readers(subject, model, prompts))
-    _must_match(subject, prompts, alone, found, "read by three threads of a model with one slot")
+        outputs = together(*_readers(subject, model, prompts))
+    _must_match(subject, prompts, alone, outputs, "read by three threads of a model with one slot")
 
 
 @check(
@@ -69,17 +68,19 @@ def classify(subject: Subject) -> None:
         options["return_logprobs"] = True
 
     def rows(prompts: tuple[str, ...]) -> list[Token]:
-        found = subject.model.classify(prompts, **options)
-        tokens = [row.token for row in found if row.error is None and row.token is not None]
-        well_formed(len(tokens) == len(prompts), f"classify() alongside other threads gave {found}")
+        results = subject.model.classify(prompts, **options)
+        tokens = [row.token for row in results if row.error is None and row.token is not None]
+        well_formed(
+            len(tokens) == len(prompts), f"classify() alongside other threads gave {results}"
+        )
         return tokens
 
     parts = [PROMPTS[index:] + PROMPTS[:index] for index in range(3)]
     alone = [rows(part) for part in parts]
-    found = together(*(lambda part=part: rows(part) for part in parts))
+    results = together(*(lambda part=part: rows(part) for part in parts))
     pairs = [
         (Answer((a,), None, prompt), Answer((b,), None))
-        for part, own, seen in zip(parts, alone, found, strict=True)
+        for part, own, seen in zip(parts, alone, results, strict=True)
         for prompt, a, b in zip(part, own, seen, strict=True)
     ]
     same_answers(subject, pairs, "classify() alone, and alongside other threads")
@@ -108,8 +109,8 @@ def classify_while_streaming(subject: Subject) -> None:
         meeting.wait()
         return []
 
-    found = together(read, ask)[0]
-    _must_match(subject, [prompt], [alone], [found], "read while another thread classifies")
+    tokens = together(read, ask)[0]
+    _must_match(subject, [prompt], [alone], [tokens], "read while another thread classifies")
 
 
 @check(
@@ -122,7 +123,7 @@ def second_stream(subject: Subject) -> None:
     with subject.loaded(parallel_slots=1) as model:
         alone = greedy(subject, model, prompt, _COUNT)
         first = model.generate(prompt, **greedy_options(subject, _COUNT))
-        found = [token for token in (next(first, None),) if token is not None]
+        outputs = [token for token in (next(first, None),) if token is not None]
 
         second = ending(lambda: model.generate(PROMPTS[1], max_tokens=2))
         must(
@@ -134,8 +135,8 @@ def second_stream(subject: Subject) -> None:
         # The first continues where it was.
         rest = ending(lambda: first)
         must(rest.error is None, f"the first stream then ended with {rest.error!r}")
-        found += rest.tokens
-        _must_match(subject, [prompt], [alone], [found], "interrupted by a second stream")
+        outputs += rest.tokens
+        _must_match(subject, [prompt], [alone], [outputs], "interrupted by a second stream")
 
 
 @check(
@@ -161,10 +162,10 @@ def _side_by_side(subject: Subject, model: TextModel, slots: int) -> None:
     alone = [greedy(subject, model, prompt, _COUNT) for prompt in prompts]
     open_streams = [model.generate(prompt, **greedy_options(subject, _COUNT)) for prompt in prompts]
 
-    found: list[list[Token]] = [[] for _ in prompts]
+    outputs: list[list[Token]] = [[] for _ in prompts]
     try:
         for _ in range(_COUNT):  # by turns
-            for stream, tokens in zip(open_streams, found, strict=True):
+            for stream, tokens in zip(open_streams, outputs, strict=True):
                 tokens += [token for token in (next(stream, None),) if token is not None]
     except ModelBusyError as error:
         must(False, f"of {slots} streams of parallel_slots={slots}, one raised {error!r}")
@@ -173,7 +174,7 @@ def _side_by_side(subject: Subject, model: TextModel, slots: int) -> None:
             close_quietly(stream)
 
     how = f"read by turns with parallel_slots={slots}"
-    _must_match(subject, prompts, alone, found, how)
+    _must_match(subject, prompts, alone, outputs, how)
 
 
 @check(
@@ -187,8 +188,8 @@ def submit(subject: Subject) -> None:
     config = GenerateConfig(**greedy_options(subject, _COUNT))
     alone = [greedy(subject, model, prompt, _COUNT) for prompt in PROMPTS]
     queued = [elsewhere(partial(model.submit, prompt, config)) for prompt in PROMPTS]
-    found = [list(stream) for stream in reversed(queued)][::-1]  # read here, in another order
-    _must_match(subject, PROMPTS, alone, found, "submitted by threads of their own")
+    outputs = [list(stream) for stream in reversed(queued)][::-1]  # read here, in another order
+    _must_match(subject, PROMPTS, alone, outputs, "submitted by threads of their own")
 
 
 def _readers(
@@ -207,12 +208,12 @@ def _must_match(
     subject: Subject,
     prompts: Sequence[str],
     alone: list[list[Token]],
-    found: list[list[Token]],
+    outputs: list[list[Token]],
     how: str,
 ) -> None:
     pairs = [
         (Answer(tuple(own), None, prompt), Answer(tuple(seen), None))
-        for prompt, own, seen in zip(prompts, alone, found, strict=True)
+        for prompt, own, seen in zip(prompts, alone, outputs, strict=True)
     ]
     same_speech(subject, pairs, f"streams alone, and {how}")
     if len(pairs) > 1:
@@ -226,9 +227,9 @@ def _must_match(
     Capability.GENERATE,
 )
 def submitted_equals_generate(subject: Subject) -> None:
-    asked = ask.PLAIN[:4]
-    alone = [generate(subject, prompt, 5) for prompt in asked]
-    streams = [_submit(subject, prompt, 5) for prompt in asked]
+    prompts = ask.PLAIN[:4]
+    alone = [generate(subject, prompt, 5) for prompt in prompts]
+    streams = [_submit(subject, prompt, 5) for prompt in prompts]
     answers = [read(stream) for stream in reversed(streams)]
     pairs = list(zip(alone, reversed(answers), strict=True))
     same_speech(subject, pairs, "generate alone and one of four submitted requests")
@@ -242,11 +243,13 @@ def submitted_equals_generate(subject: Subject) -> None:
 )
 def closing_one_leaves_the_others(subject: Subject) -> None:
     alone = read(_submit(subject, ask.PLAIN[0], 5), ask.PLAIN[0])
-    closed, kept = (_submit(subject, prompt, 5) for prompt in (ask.LONG, ask.PLAIN[0]))
+    closed, remaining = (_submit(subject, prompt, 5) for prompt in (ask.LONG, ask.PLAIN[0]))
     closed.close()
     extra = next(closed, None)
     must(extra is None, f"a closed request still gave {extra!r}")
-    same_speech(subject, [(alone, read(kept))], "alone and alongside a request that was closed")
+    same_speech(
+        subject, [(alone, read(remaining))], "alone and alongside a request that was closed"
+    )
 
 
 @check(

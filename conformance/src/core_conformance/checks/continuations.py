@@ -8,9 +8,8 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, row_logits, score, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import label_logprobs, log_total, near
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 
@@ -38,12 +37,12 @@ def every_scored_length(subject: Subject) -> None:
             continue
 
         row = row_logits(classify(subject, [prompt], return_logits=True)[0])
-        found = score(subject, [prompt], [_NEXT])[0].token_logprobs
+        logprobs = score(subject, [prompt], [_NEXT])[0].token_logprobs
         wanted = row[ids[length]] - log_total(row)
 
         must(
-            len(found) == len(ids) - length and near(subject, wanted, found[0]),
-            f"{_NEXT!r} after a prompt of {length} tokens has the token_logprobs {found}; "
+            len(logprobs) == len(ids) - length and near(subject, wanted, logprobs[0]),
+            f"{_NEXT!r} after a prompt of {length} tokens has the token_logprobs {logprobs}; "
             f"classify gives {wanted:.5f} of the first of {len(ids) - length} tokens",
         )
 
@@ -71,8 +70,8 @@ def every_continuation(subject: Subject) -> None:
 
         # The next one after a prompt that holds them.
         if end + 1 in fronts:
-            found = _logprobs(subject, fronts, end, end + 1)
-            _same_logprobs(subject, whole[size : size + 1], found, size)
+            logprobs = _logprobs(subject, fronts, end, end + 1)
+            _same_logprobs(subject, whole[size : size + 1], logprobs, size)
 
 
 @check(
@@ -91,14 +90,16 @@ def labels_behind_every_length(subject: Subject) -> None:
             continue
 
         (result,) = classify(subject, [prompt], labels=ask.SEVERAL_WORDS)
-        found = label_logprobs(result)
+        logprobs = label_logprobs(result)
 
         texts = [f" {label}" for label in ask.SEVERAL_WORDS]
-        for label, said in zip(found, score(subject, [prompt] * len(texts), texts), strict=True):
+        for label, scored in zip(
+            logprobs, score(subject, [prompt] * len(texts), texts), strict=True
+        ):
             must(
-                near(subject, found[label], said.logprob, len(said.token_logprobs) + 1),
+                near(subject, logprobs[label], scored.logprob, len(scored.token_logprobs) + 1),
                 f"after a prompt of {length} tokens, {label!r} has the logprob "
-                f"{found[label]:.5f} as a label, and {said.logprob:.5f} as a continuation",
+                f"{logprobs[label]:.5f} as a label, and {scored.logprob:.5f} as a continuation",
             )
 
         compared += 1
@@ -112,12 +113,12 @@ def _logprobs(subject: Subject, fronts: Mapping[int, str], start: int, end: int)
 
 
 def _same_logprobs(
-    subject: Subject, wanted: Sequence[float], found: Sequence[float], size: int
+    subject: Subject, wanted: Sequence[float], logprobs: Sequence[float], size: int
 ) -> None:
     must(
-        len(found) == len(wanted)
-        and all(near(subject, *pair) for pair in zip(wanted, found, strict=True)),
-        f"token_logprobs after {size} tokens of a continuation: {_ends(found)}; as parts of a "
+        len(logprobs) == len(wanted)
+        and all(near(subject, *pair) for pair in zip(wanted, logprobs, strict=True)),
+        f"token_logprobs after {size} tokens of a continuation: {_ends(logprobs)}; as parts of a "
         f"longer one they were {_ends(wanted)}",
     )
 

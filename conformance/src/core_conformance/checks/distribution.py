@@ -19,7 +19,7 @@ from core_conformance.checking.ask import (
     token,
     tokenizing,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import (
     later_steps,
     log_softmax,
@@ -27,7 +27,6 @@ from core_conformance.checking.compare import (
     near,
     rarely_different,
 )
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:4]
@@ -104,12 +103,12 @@ def draws_follow_the_logits(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def penalty_is_exact(subject: Subject) -> None:
-    asked = (*ask.REPEATING, ask.LONG)
-    rows, changed = logits(subject, asked), 0
+    prompts = (*ask.REPEATING, ask.LONG)
+    rows, changed = logits(subject, prompts), 0
     for penalty in (0.02, 0.5, 1.3, 8.0):  # below 1, it makes what was seen likelier
-        results = classify(subject, asked, repeat_penalty=penalty)
+        results = classify(subject, prompts, repeat_penalty=penalty)
 
-        for prompt, row, result in zip(asked, rows, results, strict=True):
+        for prompt, row, result in zip(prompts, rows, results, strict=True):
             scores = list(row)
             for seen in set(tokenizing(subject).encode(prompt)):
                 scores[seen] *= penalty if scores[seen] < 0 else 1 / penalty

@@ -9,13 +9,12 @@ from typing import Any
 
 from core.errors import UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, logits, seeds
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.compare import log_softmax
 from core_conformance.checking.draws import multinomial
 from core_conformance.checking.draws.operations import draw, drawing, equal_rows
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _PROMPT = ask.PLAIN[1]
@@ -76,7 +75,7 @@ def filtered_draws_follow_the_logits(subject: Subject) -> None:
     (row,) = logits(subject, [_PROMPT])
     cases = list(_filters(subject, row))
     if not cases:
-        tally.left_out("filters: no two logits are far enough apart for a border between them")
+        leave_out("filters: no two logits are far enough apart for a border between them")
     for count, option in cases:
         # The logits that the filter leaves, and draws with it.
         options = {"temperature": _HOT} | option
@@ -105,7 +104,7 @@ def _follows(
     first = [answer.ids[0] for answer in drawn if answer.ids]
     end = _at_most(len(drawn) - len(first), len(drawn))
     if len(drawn) < _FEW or end > 0.5:
-        tally.left_out(f"{what}: {len(drawn)} draws, {len(first)} of them with a token")
+        leave_out(f"{what}: {len(drawn)} draws, {len(first)} of them with a token")
     if not first or end > 0.5:
         return
     slack = 2 * subject.tolerance / temperature - math.log1p(-end)
@@ -127,12 +126,12 @@ def _at_most(count: int, draws: int) -> float:
 
 
 def _seeded(subject: Subject, name: Capability, seconds: float, **options: Any) -> list[Answer]:
-    end, found = time.perf_counter() + seconds, list[Answer]()
+    end, answers = time.perf_counter() + seconds, list[Answer]()
     for seed in seeds(subject, _DRAWS // 2):
-        found += draw(subject, name, [_PROMPT], **options, **seed)
+        answers += draw(subject, name, [_PROMPT], **options, **seed)
         if time.perf_counter() > end:
             break
-    return found
+    return answers
 
 
 def _filters(subject: Subject, row: Sequence[float]) -> Iterator[tuple[int, dict[str, float]]]:

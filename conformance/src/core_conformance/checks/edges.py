@@ -19,10 +19,9 @@ from core.protocols import Capability, TextModel, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, scoring, speak, speaks, tokenizing
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import label_logprobs
-from core_conformance.checking.contexts import overlong, short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _SLOW = 15  # times what a first token took: a limit that a busy machine does not reach
@@ -117,23 +116,23 @@ def timeouts_begin_with_the_work(subject: Subject) -> None:
     waiting = [(name, begin(limit)) for name, begin in ways]
     time.sleep(limit * 1.1)
     while waiting:
-        name, made = waiting.pop(0)
+        name, results = waiting.pop(0)
         try:
-            found = _first(made)
+            outcome = _first(results)
         except GenerationTimeout as error:
-            found = error
+            outcome = error
         must(
-            not isinstance(getattr(found, "error", found), GenerationTimeout),
+            not isinstance(getattr(outcome, "error", outcome), GenerationTimeout),
             f"{name} with timeout={limit:.1f} was first read {limit * 1.1:.1f} s after its call, "
             "and had timed out: start the timeout with the work",
         )
 
 
-def _first(made: Iterator[Any]) -> Any:
-    """Return the first item of an iterator, which is closed where it can be."""
-    found = next(made, None)
-    getattr(made, "close", lambda: None)()
-    return found
+def _first(results: Iterator[Any]) -> Any:
+    """Return the first item of an iterator, and close it if it has close()."""
+    first = next(results, None)
+    getattr(results, "close", lambda: None)()
+    return first
 
 
 def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None], Iterator[Any]]]]:
@@ -164,16 +163,16 @@ def _lazy(subject: Subject) -> Iterator[tuple[Capability, Callable[[float | None
 )
 def empty_continuations(subject: Subject) -> None:
     prompts, tails = ask.PLAIN[:3], (" and", "", " the")
-    found = scoring(subject).score(prompts, tails)
-    must(len(found) == len(prompts), f"score of {len(prompts)} pairs gave {len(found)} scores")
+    scores = scoring(subject).score(prompts, tails)
+    must(len(scores) == len(prompts), f"score of {len(prompts)} pairs gave {len(scores)} scores")
     must(
-        isinstance(found[1].error, RequestError),
-        f"the score of an empty continuation has the error {found[1].error!r}, not a RequestError",
+        isinstance(scores[1].error, RequestError),
+        f"the score of an empty continuation has the error {scores[1].error!r}, not a RequestError",
     )
     for place in (0, 2):
         must(
-            found[place].error is None and bool(found[place].token_logprobs),
-            f"alongside an empty continuation, {tails[place]!r} got {found[place]!r}",
+            scores[place].error is None and bool(scores[place].token_logprobs),
+            f"alongside an empty continuation, {tails[place]!r} got {scores[place]!r}",
         )
 
 
@@ -187,16 +186,16 @@ def empty_continuations(subject: Subject) -> None:
 def pairs_without_room(subject: Subject) -> None:
     with short_context(subject, _FEW_TOKENS) as model:
         long, short = overlong(model), ask.PLAIN[0]
-        found = cast("Scoring", model).score([long, short, short], [" and", " " + long, " and"])
-    for score, what in zip(found[:2], ("prompt", "continuation"), strict=True):
+        scores = cast("Scoring", model).score([long, short, short], [" and", " " + long, " and"])
+    for score, what in zip(scores[:2], ("prompt", "continuation"), strict=True):
         must(
             isinstance(score.error, PromptTooLongError),
             f"a {what} longer than the context has the error {score.error!r} and the logprob "
             f"{score.logprob}: expected PromptTooLongError",
         )
     must(
-        found[2].error is None and bool(found[2].token_logprobs),
-        f"alongside pairs that are too long, a short one got {found[2]!r}",
+        scores[2].error is None and bool(scores[2].token_logprobs),
+        f"alongside pairs that are too long, a short one got {scores[2]!r}",
     )
 
 

@@ -12,10 +12,9 @@ from core.protocols import Capability
 from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, token
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart
 from core_conformance.checking.recall import alone, relatives, same_results, telling, told
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _REPEATED = (0, 1, 0, 3, 2, 0, 3, 1)
@@ -34,13 +33,13 @@ def equal_prompts_are_equal(subject: Subject) -> None:
         options["labels"] = ask.SEVERAL_WORDS
     prompts = relatives(subject, "Again")
     given = [prompts[place] for place in _REPEATED]
-    found = {"classify": classify(subject, given, **options)}
+    answers = {"classify": classify(subject, given, **options)}
     if subject.declares(Capability.CLASSIFY_STREAMING):
-        found["classify_iter"] = _streamed(subject, given, options)
+        answers["classify_iter"] = _streamed(subject, given, options)
     wanted = alone(subject, subject.model, prompts[: 1 + max(_REPEATED)], **options)
-    each = [wanted[place] for place in _REPEATED]
-    for name, results in found.items():
-        same_results(subject, given, each, results, f"alone, and several times in one {name}")
+    expected = [wanted[place] for place in _REPEATED]
+    for name, results in answers.items():
+        same_results(subject, given, expected, results, f"alone, and several times in one {name}")
     apart(list(map(told, wanted)))
 
 
@@ -61,10 +60,10 @@ def equal_prompts_draw_freely(subject: Subject) -> None:
 
 
 def _streamed(subject: Subject, given: list[str], options: dict[str, Any]) -> list[ClassifyResult]:
-    found = list(cast("ClassifyStreaming", subject.model).classify_iter(iter(given), **options))
-    errors = [result.error for result in found if result.error is not None]
+    results = list(cast("ClassifyStreaming", subject.model).classify_iter(iter(given), **options))
+    errors = [result.error for result in results if result.error is not None]
     well_formed(
-        len(found) == len(given) and not errors,
-        f"classify_iter() of {len(given)} prompts gave {len(found)} results, errors: {errors}",
+        len(results) == len(given) and not errors,
+        f"classify_iter() of {len(given)} prompts gave {len(results)} results, errors: {errors}",
     )
-    return found
+    return results

@@ -34,9 +34,8 @@ from core_conformance.checking.calls import (
     talkative,
     texts,
 )
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _FOREIGN = {
@@ -130,9 +129,9 @@ def keywords_win(subject: Subject) -> None:
 )
 def config_counts(subject: Subject) -> None:
     prompt, length = longest(subject)
-    found = list(subject.model.generate(prompt, GenerateConfig(max_tokens=3)))
+    tokens = list(subject.model.generate(prompt, GenerateConfig(max_tokens=3)))
     testable(length > 3, _TOO_SHORT)
-    must(len(found) <= 3, f"a config with max_tokens=3 gave {len(found)} tokens: {texts(found)}")
+    must(len(tokens) <= 3, f"a config with max_tokens=3 gave {len(tokens)} tokens: {texts(tokens)}")
 
 
 @check(
@@ -149,9 +148,9 @@ def inputs_unchanged(subject: Subject) -> None:
             name, prompts
         )
         before = copy.deepcopy((given, config))
-        found = getattr(subject.model, name.value)(given, config)
+        answers = getattr(subject.model, name.value)(given, config)
         if name not in ROW_OPERATIONS:
-            list(found)
+            list(answers)
         must(given == before[0], f"{name}() changed its input from {before[0]!r} to {given!r}")
         must(config == before[1], f"{name}() changed its config from {before[1]} to {config}")
 
@@ -213,14 +212,14 @@ def _classify_ignores_generation(subject: Subject) -> None:
 
     # A config that would end generate at once does not concern classify.
     try:
-        found = subject.model.classify(PROMPTS[:2], config, **evidence(subject))
+        results = subject.model.classify(PROMPTS[:2], config, **evidence(subject))
     except CoreError as error:
         must(False, f"classify() with a config that carries max_tokens and stops raised {error!r}")
         return
 
     # Each row has its token all the same.
     pairs = []
-    for prompt, row, plain in zip(PROMPTS, found, expected, strict=False):
+    for prompt, row, plain in zip(PROMPTS, results, expected, strict=False):
         must(plain.error is None, f"classify() gave {prompt!r} the error {plain.error!r}")
         must(
             row.error is None and row.token is not None,

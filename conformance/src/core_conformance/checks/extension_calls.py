@@ -52,9 +52,8 @@ from core_conformance.checking.calls import (
     raised,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an unread iterator, this long apart
@@ -142,15 +141,15 @@ def batch_stream_errors_come_last(subject: Subject) -> None:
     rows: dict[int, list[Any]] = {0: [], 1: [], 2: []}
 
     def run() -> None:
-        asked = [good[0], "", good[1]]
-        for row, token in model.batch_stream(asked, max_tokens=3, **evidence(subject)):
+        prompts = [good[0], "", good[1]]
+        for row, token in model.batch_stream(prompts, max_tokens=3, **evidence(subject)):
             rows[row].append(token)
 
     must_raise(EmptyPromptError, run, "batch_stream with an empty prompt in row 1, read to its end")
     must(not rows[1], f"the row of an empty prompt gave {rows[1]}")
     for place, prompt, result in zip((0, 2), good, whole, strict=True):
-        found = type(result)(tuple(rows[place]), result.finish_reason)
-        pair = (answer(result, prompt), answer(found, prompt))
+        streamed = type(result)(tuple(rows[place]), result.finish_reason)
+        pair = (answer(result, prompt), answer(streamed, prompt))
         same_answers(subject, [pair], "batch_generate, and batch_stream alongside an empty prompt")
 
 
@@ -175,13 +174,13 @@ def classify_iter_errors_stay_with_their_prompts(subject: Subject) -> None:
     model: Any = subject.model
     good = ask.PLAIN[:2]
     alone = classify(subject, good, **evidence(subject))
-    found = list(model.classify_iter(iter([good[0], "", good[1]]), **evidence(subject)))
-    must(len(found) == 3, f"three prompts, one of them empty, gave {len(found)} results")
+    rows = list(model.classify_iter(iter([good[0], "", good[1]]), **evidence(subject)))
+    must(len(rows) == 3, f"three prompts, one of them empty, gave {len(rows)} results")
     must(
-        isinstance(found[1].error, EmptyPromptError) and found[1].token is None,
-        f"the result of an empty prompt has error={found[1].error!r} and token={found[1].token!r}",
+        isinstance(rows[1].error, EmptyPromptError) and rows[1].token is None,
+        f"the result of an empty prompt has error={rows[1].error!r} and token={rows[1].token!r}",
     )
-    for prompt, left, right in zip(good, alone, (found[0], found[2]), strict=True):
+    for prompt, left, right in zip(good, alone, (rows[0], rows[2]), strict=True):
         must(right.error is None, f"a result next to an empty prompt failed: {right.error!r}")
         pair = (sampled(left, prompt), sampled(right, prompt))
         same_answers(subject, [pair], "classify, and classify_iter next to an empty prompt")
@@ -252,10 +251,10 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
     model: Any = subject.model
     speaks(subject, Capability.SUBMITTING)
     prompt, length = longest(subject)
-    looks = 4 if length == ENOUGH else 1  # it is looked at before every token
+    looks = 4 if length == ENOUGH else 1  # it is polled before every token
     witness = CancelAfter(2**31)
 
-    # The request's cancel is looked at while it runs, so it tells that work has begun.
+    # The request polls its cancel while it runs, which shows that work has begun.
     with unless_refused("cancel"):
         stream = model.submit(prompt, GenerateConfig(max_tokens=ENOUGH, cancel=witness))
         deadline = time.monotonic() + _PATIENCE
@@ -283,8 +282,8 @@ def undeclared_options_are_refused(subject: Subject) -> None:
                 config = GenerateConfig(max_tokens=1, **{option: _OPTIONS[option]})
                 method, given = _CALLS[name]
                 call = partial(getattr(subject.model, method), given, config)
-                said = _must_take if subject.declares(need) else _must_refuse
-                said(call, method, option)
+                verify = _must_take if subject.declares(need) else _must_refuse
+                verify(call, method, option)
 
 
 def _must_take(call: Callable[[], object], method: str, option: str) -> None:
@@ -387,22 +386,22 @@ def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
 def _token_prompts(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     tokens = cast("TokenPrompts", model)
     try:
-        found = tokens.generate_tokens([[1, 2], [3]], max_tokens=_MANY, **options)
+        rows = tokens.generate_tokens([[1, 2], [3]], max_tokens=_MANY, **options)
         scores = tokens.score_tokens([[1, 2], [3]], [[2], [1]], **options)
     except (GenerationCancelled, GenerationTimeout) as error:
         must(False, f"generate_tokens or score_tokens raised {error!r}: expected each row's")
         return []
     stream = ending(lambda: tokens.stream_tokens([1, 2], max_tokens=_MANY, **options))
-    return [*(row.error for row in found), *(score.error for score in scores), stream.error]
+    return [*(row.error for row in rows), *(score.error for score in scores), stream.error]
 
 
 def _hidden_states(model: Any, options: dict[str, Any]) -> list[Exception | None]:
     try:
-        found = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
+        results = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
     except (GenerationCancelled, GenerationTimeout) as error:
         must(False, f"hidden_states raised {error!r}: expected the error of each result")
         return []
-    return [result.error for result in found]
+    return [result.error for result in results]
 
 
 def _inspect_attention(model: Any, options: dict[str, Any]) -> list[Exception | None]:

@@ -1,7 +1,7 @@
 """How often each token is drawn, with filters, penalty and temperature in pairs.
 
 A filter that takes away too much lets nothing wrong through: only counting shows it. Many draws
-come from one prompt that stands in a call many times, which backends may compute once.
+come from one prompt repeated in a call, which backends may compute once.
 """
 
 from __future__ import annotations
@@ -18,14 +18,13 @@ from core.protocols import Capability
 from core_conformance.checking import ask, budget
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import read, seeds, token, tokenizing
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import log_softmax
 from core_conformance.checking.draws.cases import ask_in_form, options, shown
 from core_conformance.checking.draws.frequencies import Warmth, follow
 from core_conformance.checking.draws.judging import SURE, draws, step_cost
 from core_conformance.checking.draws.oracle import Step
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _FACTORS: dict[str, Sequence[Any]] = {
@@ -53,8 +52,8 @@ Draw = Callable[[str, int, dict[str, Any]], list[int | None]]
     broad=True,
 )
 def of_classify(subject: Subject) -> None:
-    def draw(prompt: str, count: int, asked: dict[str, Any]) -> list[int | None]:
-        return [token(row).id for row in ask.classify(subject, [prompt] * count, **asked)]
+    def draw(prompt: str, count: int, options: dict[str, Any]) -> list[int | None]:
+        return [token(row).id for row in ask.classify(subject, [prompt] * count, **options)]
 
     _follow(subject, "classify", draw, _MOST)
 
@@ -67,9 +66,9 @@ def of_classify(subject: Subject) -> None:
     broad=True,
 )
 def of_batches(subject: Subject) -> None:
-    def draw(prompt: str, count: int, asked: dict[str, Any]) -> list[int | None]:
-        rows = subject.model.batch_generate([prompt] * count, max_tokens=1, **asked)
-        return [next((each.id for each in ask.answer(row).tokens), None) for row in rows]
+    def draw(prompt: str, count: int, options: dict[str, Any]) -> list[int | None]:
+        rows = subject.model.batch_generate([prompt] * count, max_tokens=1, **options)
+        return [next((token.id for token in ask.answer(row).tokens), None) for row in rows]
 
     _follow(subject, "batch_generate", draw, _STREAMS)
 
@@ -84,12 +83,12 @@ def of_batches(subject: Subject) -> None:
 def of_streams(subject: Subject) -> None:
     fresh = iter(seeds(subject, _SEEDS))  # for each draw another, or cases would be one's echoes
 
-    def draw(prompt: str, count: int, asked: dict[str, Any]) -> list[int | None]:
+    def draw(prompt: str, count: int, options: dict[str, Any]) -> list[int | None]:
         streams = (
-            subject.model.generate(prompt, **{"max_tokens": 1, **asked, **seed})
+            subject.model.generate(prompt, **{"max_tokens": 1, **options, **seed})
             for seed in islice(fresh, count)
         )
-        return [next((each.id for each in read(stream).tokens), None) for stream in streams]
+        return [next((token.id for token in read(stream).tokens), None) for stream in streams]
 
     _follow(subject, "generate", draw, _STREAMS)
 
@@ -97,22 +96,22 @@ def of_streams(subject: Subject) -> None:
 def _follow(subject: Subject, call: str, draw: Draw, most: int) -> None:
     """Draw with each case, as many times as the passes for all of them allow."""
     cases = pairwise(_FACTORS, subject.effort.seed)
-    each = _passes_for_one(subject, draw)
-    count = max(_LEAST, min(most, int(budget.passes(subject) / len(cases) / each)))
+    passes = _passes_for_one(subject, draw)
+    count = max(_LEAST, min(most, int(budget.passes(subject) / len(cases) / passes)))
     cost = step_cost(subject)
     rows, warmths, heard = _open(subject), defaultdict[str, Warmth](Warmth), list[int]()
-    fitting = budget.within(subject, enumerate(cases), lambda _: each * count + cost, "cases")
+    fitting = budget.within(subject, enumerate(cases), lambda _: passes * count + cost, "cases")
     for number, case in fitting:
         prompt, row = rows[number % _PROMPTS]
-        drawn, asked = ask_in_form(
+        drawn, accepted = ask_in_form(
             "keywords", options(case), {}, lambda prompt=prompt, **own: draw(prompt, count, own)
         )
         seen = tokenizing(subject).encode(prompt)
-        step = Step(row, seen, draws(asked), subject.tolerance)
+        step = Step(row, seen, draws(accepted), subject.tolerance)
         shares = step.shares()
-        follow(shown(call, prompt, asked), drawn, shares)
+        follow(shown(call, prompt, accepted), drawn, shares)
         heard += [token for token in drawn if token is not None]
-        for name in asked:
+        for name in accepted:
             warmths[name].add(drawn, shares, step.heights(shares))
 
     goes_on(subject, [heard], Capability(call))

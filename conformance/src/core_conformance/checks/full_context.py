@@ -7,9 +7,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import classify, evidence
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import reading, sized
 from core_conformance.checking.subject import Subject
 
@@ -47,26 +46,26 @@ def to_the_contexts_end(subject: Subject) -> None:
 
 def _classifies(subject: Subject, model: TextModel, prompt: str, size: int) -> None:
     limit, options = model.info.context_length, telling(subject)
-    (found,) = model.classify([prompt], **options)
+    (result,) = model.classify([prompt], **options)
     must(
-        isinstance(found.error, PromptTooLongError) if size > limit else found.error is None,
+        isinstance(result.error, PromptTooLongError) if size > limit else result.error is None,
         f"classify of a prompt of {size} tokens in a context of {limit} has the error "
-        f"{found.error!r}",
+        f"{result.error!r}",
     )
     if size <= limit and size <= subject.model.info.context_length:
         what = f"a prompt of {size} tokens in contexts of two sizes, one of them {limit}"
-        same_results(subject, [prompt], classify(subject, [prompt], **options), [found], what)
+        same_results(subject, [prompt], classify(subject, [prompt], **options), [result], what)
 
 
 def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> None:
     limit, most = model.info.context_length, 4
-    found = ending(lambda: model.generate(prompt, max_tokens=most, **evidence(subject)))
-    seen = f"a prompt of {size} tokens in a context of {limit} gave {len(found.tokens)} tokens, "
-    seen += f"{found.reason!r} and {found.error!r}"
+    end = ending(lambda: model.generate(prompt, max_tokens=most, **evidence(subject)))
+    seen = f"a prompt of {size} tokens in a context of {limit} gave {len(end.tokens)} tokens, "
+    seen += f"{end.reason!r} and {end.error!r}"
     if size > limit:
-        must(isinstance(found.error, PromptTooLongError) and not found.tokens, seen)
+        must(isinstance(end.error, PromptTooLongError) and not end.tokens, seen)
         return
-    # The last token drawn needs no place of its own.
+    # The last token drawn needs no position.
     places = limit - size + 1
-    must(found.error is None and len(found.tokens) <= min(most, places), seen)
-    must(found.reason == "stop" or len(found.tokens) >= min(most, places - 2), seen)
+    must(end.error is None and len(end.tokens) <= min(most, places), seen)
+    must(end.reason == "stop" or len(end.tokens) >= min(most, places - 2), seen)

@@ -1,6 +1,6 @@
 """Checks with generated inputs: whatever the text, its answer is what it is alone and anywhere.
 
-No answer is known beforehand. Each is held against that of a second load, asked once and alone, or
+No answer is known beforehand. Each is compared with that of a second load, run once and alone, or
 against another operation of the same model.
 """
 
@@ -23,7 +23,7 @@ from core_conformance.checking.ask import (
     speaks,
     voice,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.generated.search import search
@@ -37,7 +37,6 @@ from core_conformance.checking.generated.world import (
     same_error,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import parting
 
@@ -83,7 +82,7 @@ def any_answers(subject: Subject) -> None:
         st.tuples(st.integers(0, 40), st.integers(1, 8)),
         st.sampled_from(("", "NFD", "NFC", "\u0301", "NFKC")),
     )
-    tokens = search(subject, inputs, _answered, lambda found: 3 * found[1])
+    tokens = search(subject, inputs, _answered, lambda case: 3 * case[1])
     goes_on(subject, [range(tokens)])
 
 
@@ -97,71 +96,71 @@ def any_tokens(subject: Subject) -> None:
     search(subject, strategies.texts(), _encoded, lambda text: 0.1, most=100)
 
 
-def _batch_cost(found: tuple[list[str], int, Options]) -> float:
-    rows, most, _ = found
+def _batch_cost(case: tuple[list[str], int, Options]) -> float:
+    rows, most, _ = case
     return 2.0 * len(rows) * most
 
 
 def _classified_together(world: World, rows: list[str]) -> None:
     options = telling(world.subject)
-    found = classify(world.model, rows, options)
-    world.same_rows(rows, found, options, "alone, and in")
+    results = classify(world.model, rows, options)
+    world.same_rows(rows, results, options, "alone, and in")
     if world.subject.declares(Capability.CLASSIFY_STREAMING):
         streamed = cast("ClassifyStreaming", world.model).classify_iter(iter(rows), **options)
         world.same_rows(rows, list(streamed), options, "alone, and by classify_iter in")
 
 
-def _batched(world: World, found: tuple[list[str], int, Options]) -> None:
-    rows, max_tokens, options = found
-    asked = evidence(world.subject) | options | {"max_tokens": max_tokens}
-    results = batch(world.model, rows, asked)
+def _batched(world: World, case: tuple[list[str], int, Options]) -> None:
+    rows, max_tokens, options = case
+    request = evidence(world.subject) | options | {"max_tokens": max_tokens}
+    results = batch(world.model, rows, request)
     what = f"alone, and in a batch with {options or 'no options'}"
     for place, (prompt, result) in enumerate(zip(rows, results, strict=True)):
-        _same_answer(world, prompt, result, asked, bool(options), f"{what}, row {place}")
+        _same_answer(world, prompt, result, request, bool(options), f"{what}, row {place}")
 
     if world.subject.declares(Capability.BATCH_STREAMING):
         for place, (prompt, tokens) in enumerate(
-            zip(rows, _streamed(world, rows, asked), strict=True)
+            zip(rows, _streamed(world, rows, request), strict=True)
         ):
-            wanted, error = world.answered(Capability.BATCH_GENERATE, prompt, asked)
+            wanted, error = world.answered(Capability.BATCH_GENERATE, prompt, request)
             how = f"{what}, row {place} of batch_stream: {prompt!r:.80}"
             if error is None:
                 pair = wanted, Answer(tuple(tokens), wanted.finish_reason, prompt)
                 world.agree([pair], how, bool(options))
 
 
-def _streamed(world: World, rows: Sequence[str], asked: dict[str, Any]) -> list[list[Token]]:
+def _streamed(world: World, rows: Sequence[str], request: dict[str, Any]) -> list[list[Token]]:
     """Return the tokens of each row.
 
     The error of a row that failed comes last, and is left to others.
     """
-    found: list[list[Token]] = [[] for _ in rows]
-    pairs = cast("BatchStreaming", world.model).batch_stream(rows, **asked)
+    tokens: list[list[Token]] = [[] for _ in rows]
+    pairs = cast("BatchStreaming", world.model).batch_stream(rows, **request)
     try:
         for row, token in pairs:
-            found[row].append(token)
+            tokens[row].append(token)
     except CoreError:
         pass
-    return found
+    return tokens
 
 
 def _same_answer(
-    world: World, prompt: str, result: BatchResult, asked: Options, drawn: bool, what: str
+    world: World, prompt: str, result: BatchResult, request: Options, drawn: bool, what: str
 ) -> None:
-    wanted, error = world.answered(Capability.BATCH_GENERATE, prompt, asked)
+    wanted, error = world.answered(Capability.BATCH_GENERATE, prompt, request)
     if same_error(error, result.error, f"{what}: {prompt!r:.80}"):
         answer = Answer(result.tokens, result.finish_reason, prompt)
         world.same_answer(wanted, answer, f"{what}: {prompt!r:.80}", drawn)
 
 
-def _answered(world: World, found: tuple[str, int, Options, tuple[int, int], str]) -> None:
-    prompt, most, options, (start, size), form = found
-    asked = evidence(world.subject) | options | {"max_tokens": most}
-    free, error = world.answered(voice(world.subject), prompt, asked)
+def _answered(world: World, case: tuple[str, int, Options, tuple[int, int], str]) -> None:
+    prompt, most, options, (start, size), form = case
+    request = evidence(world.subject) | options | {"max_tokens": most}
+    free, error = world.answered(voice(world.subject), prompt, request)
 
     # A smaller max_tokens gives a beginning.
     few = max(1, most // 2)
-    begun, same = _spoken(world, prompt, asked | {"max_tokens": few})
+    begun, same = _spoken(world, prompt, request | {"max_tokens": few})
     if not same_error(error, same, f"{prompt!r:.80} with max_tokens={few}"):
         return
     shorter = Answer(free.tokens[:few], begun.finish_reason, free.prompt)
@@ -173,7 +172,7 @@ def _answered(world: World, found: tuple[str, int, Options, tuple[int, int], str
     if text:
         start %= len(text)
         stop = _formed(text[start : start + size], form)
-        _stopped(world, prompt, asked, bool(options), free, stop)
+        _stopped(world, prompt, request, bool(options), free, stop)
 
 
 def _formed(stop: str, form: str) -> str:
@@ -184,12 +183,12 @@ def _formed(stop: str, form: str) -> str:
 
 
 def _stopped(
-    world: World, prompt: str, asked: Options, drawn: bool, free: Answer, stop: str
+    world: World, prompt: str, request: Options, drawn: bool, free: Answer, stop: str
 ) -> None:
     place = free.text.partition(_BROKEN)[0].find(stop)
     if place < 0 and _BROKEN in free.text:
         return
-    answer, error = _spoken(world, prompt, asked | {"stop": (stop,)})
+    answer, error = _spoken(world, prompt, request | {"stop": (stop,)})
     must(error is None, f"stop=({stop!r},) after {prompt!r:.80} raised {error!r}")
     expected = free.text if place < 0 else free.text[:place]
     ended = place < 0 or answer.finish_reason == "stop"
@@ -206,7 +205,7 @@ def _stopped(
         pair = Answer(free.tokens[cut], None, free.prompt), Answer(answer.tokens[cut], None)
         world.agree([pair], f"with and without stop=({stop!r},): {prompt!r:.80}", drawn)
         return
-    again, _ = _spoken(world, prompt, asked)
+    again, _ = _spoken(world, prompt, request)
     must(
         again.ids != free.ids,
         f"stop=({stop!r},) after {prompt!r:.80} left {answer.text!r} of {free.text!r}: "
@@ -214,15 +213,15 @@ def _stopped(
     )
 
 
-def _spoken(world: World, prompt: str, asked: Options) -> Outcome:
-    return said(voice(world.subject), world.model, prompt, asked)
+def _spoken(world: World, prompt: str, request: Options) -> Outcome:
+    return said(voice(world.subject), world.model, prompt, request)
 
 
 def _encoded(world: World, text: str) -> None:
     model: Any = world.model
     ids, size = model.encode(text), model.info.vocab_size
     must(
-        isinstance(ids, list) and all(is_id(each, size) for each in ids),
+        isinstance(ids, list) and all(is_id(id, size) for id in ids),
         f"encode({text!r}) is {ids!r:.120}: a list of ids below {size}",
     )
     must(model.encode(text) == ids, f"encode({text!r}) gave two different lists")
@@ -243,7 +242,7 @@ def _encoded(world: World, text: str) -> None:
 
 def _has_meaning(text: str) -> bool:
     """Return whether the text has no control, private-use or unassigned characters."""
-    return not any(unicodedata.category(each) in ("Cc", "Cn", "Co") for each in text)
+    return not any(unicodedata.category(character) in ("Cc", "Cn", "Co") for character in text)
 
 
 def _plain(text: str) -> str:
@@ -257,6 +256,6 @@ def _plain(text: str) -> str:
 
 
 def _holds(text: str, letters: str) -> bool:
-    """Return whether these letters stand in the text, in this order."""
+    """Return whether these letters occur in the text, in this order."""
     rest = iter(text)
     return all(letter in rest for letter in letters)

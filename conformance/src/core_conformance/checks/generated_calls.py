@@ -18,7 +18,7 @@ from core.types import ClassifyResult, Token
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template, usable
 from core_conformance.checking.ask import Answer, speaks
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import near
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
@@ -33,7 +33,6 @@ from core_conformance.checking.generated.world import (
     score,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named
 from core_conformance.checking.subject import OPERATIONS, Subject
@@ -169,14 +168,14 @@ def _iterate(machine: Machine, step: Step) -> None:
     rows, options = machine.rows(step), telling(machine.world.subject)
     results = cast("ClassifyStreaming", machine.model).classify_iter(iter(rows), **options)
     _named(machine, "results", step.second)
-    found = list(islice(results, step.second))
-    _same_rows(machine, rows[: step.second], found, options, "classify_iter")
+    read = list(islice(results, step.second))
+    _same_rows(machine, rows[: step.second], read, options, "classify_iter")
 
 
 def _same_rows(
-    machine: Machine, rows: list[str], found: list[ClassifyResult], options: Options, by: str
+    machine: Machine, rows: list[str], results: list[ClassifyResult], options: Options, by: str
 ) -> None:
-    machine.world.same_rows(rows, found, options, f"alone, and by {by} among other calls,")
+    machine.world.same_rows(rows, results, options, f"alone, and by {by} among other calls,")
 
 
 def _batch(machine: Machine, step: Step) -> None:
@@ -185,20 +184,20 @@ def _batch(machine: Machine, step: Step) -> None:
         what = f"by batch_generate among other calls, row {place}: {rows[place]!r:.80}"
         wanted, error = machine.world.answered(Capability.BATCH_GENERATE, rows[place], options)
         if same_error(error, result.error, f"alone, and {what}"):
-            found = Answer(result.tokens, result.finish_reason, rows[place])
-            machine.world.same_answer(wanted, found, f"alone, and {what}", machine.drawn(step))
+            seen = Answer(result.tokens, result.finish_reason, rows[place])
+            machine.world.same_answer(wanted, seen, f"alone, and {what}", machine.drawn(step))
 
 
 def _batch_stream(machine: Machine, step: Step) -> None:
     rows = machine.rows(step)
     pairs: Any = cast("BatchStreaming", machine.model).batch_stream(rows, **machine.options(step))
     _named(machine, "pairs", step.take)
-    found: list[list[Token]] = [[] for _ in rows]
+    streamed: list[list[Token]] = [[] for _ in rows]
     with suppress(StopIteration, RequestError):
         for _ in range(step.take):
             row, token = next(pairs)
-            found[row].append(token)
-    for place, (prompt, tokens) in enumerate(zip(rows, found, strict=True)):
+            streamed[row].append(token)
+    for place, (prompt, tokens) in enumerate(zip(rows, streamed, strict=True)):
         if tokens:
             what = f"batch_stream among other calls, row {place}"
             machine.same_beginning(prompt, tokens, step, what)
@@ -213,13 +212,13 @@ def _named(machine: Machine, kind: str, count: int) -> None:
 
 def _score(machine: Machine, step: Step) -> None:
     prompt, text = machine.pair(step)
-    wanted, (found,) = machine.world.scored(prompt, text), score(machine.model, [prompt], [text])
+    wanted, (scored,) = machine.world.scored(prompt, text), score(machine.model, [prompt], [text])
     what = f"{text!r} after {prompt!r:.80} scored alone, and among other calls"
-    same_error(wanted.error, found.error, what)
-    one, same = wanted.token_logprobs, found.token_logprobs
+    same_error(wanted.error, scored.error, what)
+    one, same = wanted.token_logprobs, scored.token_logprobs
     must(
         len(one) == len(same)
-        and bool(same) is (found.error is None)
+        and bool(same) is (scored.error is None)
         and all(near(machine.world.subject, *both) for both in zip(one, same, strict=True)),
         f"{what}: {one} against {same}",
     )
@@ -252,8 +251,8 @@ def _ask_batch(machine: Machine, step: Step) -> None:
 def _ask_answer(
     machine: Machine, step: Step, operation: Capability = Capability.GENERATE, prompt: str = ""
 ) -> None:
-    asked = prompt or machine.prompt(step.first)
-    machine.world.answered(operation, asked, machine.options(step))
+    text = prompt or machine.prompt(step.first)
+    machine.world.answered(operation, text, machine.options(step))
 
 
 def _ask_chat(machine: Machine, step: Step) -> None:

@@ -1,6 +1,6 @@
 """Checks with generated labels and continuations: their scores are those of their tokens anywhere.
 
-No score is known beforehand. Each is held against that of a second load, asked once and alone, and
+No score is known beforehand. Each is compared with that of a second load, run once and alone, and
 against the log-probabilities of its tokens, one by one.
 """
 
@@ -15,7 +15,7 @@ from core.types import ClassifyResult, Score
 from core_conformance.checking.ask import (
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import logprobs_by_steps, near, steps
 from core_conformance.checking.generated import strategies
 from core_conformance.checking.generated.lazily import st
@@ -27,7 +27,6 @@ from core_conformance.checking.generated.world import (
     score,
 )
 from core_conformance.checking.recall import telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _STEPS = 6
@@ -62,13 +61,13 @@ def any_scores(subject: Subject) -> None:
     search(subject, inputs, _scored, lambda pairs: 8 * len(pairs), most=30)
 
 
-def _labels_cost(found: tuple[list[str], tuple[str, ...], str, Any]) -> float:
-    prompts, labels, *_ = found
+def _labels_cost(case: tuple[list[str], tuple[str, ...], str, Any]) -> float:
+    prompts, labels, *_ = case
     return 3.0 * len(prompts) * (1 + len(labels))
 
 
-def _labelled(world: World, found: tuple[list[str], tuple[str, ...], str, Any]) -> None:
-    prompts, labels, prefix, random = found
+def _labelled(world: World, case: tuple[list[str], tuple[str, ...], str, Any]) -> None:
+    prompts, labels, prefix, random = case
     options = telling(world.subject) | {"labels": labels, "label_prefix": prefix}
     results = classify(world.model, prompts, options)
     world.same_rows(prompts, results, options, f"labels {labels!r} alone, and in")
@@ -135,19 +134,19 @@ def _as_scored(
     # Only where no token lies across the border: else all labels begin where the first one does.
     lead = "" if prompt[-1:].isspace() else prefix
     bare = lead.isspace()
-    texts = {each: each if bare and each[0].isspace() else lead + each for each in labels}
+    texts = {word: word if bare and word[0].isspace() else lead + word for word in labels}
     encode = tokenizing(world.subject).encode
     head = encode(prompt)
     if any(encode(prompt + text)[: len(head)] != head for text in texts.values()):
         return
 
     for label in labels[:2]:
-        found = world.scored(prompt, texts[label])
+        scored = world.scored(prompt, texts[label])
         one = (result.logprobs or {})[label]
         must(
-            found.error is None
-            and near(world.subject, one, found.logprob, len(found.token_logprobs) + 1),
-            f"{what}: {label!r} has the logprob {one}, and score() gives {found!r}",
+            scored.error is None
+            and near(world.subject, one, scored.logprob, len(scored.token_logprobs) + 1),
+            f"{what}: {label!r} has the logprob {one}, and score() gives {scored!r}",
         )
 
 
@@ -159,8 +158,8 @@ def _lead_is_known(prompt: str, prefix: str) -> bool:
 
 def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
     prompts, continuations = [prompt for prompt, _ in pairs], [text for _, text in pairs]
-    found = score(world.model, prompts, continuations)
-    for place, ((prompt, text), result) in enumerate(zip(pairs, found, strict=True)):
+    scores = score(world.model, prompts, continuations)
+    for place, ((prompt, text), result) in enumerate(zip(pairs, scores, strict=True)):
         what = f"{text!r} after {prompt!r:.80}, pair {place} of {len(pairs)}"
 
         wanted = world.scored(prompt, text)
@@ -176,12 +175,12 @@ def _scored(world: World, pairs: list[tuple[str, str]]) -> None:
         )
         _same_score(world, wanted.token_logprobs, result, f"{what}, alone and here")
 
-    for (prompt, text), result in list(zip(pairs, found, strict=True))[:2]:
+    for (prompt, text), result in list(zip(pairs, scores, strict=True))[:2]:
         _by_steps(world, prompt, text, result)
 
 
-def _same_score(world: World, wanted: Sequence[float], found: Score, what: str) -> None:
-    parts = found.token_logprobs
+def _same_score(world: World, wanted: Sequence[float], scored: Score, what: str) -> None:
+    parts = scored.token_logprobs
     must(
         len(wanted) == len(parts)
         and all(near(world.subject, *both) for both in zip(wanted, parts, strict=True)),
@@ -189,16 +188,16 @@ def _same_score(world: World, wanted: Sequence[float], found: Score, what: str) 
     )
 
 
-def _by_steps(world: World, prompt: str, text: str, found: Score) -> None:
+def _by_steps(world: World, prompt: str, text: str, scored: Score) -> None:
     subject = world.subject
-    if found.error or not subject.declares(
+    if scored.error or not subject.declares(
         Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING
     ):
         return
-    asked = steps(subject, prompt, text)
-    if asked is not None and len(asked) <= _STEPS:
-        expected = logprobs_by_steps(subject, asked)
-        _same_score(world, expected, found, f"{text!r} after {prompt!r:.80}, step by step")
+    steps_of = steps(subject, prompt, text)
+    if steps_of is not None and len(steps_of) <= _STEPS:
+        expected = logprobs_by_steps(subject, steps_of)
+        _same_score(world, expected, scored, f"{text!r} after {prompt!r:.80}, step by step")
 
 
 def _most_tokens(label: str) -> int:

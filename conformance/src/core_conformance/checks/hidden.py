@@ -20,10 +20,9 @@ from core.types import HiddenResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import hidden, logits, showing, tokenizing
 from core_conformance.checking.calls import must_raise, raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.contexts import overlong, short_context
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import relatives
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
 Vector = Sequence[float]
@@ -46,12 +45,12 @@ _ALIKE = (
 def results_have_states(subject: Subject) -> None:
     info = subject.model.info
     last, size = info.num_layers, info.hidden_size
-    for found in hidden(subject, _PROMPTS):
-        count = len(found.states or ())
+    for result in hidden(subject, _PROMPTS):
+        count = len(result.states or ())
         must(count == size, f"a state has {count} numbers, and the model's hidden_size is {size}")
         must(
-            found.layers == (last,),
-            f"the states of layers=(-1,), of {last} layers, are reported as {found.layers}",
+            result.layers == (last,),
+            f"the states of layers=(-1,), of {last} layers, are reported as {result.layers}",
         )
     must(showing(subject).hidden_states([]) == [], "hidden_states([]) is not []")
 
@@ -63,9 +62,9 @@ def results_have_states(subject: Subject) -> None:
 )
 def neighbours_change_nothing(subject: Subject) -> None:
     for prompts in (_PROMPTS, _PROMPTS[::-1]):
-        for prompt, found in zip(prompts, hidden(subject, prompts), strict=True):
+        for prompt, together in zip(prompts, hidden(subject, prompts), strict=True):
             [alone] = hidden(subject, [prompt])
-            _same(subject, found, alone, f"the state of {prompt!r:.60} among others, and alone,")
+            _same(subject, together, alone, f"the state of {prompt!r:.60} among others, and alone,")
 
 
 @check(
@@ -77,17 +76,17 @@ def neighbours_change_nothing(subject: Subject) -> None:
 )
 def prompts_have_their_own(subject: Subject) -> None:
     prompts = (*_PROMPTS, *(f"{prompt} {ask.SHORT}" for prompt in ask.PLAIN[:4]))
-    told = False
-    found = zip(prompts, logits(subject, prompts), hidden(subject, prompts), strict=True)
-    for (prompt, likely, state), (other, its, another) in combinations(found, 2):
+    comparable = False
+    rows = zip(prompts, logits(subject, prompts), hidden(subject, prompts), strict=True)
+    for (prompt, likely, state), (other, its, another) in combinations(rows, 2):
         if max(map(abs, map(float.__sub__, likely, its))) <= 2 * subject.tolerance:
             continue
-        told = True
+        comparable = True
         must(
             state.states != another.states,
             f"{prompt!r:.60} and {other!r:.60} have different logits and the same hidden state",
         )
-    testable(told, _ALIKE)
+    testable(comparable, _ALIKE)
 
 
 @check(
@@ -100,17 +99,17 @@ def prompts_have_their_own(subject: Subject) -> None:
 def embeddings_are_of_one_token(subject: Subject) -> None:
     shown = 0 in _shown(subject)
     words = dict.fromkeys(" ".join(ask.PLAIN).split())
-    told = False
+    comparable = False
     for end in (
         f" {ask.QUESTION}",
         ask.SHORT,
     ):  # words at the beginning, and next to the last token
         alike = _alike(subject, [f"{word}{end}" for word in words])
-        told = told or len(alike) > 1
+        comparable = comparable or len(alike) > 1
         states = hidden(subject, alike[:4], [0]) if shown else []
         for prompt, state in zip(alike, states, strict=False):
             _same(subject, state, states[0], f"layer 0 after {prompt!r:.60} and {alike[0]!r:.60}")
-    testable(told, "no two words have as many tokens: use another model")
+    testable(comparable, "no two words have as many tokens: use another model")
 
 
 def _alike(subject: Subject, prompts: Sequence[str]) -> list[str]:
@@ -151,19 +150,19 @@ def layers_have_their_own(subject: Subject) -> None:
     prompts = [ask.QUESTION, ask.LONG]
 
     # In one call, backwards and by negative numbers; and each by itself.
-    asked = [layer - last - 1 for layer in shown[::-1]]
-    together = hidden(subject, prompts, asked)
+    negative = [layer - last - 1 for layer in shown[::-1]]
+    together = hidden(subject, prompts, negative)
     for place, layer in enumerate(shown[::-1]):
-        for found, alone in zip(together, hidden(subject, prompts, [layer]), strict=True):
+        for result, alone in zip(together, hidden(subject, prompts, [layer]), strict=True):
             must(
-                found.layers == tuple(shown[::-1]),
-                f"layers={asked} are reported as {found.layers}, but are {tuple(shown[::-1])}",
+                result.layers == tuple(shown[::-1]),
+                f"layers={negative} are reported as {result.layers}, but are {tuple(shown[::-1])}",
             )
-            what = f"the state of layer {layer} in layers={asked}, and of layers=[{layer}],"
-            _near(subject, found.vectors[place], alone.vectors[0], what)
+            what = f"the state of layer {layer} in layers={negative}, and of layers=[{layer}],"
+            _near(subject, result.vectors[place], alone.vectors[0], what)
 
-    for found in together:
-        distinct = {vector.tobytes() for vector in found.vectors}
+    for result in together:
+        distinct = {vector.tobytes() for vector in result.vectors}
         must(len(distinct) == len(shown), f"of the layers {shown} some have the same state")
 
 
@@ -187,15 +186,15 @@ def wrong_layers_are_refused(subject: Subject) -> None:
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
     [alone] = hidden(subject, [ask.QUESTION])
-    found = showing(subject).hidden_states(["", ask.QUESTION])
-    must(len(found) == 2, f"two prompts gave {len(found)} results")
+    rows = showing(subject).hidden_states(["", ask.QUESTION])
+    must(len(rows) == 2, f"two prompts gave {len(rows)} results")
     must(
-        isinstance(found[0].error, EmptyPromptError) and found[0].states is None,
-        f"the result of an empty prompt has error={found[0].error!r}, and not an EmptyPromptError "
+        isinstance(rows[0].error, EmptyPromptError) and rows[0].states is None,
+        f"the result of an empty prompt has error={rows[0].error!r}, and not an EmptyPromptError "
         "without states",
     )
-    must(found[1].error is None, f"next to an empty prompt, one has the error {found[1].error!r}")
-    _same(subject, found[1], alone, "a state next to an empty prompt, and alone,")
+    must(rows[1].error is None, f"next to an empty prompt, one has the error {rows[1].error!r}")
+    _same(subject, rows[1], alone, "a state next to an empty prompt, and alone,")
 
 
 @check(
@@ -207,15 +206,15 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
 )
 def prompts_without_room(subject: Subject) -> None:
     with short_context(subject, _FEW_TOKENS) as model:
-        found = cast("HiddenStates", model).hidden_states([overlong(model), ask.PLAIN[0]])
+        results = cast("HiddenStates", model).hidden_states([overlong(model), ask.PLAIN[0]])
     must(
-        isinstance(found[0].error, PromptTooLongError),
-        f"a prompt longer than the context has the error {found[0].error!r}: expected "
+        isinstance(results[0].error, PromptTooLongError),
+        f"a prompt longer than the context has the error {results[0].error!r}: expected "
         "PromptTooLongError",
     )
     must(
-        found[1].error is None and bool(found[1].states),
-        f"alongside a prompt that is too long, a short one got {found[1]!r}",
+        results[1].error is None and bool(results[1].states),
+        f"alongside a prompt that is too long, a short one got {results[1]!r}",
     )
 
 

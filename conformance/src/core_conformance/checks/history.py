@@ -25,10 +25,9 @@ from core_conformance.checking.calls import (
     greedy,
     together,
 )
-from core_conformance.checking.check import must, well_formed
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import apart, near, same_draws, same_speech
 from core_conformance.checking.recall import alone, relatives, same_results, story, telling, told
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _QUESTIONS: tuple[dict[str, Any], ...] = (
@@ -68,11 +67,11 @@ def classified_before(subject: Subject) -> None:
 )
 def labelled_before(subject: Subject) -> None:
     whole, longer, *_ = relatives(subject, "Once more")
-    asked = [(whole, question) for question in _QUESTIONS] + [(longer, _QUESTIONS[0])]
+    questions = [(whole, question) for question in _QUESTIONS] + [(longer, _QUESTIONS[0])]
     with subject.loaded() as fresh:
-        forth = _labelled(subject, fresh, asked)
-    back = _labelled(subject, subject.model, asked[::-1])[::-1]
-    prompts = [prompt for prompt, _ in asked]
+        forth = _labelled(subject, fresh, questions)
+    back = _labelled(subject, subject.model, questions[::-1])[::-1]
+    prompts = [prompt for prompt, _ in questions]
     same_results(subject, prompts, forth, back, "asked for several sets of labels, by turns")
 
 
@@ -88,8 +87,8 @@ def options_of_before(subject: Subject) -> None:
         _draws_its_own(subject, *prompts)
     bare = alone(subject, subject.model, prompts)
     for prompt, result in zip(prompts, bare, strict=True):
-        told = [result.logits, result.label, ask.token(result).logprob]
-        must(told == [None] * 3, f"no logits requested for {prompt!r}, but got {result!r:.200}")
+        extras = [result.logits, result.label, ask.token(result).logprob]
+        must(extras == [None] * 3, f"no logits requested for {prompt!r}, but got {result!r:.200}")
     again = alone(subject, subject.model, prompts, **options)
     same_results(subject, prompts, plain, again, "greedy, before and after other options")
 
@@ -107,8 +106,8 @@ def results_are_the_callers(subject: Subject) -> None:
     given = alone(subject, subject.model, prompts, **options)
     wanted = copy.deepcopy(given)
     _spoil(*given)
-    found = alone(subject, subject.model, prompts, **options)
-    same_results(subject, prompts, wanted, found, "after the caller changed the result of before")
+    again = alone(subject, subject.model, prompts, **options)
+    same_results(subject, prompts, wanted, again, "after the caller changed the result of before")
 
 
 @check(
@@ -144,8 +143,8 @@ def stopped_before(subject: Subject) -> None:
     for stop in stops:
         with suppress(UnsupportedOptionError, RequestError):  # what they do is for other checks
             subject.model.classify(prompts[::-1], **options, **stop)
-        found = alone(subject, subject.model, prompts, **options)
-        same_results(subject, prompts, wanted, found, f"after a call with {sorted(stop)}")
+        again = alone(subject, subject.model, prompts, **options)
+        same_results(subject, prompts, wanted, again, f"after a call with {sorted(stop)}")
 
 
 @check(
@@ -161,9 +160,9 @@ def threads_share_a_beginning(subject: Subject) -> None:
 
     # Neither thread begins with the prompt that the other load was asked first.
     orders = [(1, 2, 3, 0), (3, 2, 1, 0)]
-    asked = [[prompts[place] for place in order] for order in orders]
-    found = together(*(partial(alone, subject, model, part, **options) for part in asked))
-    for order, part, results in zip(orders, asked, found, strict=True):
+    parts = [[prompts[place] for place in order] for order in orders]
+    read = together(*(partial(alone, subject, model, part, **options) for part in parts))
+    for order, part, results in zip(orders, parts, read, strict=True):
         own = [wanted[place] for place in order]
         same_results(subject, part, own, results, "alone, and alongside a thread that asks alike")
     apart(list(map(told, wanted)))
@@ -208,20 +207,20 @@ def generated_before(subject: Subject) -> None:
 
 
 def _labelled(
-    subject: Subject, model: TextModel, asked: Iterable[tuple[str, dict[str, Any]]]
+    subject: Subject, model: TextModel, questions: Iterable[tuple[str, dict[str, Any]]]
 ) -> list[ClassifyResult]:
     return [
         result
-        for prompt, question in asked
+        for prompt, question in questions
         for result in alone(subject, model, [prompt], **question, **telling(subject))
     ]
 
 
 def _draws_its_own(subject: Subject, prompt: str) -> None:
     """Raise `Violation` unless draws are those of their own seeds, in whatever order asked."""
-    asked = [EVEN | seed for seed in seeds(subject, _DRAWS)]
-    forth = [_drawn(subject, prompt, options) for options in asked]
-    back = [_drawn(subject, prompt, options) for options in asked[::-1]][::-1]
+    requests = [EVEN | seed for seed in seeds(subject, _DRAWS)]
+    forth = [_drawn(subject, prompt, options) for options in requests]
+    back = [_drawn(subject, prompt, options) for options in requests[::-1]][::-1]
     if subject.declares(Capability.SEED):
         pairs = list(zip(forth, back, strict=True))
         same_draws(subject, pairs, "drawn with several seeds by turns, and in the opposite order")
@@ -230,8 +229,8 @@ def _draws_its_own(subject: Subject, prompt: str) -> None:
 
 
 def _drawn(subject: Subject, prompt: str, options: dict[str, Any]) -> Answer:
-    told = ask.evidence(subject) | options
-    return sampled(alone(subject, subject.model, [prompt], **told)[0], prompt)
+    request = ask.evidence(subject) | options
+    return sampled(alone(subject, subject.model, [prompt], **request)[0], prompt)
 
 
 def _spoil(result: ClassifyResult) -> None:
@@ -244,15 +243,15 @@ def _spoil(result: ClassifyResult) -> None:
 
 
 def _scored(subject: Subject, model: TextModel, pairs: Sequence[tuple[str, str]]) -> list[Score]:
-    found = []
+    collected = []
     for prompt, text in pairs:
         scores = cast("Scoring", model).score([prompt], [text])
         well_formed(
             len(scores) == 1 and bool(scores[0].token_logprobs),
             f"score() gave {text!r} after {prompt!r:.60} {scores!r:.200}",
         )
-        found += scores
-    return found
+        collected += scores
+    return collected
 
 
 def _spoken(subject: Subject, model: TextModel, prompts: Sequence[str]) -> list[Answer]:

@@ -31,8 +31,7 @@ from core.models.locating import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 _OF_MODELS: dict[Capability, type] = {
@@ -60,25 +59,25 @@ _OF_BACKENDS: dict[Capability, type] = {
 
 @check("identity.name", "A backend's name MUST be a non-empty string without blanks around it.")
 def name(subject: Subject) -> None:
-    found: object = subject.backend.name
-    sound = isinstance(found, str) and found != "" and found == found.strip()
-    must(sound, f"name is {found!r}: expected the text by which users choose the backend")
+    value: object = subject.backend.name
+    sound = isinstance(value, str) and value != "" and value == value.strip()
+    must(sound, f"name is {value!r}: expected the text by which users choose the backend")
 
 
 @check("identity.protocol", "A backend MUST state the version of the contract it is written for.")
 def protocol(subject: Subject) -> None:
-    found: object = subject.backend.protocol
+    value: object = subject.backend.protocol
     must(
-        type(found) is int and found == PROTOCOL_VERSION,
-        f"protocol is {found!r}, and core's PROTOCOL_VERSION is {PROTOCOL_VERSION}: state it as "
+        type(value) is int and value == PROTOCOL_VERSION,
+        f"protocol is {value!r}, and core's PROTOCOL_VERSION is {PROTOCOL_VERSION}: state it as "
         "a plain int",
     )
 
 
 @check("identity.capabilities", "`capabilities` MUST be a frozenset of core.Capability.")
 def capabilities(subject: Subject) -> None:
-    found: object = subject.backend.capabilities
-    must(isinstance(found, frozenset), f"capabilities is a {type(found).__name__}, not a frozenset")
+    value: object = subject.backend.capabilities
+    must(isinstance(value, frozenset), f"capabilities is a {type(value).__name__}, not a frozenset")
     items: frozenset[object] = subject.backend.capabilities
     strange = [item for item in items if not isinstance(item, Capability)]
     must(not strange, f"capabilities holds {strange!r}: only members of core.Capability count")
@@ -90,8 +89,8 @@ def capabilities(subject: Subject) -> None:
     "the model under test among them where core knows it, or `describe_model` its own.",
 )
 def formats(subject: Subject) -> None:
-    found: object = subject.backend.formats
-    must(isinstance(found, frozenset), f"formats is a {type(found).__name__}, not a frozenset")
+    value: object = subject.backend.formats
+    must(isinstance(value, frozenset), f"formats is a {type(value).__name__}, not a frozenset")
     read: frozenset[Any] = subject.backend.formats
     strange = [item for item in read if not isinstance(item, str) or not item]
     must(not strange, f"formats holds {strange!r}: names alone count")
@@ -136,11 +135,11 @@ def registered(subject: Subject) -> None:
         "entry point, or the name given to core.register(), must equal the backend's `name`",
     )
     try:
-        found = REGISTRY.get(name)
+        known = REGISTRY.get(name)
     except BackendError as error:
         must(False, f"the backend {name!r} is registered but cannot be loaded: {error}")
         return
-    must(found.name == name, f"the backend registered as {name!r} has the name {found.name!r}")
+    must(known.name == name, f"the backend registered as {name!r} has the name {known.name!r}")
 
 
 @check(
@@ -176,14 +175,14 @@ def optional_protocols(subject: Subject) -> None:
 )
 def declared(subject: Subject) -> None:
     model: Any = subject.model
-    found: object = model.declared()
-    must(isinstance(found, frozenset), f"declared() is a {type(found).__name__}, not a frozenset")
+    value: object = model.declared()
+    must(isinstance(value, frozenset), f"declared() is a {type(value).__name__}, not a frozenset")
     strange = [item for item in model.declared() if not isinstance(item, Capability)]
     must(not strange, f"declared() holds {strange!r}: only members of core.Capability count")
     beyond = sorted(model.declared() - subject.backend.capabilities)
     must(not beyond, f"declared() holds {beyond}, which the backend's capabilities lack")
     must(Capability.DECLARING in model.declared(), "declared() leaves 'declaring' itself out")
-    must(model.declared() == found, f"declared() is {model.declared()}, and was {found}")
+    must(model.declared() == value, f"declared() is {model.declared()}, and was {value}")
 
 
 @check(
@@ -193,12 +192,12 @@ def declared(subject: Subject) -> None:
 )
 def devices(subject: Subject) -> None:
     backend: Any = subject.backend
-    found: object = backend.devices()
+    value: object = backend.devices()
     must(
-        isinstance(found, Sequence), f"devices() returned a {type(found).__name__}, not a sequence"
+        isinstance(value, Sequence), f"devices() returned a {type(value).__name__}, not a sequence"
     )
     if subject.backend.available():
-        must(bool(found), "devices() is empty, but the backend is available: list what it runs on")
+        must(bool(value), "devices() is empty, but the backend is available: list what it runs on")
     for device in backend.devices():
         must(isinstance(device, Device), f"devices() lists {device!r}, not a core.Device")
         must(bool(device.name), f"{device!r} has no name")
@@ -216,12 +215,12 @@ def devices(subject: Subject) -> None:
 )
 def choices(subject: Subject) -> None:
     model: Any = subject.model
-    found: object = model.choices()
+    value: object = model.choices()
     must(
-        isinstance(found, Sequence), f"choices() returned a {type(found).__name__}, not a sequence"
+        isinstance(value, Sequence), f"choices() returned a {type(value).__name__}, not a sequence"
     )
     must(
-        bool(found), "choices() is empty: it must list at least the device, with the reason for it"
+        bool(value), "choices() is empty: it must list at least the device, with the reason for it"
     )
     for choice in model.choices():
         must(isinstance(choice, Choice), f"choices() lists {choice!r}, not a core.Choice")

@@ -16,7 +16,7 @@ from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, evidence, sampled, token, tokenizing
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import (
     apart,
     label_logprobs,
@@ -24,7 +24,6 @@ from core_conformance.checking.compare import (
     same_answers,
     same_logprobs,
 )
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NO_EXTENSION = (
@@ -45,10 +44,10 @@ def probabilities_are_a_softmax(subject: Subject) -> None:
     for labels in (ask.LABELS, ask.SEVERAL_WORDS):
         for result in classify(subject, ask.PLAIN[:3], labels=labels):
             probabilities, logprobs = _probabilities(result), label_logprobs(result)
-            for name, found in (("probabilities", probabilities), ("logprobs", logprobs)):
+            for name, by_label in (("probabilities", probabilities), ("logprobs", logprobs)):
                 must(
-                    tuple(found) == labels,
-                    f"{name} has the keys {list(found)}, and the labels are {list(labels)}",
+                    tuple(by_label) == labels,
+                    f"{name} has the keys {list(by_label)}, and the labels are {list(labels)}",
                 )
 
             total = math.fsum(probabilities.values())
@@ -172,7 +171,7 @@ def labels_are_independent(subject: Subject) -> None:
 )
 def neighbours_change_nothing(subject: Subject) -> None:
     given = [ask.SHORT, ask.QUESTION, ask.LONG, *ask.HOSTILE[1:3]]
-    each = list[ClassifyResult]()
+    singles = list[ClassifyResult]()
     for labels in (ask.LABELS, ask.SEVERAL_WORDS):
         together = classify(subject, given, labels=labels)
         for prompt, result in zip(given, together, strict=True):
@@ -180,8 +179,8 @@ def neighbours_change_nothing(subject: Subject) -> None:
             same_logprobs(
                 subject, label_logprobs(alone), result, f"{prompt!r} in a batch, not alone"
             )
-            each.append(alone)
-    apart([label_logprobs(alone) for alone in each[: len(given)]])
+            singles.append(alone)
+    apart([label_logprobs(alone) for alone in singles[: len(given)]])
 
 
 @check(
@@ -191,12 +190,12 @@ def neighbours_change_nothing(subject: Subject) -> None:
     Capability.LABELS,
 )
 def token_is_the_same(subject: Subject) -> None:
-    asked = ask.PLAIN[:3]
-    without = classify(subject, asked, **evidence(subject))
-    with_labels = classify(subject, asked, labels=ask.LABELS, **evidence(subject))
+    prompts = ask.PLAIN[:3]
+    without = classify(subject, prompts, **evidence(subject))
+    with_labels = classify(subject, prompts, labels=ask.LABELS, **evidence(subject))
     pairs = [
         (sampled(left, prompt), sampled(right))
-        for prompt, left, right in zip(asked, without, with_labels, strict=True)
+        for prompt, left, right in zip(prompts, without, with_labels, strict=True)
     ]
     same_answers(subject, pairs, "classify without and with labels")
 

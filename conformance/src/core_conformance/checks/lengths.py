@@ -29,18 +29,17 @@ from core_conformance.checking.ask import (
     tokenizing,
 )
 from core_conformance.checking.budget import passes, within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import Pair, near, same_answers, same_numbers, same_rows
 from core_conformance.checking.recall import same_results
 from core_conformance.checking.recall import telling as in_full
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import MOST, NO_SIZES, reading, room, sized, telling
 from core_conformance.checking.subject import Subject
 
 _MOST, _SOME, _LITTLE = 0.7, 0.4, 0.2  # of the passes for one check
 _PLACES = 20  # in an answer, and at which it may end
 _ANSWERS = (6, 70, MOST, 20, 36)  # tokens; of the long ones, one that is longer than a block of 64
-_LIMIT = 66  # tokens of an answer that is asked for in part
+_LIMIT = 66  # tokens of an answer that is requested in part
 _BLOCKS = (8, 16, 32, 64, 128)  # tokens
 _APART = (64, 112, 8, 32, 96, 16, 7, 9, 31, 33, 63, 65)  # tokens between the lengths of two rows
 _LONG = (256, 257, 255, 512, 513, 511)  # tokens of a prompt
@@ -65,7 +64,7 @@ def every_prompt_length(subject: Subject) -> None:
             what = f"a prompt of {length} tokens"
             pairs += _read_again(subject, answers[-1], range(2), what)
     testable(bool(answers), NO_SIZES)
-    goes_on(subject, [each.tokens for each in answers])
+    goes_on(subject, [answer.tokens for answer in answers])
     same_answers(subject, pairs, "tokens after prompts of all lengths, and what is read there")
 
 
@@ -79,14 +78,14 @@ def long_answers(subject: Subject) -> None:
     longest = room(subject, behind=40)
     lengths = [length for length in _ANSWERS if length <= longest]
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(subject, lengths, lambda each: each, "tokens of an answer", _MOST):
+    for length in within(subject, lengths, lambda answer: answer, "tokens of an answer", _MOST):
         prompt = sized(subject, 8, turn=length)
         if prompt is not None:
             answers.append(generate(subject, prompt, length))
             places = [*telling(length - 1)[:_PLACES], 0]
             pairs += _read_again(subject, answers[-1], places, f"an answer of {length} tokens")
     testable(bool(answers), NO_SIZES)
-    goes_on(subject, [each.tokens for each in answers])
+    goes_on(subject, [answer.tokens for answer in answers])
     same_answers(subject, pairs, "tokens of long answers, and what is read after the text so far")
 
 
@@ -101,16 +100,16 @@ def rows_of_all_lengths(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
     blocks = [size for size in _BLOCKS if size < room(subject)]
     for block in within(subject, blocks, reading(9), "rows as long as a block", _SOME):
-        found = [sized(subject, block + beside, turn=7) for beside in (1, 0, -1)]
-        given = [prompt for prompt in found if prompt is not None]
+        candidates = [sized(subject, block + beside, turn=7) for beside in (1, 0, -1)]
+        given = [prompt for prompt in candidates if prompt is not None]
         for name, ask_for in _SEVERAL.items():
             if subject.declares(name):
-                for each in ask_for(subject, given):
-                    answers.append(each)
+                for answer in ask_for(subject, given):
+                    answers.append(answer)
                     what = f"{name} of three rows of about {block} tokens"
-                    pairs += _read_again(subject, each, range(2), what)
+                    pairs += _read_again(subject, answer, range(2), what)
     testable(bool(answers), NO_SIZES)
-    goes_on(subject, [each.tokens for each in answers])
+    goes_on(subject, [answer.tokens for answer in answers])
     same_answers(subject, pairs, "rows of all lengths, and what is read after their prompts")
 
 
@@ -128,17 +127,17 @@ def every_limit(subject: Subject) -> None:
     testable(bool(limits), _SHORT)
 
     for limit in within(subject, limits, lambda limit: 1 + limit / 2, "max_tokens", _LITTLE):
-        found = generate(subject, prompt, limit)
+        limited = generate(subject, prompt, limit)
         text = "".join(token.text for token in whole.tokens[: limit - 1])
         must(
-            found.ids != whole.ids[:limit]
-            or (found.finish_reason == "length" and found.text.startswith(text)),
-            f"max_tokens={limit} gave {found.text!r} ({found.finish_reason}) of {whole.text!r}",
+            limited.ids != whole.ids[:limit]
+            or (limited.finish_reason == "length" and limited.text.startswith(text)),
+            f"max_tokens={limit} gave {limited.text!r} ({limited.finish_reason}) of {whole.text!r}",
         )
 
         cut = Answer(whole.tokens[:limit], "length", whole.prompt)
-        same_answers(subject, [(cut, found)], f"max_tokens={limit} and {longest}")
-        must(len(found.tokens) <= limit, f"max_tokens={limit} gave {len(found.tokens)} tokens")
+        same_answers(subject, [(cut, limited)], f"max_tokens={limit} and {longest}")
+        must(len(limited.tokens) <= limit, f"max_tokens={limit} gave {len(limited.tokens)} tokens")
 
 
 @check(
@@ -185,11 +184,11 @@ def penalty_sees_all(subject: Subject) -> None:
 )
 def unequal_rows(subject: Subject) -> None:
     shortest = 3
-    apart = [each for each in _APART if shortest + each <= room(subject)]
+    apart = [gap_size for gap_size in _APART if shortest + gap_size <= room(subject)]
     compared = 0
     for gap in within(subject, apart, lambda gap: 9 + gap / 5, "tokens between rows", _SOME):
-        found = [sized(subject, size, turn=3) for size in (shortest + gap, shortest)]
-        given = [prompt for prompt in found if prompt is not None]
+        candidates = [sized(subject, size, turn=3) for size in (shortest + gap, shortest)]
+        given = [prompt for prompt in candidates if prompt is not None]
         what = f"alone, and alongside rows that are {gap} tokens longer or shorter"
 
         if subject.declares(Capability.CLASSIFY):
@@ -205,7 +204,7 @@ def unequal_rows(subject: Subject) -> None:
 
 
 def _longest(subject: Subject) -> int:
-    """Return the tokens of an answer that is asked for in part, as the context and the passes
+    """Return the tokens of an answer that is requested in part, as the context and the passes
     allow.
     """
     return int(min(_LIMIT, room(subject, behind=40), max(12, passes(subject))))
@@ -251,7 +250,7 @@ def _front(subject: Subject, given: Answer, place: int) -> str | None:
 
 
 def _read(subject: Subject, front: str) -> Answer:
-    """Return the next token, as another call reads it: with ``classify`` where it is declared."""
+    """Return the next token, as another call reads it: with ``classify`` if it is declared."""
     if subject.declares(Capability.CLASSIFY):
         return sampled(classify(subject, [front], **evidence(subject))[0])
     return generate(subject, front, 1)
@@ -263,8 +262,8 @@ def _same_batch(subject: Subject, given: Sequence[str], what: str) -> None:
 
 
 def _same_scores(subject: Subject, given: Sequence[str], what: str) -> None:
-    found = score(subject, given, [_BEHIND] * len(given))
-    for prompt, other in zip(given, found, strict=True):
+    scores = score(subject, given, [_BEHIND] * len(given))
+    for prompt, other in zip(given, scores, strict=True):
         (one,) = score(subject, [prompt], [_BEHIND])
         must(
             near(subject, one.logprob, other.logprob, len(one.token_logprobs)),

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from core.errors import GenerationTimeout
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, answer, batch, evidence, speak
 from core_conformance.checking.calls import close_quietly
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.compare import Pair, same_answers
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 6
@@ -28,12 +27,12 @@ _NEEDS = (*SPEAKING, Capability.BATCH_GENERATE)
 )
 def one_token(subject: Subject) -> None:
     for name, prompt, free in _answers(subject):
-        (found,) = draw(subject, name, [prompt], 1)
+        (limited,) = draw(subject, name, [prompt], 1)
         first = Answer(free.tokens[:1], "length", free.prompt)
-        same_answers(subject, [(first, found)], f"{name} of {prompt!r}, and with max_tokens=1")
+        same_answers(subject, [(first, limited)], f"{name} of {prompt!r}, and with max_tokens=1")
         must(
-            found.ids != first.ids or found.finish_reason == "length",
-            f"{name} with max_tokens=1 gave {found.ids} and ended with {found.finish_reason!r}",
+            limited.ids != first.ids or limited.finish_reason == "length",
+            f"{name} with max_tokens=1 gave {limited.ids} and ended with {limited.finish_reason!r}",
         )
 
 
@@ -50,7 +49,7 @@ def any_number_of_tokens(subject: Subject) -> None:
             pair = (_rows if rows else _stream)(subject, prompt, free, count)
             what = f"{name} of {prompt!r} with max_tokens={_LENGTH}, and with {count}"
             if pair is None:
-                tally.left_out(f"{what}: it did not end at a stop token")
+                leave_out(f"{what}: it did not end at a stop token")
             else:
                 same_answers(subject, [pair], what)
 
@@ -58,10 +57,10 @@ def any_number_of_tokens(subject: Subject) -> None:
 def _answers(subject: Subject) -> list[tuple[Capability, str, Answer]]:
     """Return a greedy answer of some tokens from each operation that generates."""
     names = [name for name in drawing(subject) if name is not Capability.CLASSIFY]
-    found: list[tuple[Capability, str, Answer]]
-    found = [(name, *_longest(subject, name)) for name in names]
-    goes_on(subject, [free.ids for _, _, free in found], names[0])
-    return found
+    answers: list[tuple[Capability, str, Answer]]
+    answers = [(name, *_longest(subject, name)) for name in names]
+    goes_on(subject, [free.ids for _, _, free in answers], names[0])
+    return answers
 
 
 def _longest(subject: Subject, name: Capability) -> tuple[str, Answer]:
@@ -69,7 +68,7 @@ def _longest(subject: Subject, name: Capability) -> tuple[str, Answer]:
     best = ("", Answer((), None))
     for prompt in ask.PLAIN:
         (free,) = draw(subject, name, [prompt], _LENGTH)
-        best = max(best, (prompt, free), key=lambda each: len(each[1].ids))
+        best = max(best, (prompt, free), key=lambda candidate: len(candidate[1].ids))
         if len(best[1].ids) == _LENGTH:
             break
     return best

@@ -26,8 +26,7 @@ from core_conformance.checking.calls import (
     talkative,
     texts,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import heard, left_behind
 
@@ -129,10 +128,10 @@ def open_stream(subject: Subject) -> None:
     OPERATIONS,
 )
 def other_models(subject: Subject) -> None:
-    with subject.loaded() as kept:
+    with subject.loaded() as other:
         subject.load().close()
         for name in usable(subject):
-            error = raised(_begin(kept, name))
+            error = raised(_begin(other, name))
             must(error is None, f"after another model was closed, {name}() raised {error!r}")
 
 
@@ -226,8 +225,8 @@ def _begin(model: TextModel, name: Capability) -> Callable[[], object]:
     def run() -> object:
         if name is Capability.CLASSIFY:
             return call(model, name)
-        found: Any = call(model, name, max_tokens=2)
-        return found if name is Capability.BATCH_GENERATE else list(found)
+        results: Any = call(model, name, max_tokens=2)
+        return results if name is Capability.BATCH_GENERATE else list(results)
 
     return run
 

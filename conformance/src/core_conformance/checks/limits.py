@@ -21,9 +21,8 @@ from core_conformance.checking.calls import (
     encoded_length,
     ending,
 )
-from core_conformance.checking.check import NotTestable, Violation, must, testable
-from core_conformance.checking.contexts import SMALL_CONTEXT, must_be_too_long, overlong
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import NotTestable, Violation, check, must, testable
+from core_conformance.checking.sizes import SMALL_CONTEXT, must_be_too_long, overlong
 from core_conformance.checking.subject import Subject
 
 _SMALL = 32  # positions
@@ -32,7 +31,7 @@ _TOO_LARGE = (
     f"the context cannot be made smaller, and filling it would take too long: use a model whose "
     f"context holds at most {_LARGE} tokens"
 )
-_FILLER, _ROOM = "So it is. ", 48  # what fills a large one, but for so many tokens
+_FILLER, _ROOM = "So it is. ", 48  # fills a large context but for this many tokens
 _UNIFORM = 1e4  # a temperature
 _ENDS = (
     "the model ends before the context is full after every prompt tried, and temperature is not "
@@ -108,10 +107,10 @@ def rotation_takes_no_longer_prompts(subject: Subject) -> None:
 def _nearly_full(subject: Subject, limit: int) -> list[str]:
     """Return prompts after so much filler that some twenty tokens fit after them."""
     cost = limit / 20
-    told = subject.declares(Capability.TOKENIZING)
-    for _ in within(subject, [limit] if told else [], lambda _: cost, "filling a context of"):
-        each = len(tokenizing(subject).encode(_FILLER * _LARGE)) / _LARGE
-        front = _FILLER * int((limit - _ROOM) / each)
+    tokenizes = subject.declares(Capability.TOKENIZING)
+    for _ in within(subject, [limit] if tokenizes else [], lambda _: cost, "filling a context of"):
+        tokens_a_filler = len(tokenizing(subject).encode(_FILLER * _LARGE)) / _LARGE
+        front = _FILLER * int((limit - _ROOM) / tokens_a_filler)
         return [front + prompt for prompt in ask.PLAIN]
     raise NotTestable(
         f"the context cannot be made smaller than {limit} tokens, and filling it takes too long"
@@ -153,7 +152,7 @@ def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer, many
         "'length', and before max_tokens, was expected",
     )
     if subject.declares(Capability.TOKENIZING):
-        # Same tokens for any context length. The last token drawn needs no place of its own.
+        # Same tokens for any context length. The last token drawn needs no position.
         used = len(tokenizing(subject).encode(prompt)) + count
         must(
             limit - 1 <= used <= limit + 1,
@@ -262,7 +261,7 @@ def memory_is_reported(subject: Subject) -> None:
         value = getattr(before, name)
         must(isinstance(value, int) and value >= 0, f"{name} is {value!r}, not a count of bytes")
 
-    # While another model is loaded more is held, and after it the peak remembers that.
+    # Another loaded model uses more memory, and afterwards the peak still includes it.
     with subject.loaded() as other:
         _begun(other)
         most = max(before.active_bytes, cast("MemoryReporting", other).memory().active_bytes)
@@ -272,7 +271,7 @@ def memory_is_reported(subject: Subject) -> None:
         f"{most} bytes were active, and the peak of {remembered} is less",
     )
 
-    # A reset lowers the peak to what is held, and later work raises it again.
+    # A reset lowers the peak to the memory in use, and later work raises it again.
     model.reset_peak_memory()
     after = model.memory()
     must(

@@ -24,9 +24,8 @@ from core.models.finding import described_by
 from core.protocols import Capability, TextModel
 from core.types import ModelInfo
 from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SMALL_CONTEXT = 48  # tokens
@@ -115,13 +114,13 @@ def path_types(subject: Subject) -> None:
     "context_len MUST be honoured, by refusing longer prompts, or refused.",
 )
 def context_len(subject: Subject) -> None:
-    asked = min(_SMALL_CONTEXT, subject.model.info.context_length)
-    model = _load_unless_refused(subject, asked)
+    requested = min(_SMALL_CONTEXT, subject.model.info.context_length)
+    model = _load_unless_refused(subject, requested)
     if model is None:
         return
     with model:
-        _refuses_longer(subject, model, asked)
-        _must_say_context(model.info.context_length, asked)
+        _refuses_longer(subject, model, requested)
+        _must_say_context(model.info.context_length, requested)
 
 
 @check(
@@ -129,11 +128,11 @@ def context_len(subject: Subject) -> None:
     "A context_len beyond the model's own MUST be refused or honoured, never cut in silence.",
 )
 def context_too_large(subject: Subject) -> None:
-    asked = subject.model.info.context_length + 1
-    model = _load_unless_refused(subject, asked)
+    requested = subject.model.info.context_length + 1
+    model = _load_unless_refused(subject, requested)
     if model is not None:
         with model:
-            _must_say_context(model.info.context_length, asked)
+            _must_say_context(model.info.context_length, requested)
 
 
 @check(
@@ -180,11 +179,11 @@ def probe(subject: Subject) -> None:
 )
 def description(subject: Subject) -> None:
     path = resolve_path(subject.path)
-    found, fault = described_by(subject.backend, path)
+    described, fault = described_by(subject.backend, path)
     must(not fault, fault)
-    must(found is not None, f"describe_model({path!r}) is None, but the model there loads")
-    assert found is not None
-    must(not found.problem, f"the problem of a model that loads is {found.problem!r}")
+    must(described is not None, f"describe_model({path!r}) is None, but the model there loads")
+    assert described is not None
+    must(not described.problem, f"the problem of a model that loads is {described.problem!r}")
 
 
 @check(
@@ -205,24 +204,24 @@ def description_of_others(subject: Subject) -> None:
         odd = [*imitations(subject.path, folder / "like it"), *_broken_models(folder)]
         for path, what in (*nothing, *odd, (_NOT_UTF8, "a path that is not UTF-8")):
             describe = partial(described_by, backend, str(path))
-            found, fault = promptly(subject, describe, f"describe_model() of {what}", _AT_ONCE)
+            described, fault = promptly(subject, describe, f"describe_model() of {what}", _AT_ONCE)
             must(not fault, f"{what}: {fault}")
             if (path, what) in nothing:
-                must(found is None, f"describe_model() of {what} is {found!r}")
+                must(described is None, f"describe_model() of {what} is {described!r}")
 
 
 @check("loading.info", "`info` and `model_type` MUST state plausible facts about the model.")
 def info(subject: Subject) -> None:
-    found: Any = subject.model.info
-    must(isinstance(found, ModelInfo), f"info is a {type(found).__name__}, not a core.ModelInfo")
-    names = {"model_type": subject.model.model_type, "info.architecture": found.architecture}
+    shown: Any = subject.model.info
+    must(isinstance(shown, ModelInfo), f"info is a {type(shown).__name__}, not a core.ModelInfo")
+    names = {"model_type": subject.model.model_type, "info.architecture": shown.architecture}
     for name, text in names.items():
         must(isinstance(text, str) and text != "", f"{name} is {text!r}: expected a name")
     for name, least in _LEAST.items():
-        value: object = getattr(found, name)
+        value: object = getattr(shown, name)
         sound = type(value) is int and value >= least
         must(sound, f"info.{name} is {value!r}: expected an int of at least {least}")
-    tolerance = found.logit_tolerance
+    tolerance = shown.logit_tolerance
     must(
         math.isfinite(tolerance) and tolerance >= 0.0,
         f"info.logit_tolerance is {tolerance!r}: it must be finite and not negative",
@@ -256,10 +255,10 @@ def _load_unless_refused(subject: Subject, context_len: int) -> TextModel | None
         return None
 
 
-def _must_say_context(found: int, asked: int) -> None:
+def _must_say_context(size: int, requested: int) -> None:
     must(
-        found == asked,
-        f"context_len={asked} was accepted, but info.context_length is {found}: honour it or "
+        size == requested,
+        f"context_len={requested} was accepted, but info.context_length is {size}: honour it or "
         "refuse it",
     )
 

@@ -8,9 +8,8 @@ from core.types import Message
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_rows
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
 
@@ -37,23 +36,23 @@ def long_conversations(subject: Subject) -> None:
         turns = _conversation(count)
         prompt = tokenizing(subject).render_chat(turns)
         _holds(prompt, turns)
-        found = read(subject.model.chat(turns, max_tokens=_COUNT, **evidence(subject)))
-        answers.append(found)
+        reply = read(subject.model.chat(turns, max_tokens=_COUNT, **evidence(subject)))
+        answers.append(reply)
         if subject.declares(Capability.GENERATE):
             wanted = generate(subject, prompt, _COUNT)
             what = f"chat of {count} messages, and generate after render_chat"
-            same_rows(subject, [(Answer(wanted.tokens, wanted.finish_reason, prompt), found)], what)
-    goes_on(subject, [each.tokens for each in answers])
+            same_rows(subject, [(Answer(wanted.tokens, wanted.finish_reason, prompt), reply)], what)
+    goes_on(subject, [answer.tokens for answer in answers])
 
 
 def _conversation(count: int) -> list[Message]:
     """Return ``count`` messages, each with a different word, or one with many words."""
-    said = [f"I say {word}." for word in words(count)]
+    texts = [f"I say {word}." for word in words(count)]
     if count == 1:
-        said = [" ".join(words(_WORDS))]
+        texts = [" ".join(words(_WORDS))]
     return [
         Message("assistant", text) if place % 2 else Message("user", text)
-        for place, text in enumerate(said)
+        for place, text in enumerate(texts)
     ]
 
 
@@ -69,10 +68,10 @@ def _fits(subject: Subject, count: int) -> bool:
 def _holds(prompt: str, turns: list[Message]) -> None:
     place = 0
     for number, message in enumerate(turns):
-        found = prompt.find(message.content, place)
+        start = prompt.find(message.content, place)
         must(
-            found >= 0,
+            start >= 0,
             f"of {len(turns)} messages, number {number}, {message.content!r}, is not in the rest "
             f"of the prompt: {prompt[place:]!r:.200}",
         )
-        place = found + len(message.content)
+        place = start + len(message.content)

@@ -1,4 +1,4 @@
-"""Checks that cancel and timeout are looked at all along a call, not at its beginning alone.
+"""Checks that cancel and timeout are polled throughout a call, not only at its beginning.
 
 The call takes long enough to see that: its size comes from the model's speed. No piece of it may
 go without a look for most of its time.
@@ -16,13 +16,11 @@ from typing import Any
 
 from core.errors import GenerationCancelled, GenerationTimeout, UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import CancelAfter, unless_refused
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.rows import (
     BATCHES,
     READERS,
@@ -40,7 +38,7 @@ _POINTS = (("cancel", 0.2, 0.75), ("cancel", 0.55, 0.95), ("timeout", 0.2, 0.75)
 """What comes when a share of the time is over; and the share of the work that is done then."""
 
 _KINDS = {"cancel": GenerationCancelled, "timeout": GenerationTimeout}
-_TRIES, _STRIKES = 6, 3  # a machine's noise does not explain so many
+_TRIES, _STRIKES = 6, 3  # more than a machine's noise explains
 _SHARES = (0.6, 0.75, 0.5, 0.85, 0.7, 0.4)  # of a batch of which one row has ended
 _FEW, _SOME = 2, 8  # rows of a batch, so few that they run at once; and tokens
 _FEW_LOOKS = 12  # of a call: between two of them lies too much of it
@@ -50,7 +48,7 @@ _LEAST_TOKENS = 24
 
 @dataclass(frozen=True, slots=True)
 class Long:
-    """An operation, with so many prompts and tokens that it takes ``seconds``, as is expected."""
+    """An operation with enough prompts and tokens to take an expected ``seconds``."""
 
     way: Way
     rows: int
@@ -86,16 +84,16 @@ def reading(subject: Subject) -> None:
 def _generation(subject: Subject, way: Way) -> Long:
     rows = 1 if way.single else _FEW
     begin, step = (_seconds(subject, way, rows, count) for count in (1, 1 + _SOME))
-    each = max(1e-6, (step - begin) / _SOME)
+    token_seconds = max(1e-6, (step - begin) / _SOME)
     most = subject.model.info.context_length // 2
-    tokens = min(most, max(_LEAST_TOKENS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, tokens, max(2 * _LONG, begin + each * tokens))
+    tokens = min(most, max(_LEAST_TOKENS, math.ceil(2 * _LONG / token_seconds)))
+    return Long(way, rows, tokens, max(2 * _LONG, begin + token_seconds * tokens))
 
 
 def _reading(subject: Subject, way: Way) -> Long:
-    each = _seconds(subject, way, _SOME, 1) / _SOME
-    rows = min(_MOST_ROWS, max(_LEAST_ROWS, math.ceil(2 * _LONG / each)))
-    return Long(way, rows, 1, max(2 * _LONG, each * rows))
+    row_seconds = _seconds(subject, way, _SOME, 1) / _SOME
+    rows = min(_MOST_ROWS, max(_LEAST_ROWS, math.ceil(2 * _LONG / row_seconds)))
+    return Long(way, rows, 1, max(2 * _LONG, row_seconds * rows))
 
 
 def _seconds(subject: Subject, way: Way, rows: int, tokens: int) -> float:
@@ -114,11 +112,11 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         if long.way.generates:
             goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
         else:
-            empty = [row for row in whole if not (row.answer.tokens or row.told)]
+            empty = [row for row in whole if not (row.answer.tokens or row.numbers)]
             must(not empty, f"{long} gave {len(empty)} rows nothing")
 
         if seconds < _LONG:
-            tally.left_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
+            leave_out(f"{long}: it takes {seconds:.3f} s, in which little can be seen")
             continue
 
         # A cancel and a timeout, early and late.
@@ -185,14 +183,14 @@ def _keeps(
     short = len(other.tokens) < _LEAST_TOKENS  # it may end as soon as the first
     wavers = not early or "\ufffd" in early or early in other.text
     if short or wavers or first.text.find(early) < 1:
-        tally.left_out(f"whether a {option} leaves finished rows whole: no row ends early")
+        leave_out(f"whether a {option} leaves finished rows whole: no row ends early")
         return
     options: dict[str, Any] = {"stop": (early,)}
     way, model, calm = long.way, subject.model, CancelAfter()
     with suppress(UnsupportedOptionError):  # a timeout may do without
         timed(subject, way, model, prompts, long.tokens, **options, cancel=calm)
         if calm.seen < _FEW_LOOKS:
-            tally.left_out(f"whether a {option} leaves finished rows whole: {calm.seen} looks")
+            leave_out(f"whether a {option} leaves finished rows whole: {calm.seen} looks")
             return
     seconds = timed(subject, way, model, prompts, long.tokens, **options)[1]
 

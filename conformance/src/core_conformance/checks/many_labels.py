@@ -13,9 +13,8 @@ from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, score, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import best_label, label_logprobs, near
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, words
 from core_conformance.checking.subject import Subject
 
@@ -41,9 +40,9 @@ def many_labels(subject: Subject) -> None:
         labels = words(count)[::-1]
         if len(labels) < count:
             labels = [str(number) for number in range(100, 100 + count)]
-        found = classify(subject, [ask.QUESTION], labels=labels)[0]
-        _is_distribution(found, count)
-        _same_alone(subject, found, [*labels[:1], *labels[8 :: 8 + count // 10], *labels[-1:]])
+        result = classify(subject, [ask.QUESTION], labels=labels)[0]
+        _is_distribution(result, count)
+        _same_alone(subject, result, [*labels[:1], *labels[8 :: 8 + count // 10], *labels[-1:]])
 
 
 @check(
@@ -65,14 +64,14 @@ def long_labels(subject: Subject) -> None:
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]
         label, other = _behind(front), _behind(fronts[head + size - 1]) + " or else"
-        found = label_logprobs(classify(subject, [ask.QUESTION], labels=(label, other))[0])
-        _agree(subject, found, label, _in_parts(subject, middle, front), size, "in two parts")
+        logprobs = label_logprobs(classify(subject, [ask.QUESTION], labels=(label, other))[0])
+        _agree(subject, logprobs, label, _in_parts(subject, middle, front), size, "in two parts")
 
         if subject.declares(Capability.SCORING):
-            for each in (label, other):
-                said = score(subject, [ask.QUESTION], [f" {each}"])[0]
-                tokens = len(said.token_logprobs)
-                _agree(subject, found, each, said.logprob, tokens, "as a continuation")
+            for text in (label, other):
+                scored = score(subject, [ask.QUESTION], [f" {text}"])[0]
+                tokens = len(scored.token_logprobs)
+                _agree(subject, logprobs, text, scored.logprob, tokens, "as a continuation")
 
 
 @check(
@@ -88,13 +87,13 @@ def nested_labels(subject: Subject) -> None:
     orders = {"the shortest first": nested, "the longest first": nested[::-1]}
     for order in within(subject, orders, lambda _: _NESTED, "orders of labels", _SOME):
         labels = orders[order]
-        found = classify(subject, [ask.QUESTION], labels=labels)[0]
-        _same_alone(subject, found, labels)
+        result = classify(subject, [ask.QUESTION], labels=labels)[0]
+        _same_alone(subject, result, labels)
         if _extend(subject, nested):
-            most = math.exp(label_logprobs(found)[nested[0]])
+            most = math.exp(label_logprobs(result)[nested[0]])
             must(
-                abs((found.label_mass or 0.0) - most) <= 0.001 * most,
-                f"label_mass of {labels} is {found.label_mass}; all begin with {nested[0]!r}, "
+                abs((result.label_mass or 0.0) - most) <= 0.001 * most,
+                f"label_mass of {labels} is {result.label_mass}; all begin with {nested[0]!r}, "
                 f"whose probability is {most:.6g}",
             )
 
@@ -122,8 +121,8 @@ def only_the_label(subject: Subject) -> None:
             best_label(subject, wanted, result, f"labels_only, {kind}, after {prompt!r}")
 
 
-def _is_distribution(found: ClassifyResult, count: int) -> None:
-    logprobs, probabilities = label_logprobs(found), found.probabilities or {}
+def _is_distribution(result: ClassifyResult, count: int) -> None:
+    logprobs, probabilities = label_logprobs(result), result.probabilities or {}
     must(len(probabilities) == count, f"{count} labels have {len(probabilities)} probabilities")
     total = math.fsum(probabilities.values())
     must(abs(total - 1) <= _SUM, f"the probabilities of {count} labels sum to {total:.6f}")
@@ -139,20 +138,20 @@ def _is_distribution(found: ClassifyResult, count: int) -> None:
     must(not wrong, f"of {count} labels, {wrong} have a probability that is not the softmax's")
     best = max(probabilities.values())
     must(
-        probabilities.get(found.label or "") == best,
-        f"of {count} labels, {found.label!r} was chosen, and the best probability is {best:.5f}",
+        probabilities.get(result.label or "") == best,
+        f"of {count} labels, {result.label!r} was chosen, and the best probability is {best:.5f}",
     )
 
     # No label is the beginning of another.
     mass = math.fsum(map(math.exp, logprobs.values()))
     must(
-        abs((found.label_mass or 0.0) - mass) <= _SUM,
-        f"label_mass of {count} labels is {found.label_mass}, and they sum to {mass:.6f}",
+        abs((result.label_mass or 0.0) - mass) <= _SUM,
+        f"label_mass of {count} labels is {result.label_mass}, and they sum to {mass:.6f}",
     )
 
 
-def _same_alone(subject: Subject, found: ClassifyResult, labels: list[str]) -> None:
-    logprobs = label_logprobs(found)
+def _same_alone(subject: Subject, result: ClassifyResult, labels: list[str]) -> None:
+    logprobs = label_logprobs(result)
     for label in labels:
         alone = label_logprobs(classify(subject, [ask.QUESTION], labels=(label,))[0])
         what = f"alone, not among {len(logprobs)}"
@@ -160,12 +159,18 @@ def _same_alone(subject: Subject, found: ClassifyResult, labels: list[str]) -> N
 
 
 def _agree(
-    subject: Subject, found: Mapping[str, float], label: str, wanted: float, tokens: int, how: str
+    subject: Subject,
+    logprobs: Mapping[str, float],
+    label: str,
+    wanted: float,
+    tokens: int,
+    how: str,
 ) -> None:
     rounding = _ROUNDING * abs(wanted)
     must(
-        near(subject, found[label], wanted, tokens + 1) or abs(found[label] - wanted) <= rounding,
-        f"{label!r} has the logprob {found[label]:.5f}; {how} it has {wanted:.5f}",
+        near(subject, logprobs[label], wanted, tokens + 1)
+        or abs(logprobs[label] - wanted) <= rounding,
+        f"{label!r} has the logprob {logprobs[label]:.5f}; {how} it has {wanted:.5f}",
     )
 
 

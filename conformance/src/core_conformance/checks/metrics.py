@@ -18,8 +18,7 @@ from core_conformance.checking.calls import (
     encoded_length,
     talkative,
 )
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 _ROUNDING = 1e-6  # seconds
@@ -49,14 +48,17 @@ def rows(subject: Subject) -> None:
     for name in ROW_OPERATIONS:
         if subject.declares(name):
             options = {"max_tokens": 2} if name is Capability.BATCH_GENERATE else {}
-            found = getattr(model, name.value)(_MANY, **options)
+            results = getattr(model, name.value)(_MANY, **options)
             counted = model.metrics.generated_tokens
             _must_count(subject, model.metrics, *_MANY)
             if name is Capability.BATCH_GENERATE:
-                least = sum(len(row.tokens) for row in found)
-                most = least + sum(row.finish_reason == "stop" for row in found)  # and its end
+                least = sum(len(row.tokens) for row in results)
+                most = least + sum(row.finish_reason == "stop" for row in results)  # and its end
             else:
-                least, most = 0, len(found)  # each row's token, where reading one counts as giving
+                least, most = (
+                    0,
+                    len(results),
+                )  # each row's token, where reading one counts as giving
             must(
                 least <= counted <= most,
                 f"{name}() gave {most} tokens, and generated_tokens is {counted}",
@@ -89,9 +91,9 @@ def times(subject: Subject) -> None:
     for name in declared(subject, *READING):
         options: Any = {} if name is Capability.CLASSIFY else {"max_tokens": 3}
         begun = time.perf_counter()
-        found: Any = call(model, name, **options)
+        results: Any = call(model, name, **options)
         if name is Capability.GENERATE:
-            list(found)
+            list(results)
         _must_add_up(model.metrics, f"{name}()", time.perf_counter() - begun)
 
 
@@ -165,21 +167,21 @@ def _ask(model: Any, name: Capability, prompt: str) -> GenerateMetrics:
         model.batch_generate([prompt], max_tokens=1)
     else:
         list(model.generate(prompt, max_tokens=1))
-    found: GenerateMetrics = model.metrics
-    return found
+    metrics: GenerateMetrics = model.metrics
+    return metrics
 
 
 def _must_count(subject: Subject, metrics: GenerateMetrics, *prompts: str) -> None:
     lengths = [encoded_length(subject, prompt) for prompt in prompts]
     expected = sum(length or 1 for length in lengths)  # without a tokenizer: one each, at least
-    found = metrics.prompt_tokens
+    counted = metrics.prompt_tokens
     must(
-        found == expected if None not in lengths else found >= expected,
-        f"prompt_tokens is {found} for {len(prompts)} prompts of {lengths} tokens",
+        counted == expected if None not in lengths else counted >= expected,
+        f"prompt_tokens is {counted} for {len(prompts)} prompts of {lengths} tokens",
     )
     must(
-        0 <= metrics.cached_prompt_tokens <= found,
-        f"cached_prompt_tokens is {metrics.cached_prompt_tokens}, and prompt_tokens {found}",
+        0 <= metrics.cached_prompt_tokens <= counted,
+        f"cached_prompt_tokens is {metrics.cached_prompt_tokens}, and prompt_tokens {counted}",
     )
 
 

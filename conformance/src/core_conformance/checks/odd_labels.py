@@ -8,9 +8,8 @@ from core.errors import LabelError
 from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, tokenizing
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import label_logprobs, same_logprobs
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _SPACED = ("good", "  good", "good ", "bad\n", "\tbad")
@@ -33,8 +32,8 @@ _SPACED_ENDS = (":", ",", ")", "]", ' "a"', " \u201ea\u201c", "'", " -", " =", "
 def blanks_belong_to_labels(subject: Subject) -> None:
     labels = _told_apart(subject, _SPACED)
     result = classify(subject, [ask.QUESTION], labels=labels)[0]
-    found = label_logprobs(result)
-    must(tuple(found) == labels, f"labels={labels!r} came back as {list(found)}")
+    logprobs = label_logprobs(result)
+    must(tuple(logprobs) == labels, f"labels={labels!r} came back as {list(logprobs)}")
     spelled = tuple(map(_after_a_word, labels))
     other = classify(subject, [ask.QUESTION], labels=spelled, label_prefix="")[0]
     wanted = dict(zip(labels, label_logprobs(other).values(), strict=True))
@@ -55,8 +54,8 @@ def a_space_is_left_out_where_none_belongs(subject: Subject) -> None:
     for ends, spelled in ((_UNSPACED_ENDS, ask.LABELS), (_SPACED_ENDS, spaced)):
         prompts = tuple(ask.QUESTION + end for end in ends)
         wanted = classify(subject, prompts, labels=spelled, label_prefix="")
-        found = classify(subject, prompts, labels=ask.LABELS)
-        for prompt, one, other in zip(prompts, wanted, found, strict=True):
+        results = classify(subject, prompts, labels=ask.LABELS)
+        for prompt, one, other in zip(prompts, wanted, results, strict=True):
             logprobs = dict(zip(ask.LABELS, label_logprobs(one).values(), strict=True))
             same_logprobs(subject, logprobs, other, f"after {prompt!r}, against {spelled}")
 
@@ -76,13 +75,13 @@ def nul_ends_no_label(subject: Subject) -> None:
             f"labels={_NUL!r} raised {error!r}: labels that differ only after a NUL are distinct",
         )
         return
-    found = label_logprobs(result)
-    must(tuple(found) == _NUL, f"labels={_NUL!r} came back as {list(found)}")
-    possible = max(found[_NUL[0]], found[_NUL[1]]) > -math.inf
+    logprobs = label_logprobs(result)
+    must(tuple(logprobs) == _NUL, f"labels={_NUL!r} came back as {list(logprobs)}")
+    possible = max(logprobs[_NUL[0]], logprobs[_NUL[1]]) > -math.inf
     testable(possible, f"to the model each of {_NUL[:2]!r} is impossible: use another")
     must(
-        abs(found[_NUL[0]] - found[_NUL[1]]) > 1e-9,
-        f"the labels {_NUL[:2]!r} have the same logprob, {found[_NUL[0]]}",
+        abs(logprobs[_NUL[0]] - logprobs[_NUL[1]]) > 1e-9,
+        f"the labels {_NUL[:2]!r} have the same logprob, {logprobs[_NUL[0]]}",
     )
 
 
@@ -97,7 +96,7 @@ def _told_apart(subject: Subject, labels: tuple[str, ...]) -> tuple[str, ...]:
             left.append(label)
         elif subject.declares(Capability.TOKENIZING):
             encode = tokenizing(subject).encode
-            ids = {tuple(encode(ask.QUESTION + _after_a_word(each))) for each in (*left, label)}
+            ids = {tuple(encode(ask.QUESTION + _after_a_word(text))) for text in (*left, label)}
             must(
                 len(ids) <= len(left), f"labels of other tokens each, {left}, {label!r}: {error!r}"
             )

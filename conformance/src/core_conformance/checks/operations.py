@@ -21,8 +21,8 @@ from core_conformance.checking.ask import (
     submitting,
     tokenizing,
 )
+from core_conformance.checking.check import check
 from core_conformance.checking.options import Operation, Options, honours
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:2]
@@ -41,8 +41,8 @@ def chat_honours_options(subject: Subject) -> None:
     rendered = [tokenizing(subject).render_chat(turns) for turns in _TURNS]
 
     def ask(max_tokens: int, options: Options) -> list[Answer]:
-        asked = {"max_tokens": max_tokens} | evidence(subject) | options
-        return [read(subject.model.chat(turns, **asked)) for turns in _TURNS]
+        request = {"max_tokens": max_tokens} | evidence(subject) | options
+        return [read(subject.model.chat(turns, **request)) for turns in _TURNS]
 
     honours(subject, Operation("chat", ask), _generate(subject, rendered, "generate(render_chat)"))
 
@@ -82,9 +82,9 @@ def batches_honour_options(subject: Subject) -> None:
 )
 def batch_streams_honour_options(subject: Subject) -> None:
     def ask(max_tokens: int, options: Options) -> list[Answer]:
-        asked = {"max_tokens": max_tokens} | evidence(subject) | options
+        request = {"max_tokens": max_tokens} | evidence(subject) | options
         rows: list[list[Token]] = [[] for _ in _ASKED]
-        for row, token in cast("BatchStreaming", subject.model).batch_stream(_ASKED, **asked):
+        for row, token in cast("BatchStreaming", subject.model).batch_stream(_ASKED, **request):
             rows[row].append(token)
         return [Answer(tuple(tokens), None) for tokens in rows]
 
@@ -94,9 +94,9 @@ def batch_streams_honour_options(subject: Subject) -> None:
     honours(subject, Operation("batch_stream", ask), base)
 
 
-def _generate(subject: Subject, asked: Sequence[str], name: str = "generate") -> Operation:
+def _generate(subject: Subject, prompts: Sequence[str], name: str = "generate") -> Operation:
     def ask(max_tokens: int, options: Options) -> list[Answer]:
-        return [generate(subject, prompt, max_tokens, **options) for prompt in asked]
+        return [generate(subject, prompt, max_tokens, **options) for prompt in prompts]
 
     return Operation(name, ask)
 

@@ -17,10 +17,10 @@ from core_conformance.checking import ask, budget
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, read
 from core_conformance.checking.calls import close_quietly
+from core_conformance.checking.check import check
 from core_conformance.checking.draws.cases import REQUEST, SAMPLING, table
 from core_conformance.checking.draws.judging import judged, step_cost
 from core_conformance.checking.draws.requests import ENDS, LENGTHS, Request, prepared
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _PROMPTS = (ask.REPEATING[0], ask.PLAIN[1], ask.PLAIN[4], ask.REPEATING[1])
@@ -103,15 +103,15 @@ def with_a_rotating_context(subject: Subject) -> None:
 def beside_others(subject: Subject) -> None:
     requests = list(_requests(subject, 0.71))
     submitting = cast("Submitting", subject.model)
-    streams = [submitting.submit(each.prompts[0], each.config) for each in requests]
+    streams = [submitting.submit(item.prompts[0], item.config) for item in requests]
     try:
-        answers = [read(each, r.prompts[0]) for each, r in zip(streams, requests, strict=True)]
+        answers = [read(item, r.prompts[0]) for item, r in zip(streams, requests, strict=True)]
     finally:
         for stream in streams:
             close_quietly(stream)
-    for request, found in zip(requests, answers, strict=True):
-        request.judge(subject, [found], " alongside other requests")
-    goes_on(subject, [found.tokens for found in answers])
+    for request, answer in zip(requests, answers, strict=True):
+        request.judge(subject, [answer], " alongside other requests")
+    goes_on(subject, [answer.tokens for answer in answers])
 
 
 @check(
@@ -126,12 +126,12 @@ def by_turns(subject: Subject) -> None:
     with subject.loaded(parallel_slots=_SLOTS) as model:
         for start in range(0, len(requests), _SLOTS):
             some = requests[start : start + _SLOTS]
-            streams = [model.generate(each.prompts[0], each.config) for each in some]
-            for request, found in zip(some, _read_by_turns(streams), strict=True):
-                answers = [dataclasses.replace(found, prompt=request.prompts[0])]
+            streams = [model.generate(item.prompts[0], item.config) for item in some]
+            for request, answer in zip(some, _read_by_turns(streams), strict=True):
+                answers = [dataclasses.replace(answer, prompt=request.prompts[0])]
                 request.judge(subject, answers, " by turns with others")
                 heard += answers
-    goes_on(subject, [found.tokens for found in heard])
+    goes_on(subject, [answer.tokens for answer in heard])
 
 
 def _in_pairs(
@@ -187,7 +187,7 @@ def _requests(subject: Subject, part: float) -> Iterator[Request]:
 
 def _read_by_turns(streams: Sequence[TokenStream]) -> list[Answer]:
     """Read streams to their ends, a token of each at a time."""
-    found: list[list[Token]] = [[] for _ in streams]
+    outputs: list[list[Token]] = [[] for _ in streams]
     running = list(range(len(streams)))
     while running:
         for place in list(running):
@@ -195,8 +195,8 @@ def _read_by_turns(streams: Sequence[TokenStream]) -> list[Answer]:
             if token is None:
                 running.remove(place)
             else:
-                found[place].append(token)
+                outputs[place].append(token)
     return [
         Answer(tuple(tokens), stream.finish_reason)
-        for tokens, stream in zip(found, streams, strict=True)
+        for tokens, stream in zip(outputs, streams, strict=True)
     ]

@@ -1,6 +1,6 @@
 """Options in pairs where nothing is generated: classify, classify_iter and score.
 
-Each result is held against those that its prompt has without options, and its token against what
+Each result is compared with that of its prompt without options, and its token with what
 its logits, worked out with the options, allow.
 """
 
@@ -27,7 +27,7 @@ from core_conformance.checking.ask import (
     scoring,
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import (
     LONGEST_LABEL,
     best_label,
@@ -46,7 +46,6 @@ from core_conformance.checking.draws.cases import (
 )
 from core_conformance.checking.draws.judging import agree, drawn_well, step_cost
 from core_conformance.checking.draws.pairwise import pairwise
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = (ask.REPEATING[0], ask.PLAIN[1], ask.LONG, ask.SHORT, ask.PLAIN[4])
@@ -71,16 +70,16 @@ _plain: WeakKeyDictionary[Subject, dict[str, list[ClassifyResult]]] = WeakKeyDic
 
 
 def classify(
-    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+    model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any
 ) -> list[ClassifyResult]:
-    return model.classify(prompts, *config, **asked)
+    return model.classify(prompts, *config, **settings)
 
 
 def classify_iter(
-    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+    model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any
 ) -> list[ClassifyResult]:
     streaming = cast("ClassifyStreaming", model)
-    return list(streaming.classify_iter(iter(prompts), *config, **asked))
+    return list(streaming.classify_iter(iter(prompts), *config, **settings))
 
 
 @check(
@@ -114,23 +113,23 @@ def in_score(subject: Subject) -> None:
     model = scoring(subject)
     plain = ask.score(subject, _SCORED, _CONTINUED)
     for case in pairwise(REQUEST | {"others": ({}, _OF_OTHERS)}, subject.effort.seed):
-        asked = options(case, "others")
+        request = options(case, "others")
         if case["form"] == "keywords":
-            found = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"]), **asked)
+            scores = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"]), **request)
         else:
-            found = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"], **asked))
-        call = shown("score", _SCORED, case["others"] | asked)
-        for one, other in zip(plain, found, strict=True):
+            scores = model.score(_SCORED, _CONTINUED, GenerateConfig(**case["others"], **request))
+        call = shown("score", _SCORED, case["others"] | request)
+        for one, other in zip(plain, scores, strict=True):
             _same_score(subject, call, one, other)
 
 
-def _same_score(subject: Subject, call: str, plain: Score, found: Score) -> None:
-    must(found.error is None, f"{call} gave the error {found.error!r}")
-    pairs = list(zip(plain.token_logprobs, found.token_logprobs, strict=False))
+def _same_score(subject: Subject, call: str, plain: Score, scored: Score) -> None:
+    must(scored.error is None, f"{call} gave the error {scored.error!r}")
+    pairs = list(zip(plain.token_logprobs, scored.token_logprobs, strict=False))
     must(
-        len(plain.token_logprobs) == len(found.token_logprobs)
+        len(plain.token_logprobs) == len(scored.token_logprobs)
         and all(near(subject, one, other) for one, other in pairs),
-        f"{call} gave {found!r}, and without options {plain!r}",
+        f"{call} gave {scored!r}, and without options {plain!r}",
     )
 
 
@@ -140,47 +139,47 @@ def _in_pairs(subject: Subject, call: Ask, part: float) -> None:
     cases = table(subject, SAMPLING, logits, labels, REQUEST, part=part)
     cost = len(_ASKED) * (2 + step_cost(subject))
     for case in budget.within(subject, cases, lambda _: cost, "cases"):
-        asked = options(case)
-        found, asked = ask_in_form(
-            case["form"], asked, _FOREIGN, partial(call, subject.model, _ASKED)
+        request = options(case)
+        results, request = ask_in_form(
+            case["form"], request, _FOREIGN, partial(call, subject.model, _ASKED)
         )
-        what = shown(call.__name__, _ASKED, asked, case["form"], _FOREIGN)
-        must(len(found) == len(_ASKED), f"{what} gave {len(found)} results")
-        _judge(subject, what, found, asked)
+        what = shown(call.__name__, _ASKED, request, case["form"], _FOREIGN)
+        must(len(results) == len(_ASKED), f"{what} gave {len(results)} results")
+        _judge(subject, what, results, request)
 
 
 def _judge(
-    subject: Subject, call: str, found: Sequence[ClassifyResult], asked: dict[str, Any]
+    subject: Subject, call: str, results: Sequence[ClassifyResult], request: dict[str, Any]
 ) -> None:
-    same = {name: asked[name] for name in ("labels", "label_prefix") if name in asked}
+    same = {name: request[name] for name in ("labels", "label_prefix") if name in request}
     plain = _without_options(subject, **same)
-    for place, (prompt, result) in enumerate(zip(_ASKED, found, strict=True)):
+    for place, (prompt, result) in enumerate(zip(_ASKED, results, strict=True)):
         where = f"{call}: {prompt!r:.60}"
         must(result.error is None, f"{where} has the error {result.error!r}")
-        _judge_logits(subject, where, place, result, asked)
-        _judge_labels(subject, where, prompt, plain[place], result, asked)
-        if result.token is not None or not asked.get("labels_only"):  # then it may stay away
-            drawn_well(subject, where, sampled(result, prompt), asked)
+        _judge_logits(subject, where, place, result, request)
+        _judge_labels(subject, where, prompt, plain[place], result, request)
+        if result.token is not None or not request.get("labels_only"):  # then it may stay away
+            drawn_well(subject, where, sampled(result, prompt), request)
 
-    if asked.get("seed") is not None and subject.declares(Capability.GENERATE):
-        pairs = list(_first_tokens(subject, found, asked))
-        agree(subject, f"{call}, and what generate draws first", pairs, asked)
+    if request.get("seed") is not None and subject.declares(Capability.GENERATE):
+        pairs = list(_first_tokens(subject, results, request))
+        agree(subject, f"{call}, and what generate draws first", pairs, request)
 
 
-def _without_options(subject: Subject, **asked: Any) -> list[ClassifyResult]:
+def _without_options(subject: Subject, **extras: Any) -> list[ClassifyResult]:
     """Return the results with these options alone, of which each is checked elsewhere."""
     known = _plain.setdefault(subject, {})
-    if repr(asked) not in known:
-        known[repr(asked)] = ask.classify(subject, _ASKED, **asked)
-    return known[repr(asked)]
+    if repr(extras) not in known:
+        known[repr(extras)] = ask.classify(subject, _ASKED, **extras)
+    return known[repr(extras)]
 
 
 def _judge_logits(
-    subject: Subject, call: str, place: int, result: ClassifyResult, asked: dict[str, Any]
+    subject: Subject, call: str, place: int, result: ClassifyResult, request: dict[str, Any]
 ) -> None:
-    if not asked.get("return_logits"):
+    if not request.get("return_logits"):
         must(result.logits is None, f"{call} has logits, which were not requested")
-    elif result.logits is not None or not asked.get("labels_only"):
+    elif result.logits is not None or not request.get("labels_only"):
         wanted = _without_options(subject, return_logits=True)[place]
         same_logits(subject, row_logits(wanted), row_logits(result), call)
 
@@ -191,10 +190,10 @@ def _judge_labels(
     prompt: str,
     wanted: ClassifyResult,
     result: ClassifyResult,
-    asked: dict[str, Any],
+    request: dict[str, Any],
 ) -> None:
-    shares, only = result.probabilities, bool(asked.get("labels_only"))
-    if not asked.get("labels"):
+    shares, only = result.probabilities, bool(request.get("labels_only"))
+    if not request.get("labels"):
         must(result.label is None and shares is None, f"{call} has labels, but none were given")
         return
     best_label(subject, wanted, result, call)
@@ -209,7 +208,7 @@ def _judge_labels(
         or _close(subject, result.label_mass or 0.0, wanted.label_mass),
         f"{call} has the label_mass {result.label_mass}, and without options {wanted.label_mass}",
     )
-    if shares is None and only and not _are_tokens(subject, prompt, asked):
+    if shares is None and only and not _are_tokens(subject, prompt, request):
         must(result.margin is None, f"{call} has the margin {result.margin} without probabilities")
     else:
         _judge_shares(subject, call, wanted.probabilities or {}, result)
@@ -231,12 +230,12 @@ def _judge_shares(
     )
 
 
-def _are_tokens(subject: Subject, prompt: str, asked: dict[str, Any]) -> bool:
+def _are_tokens(subject: Subject, prompt: str, request: dict[str, Any]) -> bool:
     """Return True for labels of which each is known to be one token after the prompt."""
     if not subject.declares(Capability.TOKENIZING):
         return False
     encode = tokenizing(subject).encode
-    texts = label_texts(prompt, asked["labels"], asked.get("label_prefix", " "))
+    texts = label_texts(prompt, request["labels"], request.get("label_prefix", " "))
     return all([*encode(prompt + text)][:-1] == [*encode(prompt)] for text in texts)
 
 
@@ -247,11 +246,11 @@ def _close(subject: Subject, one: float, other: float) -> bool:
 
 
 def _first_tokens(
-    subject: Subject, found: Iterable[ClassifyResult], asked: dict[str, Any]
+    subject: Subject, results: Iterable[ClassifyResult], request: dict[str, Any]
 ) -> Iterator[tuple[Answer, Answer]]:
     """Yield generate's first draw after each prompt, with classify's draw."""
-    same = {name: asked[name] for name in SAMPLING if name in asked} | evidence(subject)
-    for prompt, result in zip(_ASKED[:2], found, strict=False):
+    same = {name: request[name] for name in SAMPLING if name in request} | evidence(subject)
+    for prompt, result in zip(_ASKED[:2], results, strict=False):
         first = read(subject.model.generate(prompt, max_tokens=1, **same), prompt)
         if first.tokens and result.token is not None:  # the end of the text is not a token
             yield Answer(first.tokens, None, prompt), sampled(result, prompt)

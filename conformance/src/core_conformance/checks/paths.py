@@ -15,9 +15,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, read, sampled, speak
 from core_conformance.checking.calls import at
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _NAME = "modèle avec blancs 模型 Ω"
@@ -95,10 +94,10 @@ def description_path(subject: Subject) -> None:
         link.symlink_to(folder / _NAME, target_is_directory=True)
         inside = str(link / os.path.relpath(path, folder / _NAME))
         for place in [path] if is_address(path) else [path, inside]:
-            found, fault = described_by(subject.backend, place)
+            described, fault = described_by(subject.backend, place)
             must(not fault, fault)
             must(
-                found is not None,
+                described is not None,
                 f"describe_model({place!r}) is None, but the path leads to the model",
             )
 
@@ -142,15 +141,15 @@ def _must_load(subject: Subject, path: str) -> None:
 
 
 def _must_answer(subject: Subject, model: TextModel, what: str) -> None:
-    found = _answer(subject, model)
-    same_speech(subject, [(_answer(subject, subject.model), found)], f"loaded from {what}")
+    seen = _answer(subject, model)
+    same_speech(subject, [(_answer(subject, subject.model), seen)], f"loaded from {what}")
 
 
 def _answer(subject: Subject, model: TextModel) -> Answer:
-    prompt, asked = ask.PLAIN[0], evidence(subject)
+    prompt, extras = ask.PLAIN[0], evidence(subject)
     if subject.declares(Capability.CLASSIFY):
-        return sampled(model.classify([prompt], **asked)[0], prompt)
+        return sampled(model.classify([prompt], **extras)[0], prompt)
     if not subject.declares(Capability.BATCH_GENERATE):
-        return read(speak(subject, model, prompt, max_tokens=3, **asked), prompt)
-    (row,) = model.batch_generate([prompt], max_tokens=3, **asked)
+        return read(speak(subject, model, prompt, max_tokens=3, **extras), prompt)
+    (row,) = model.batch_generate([prompt], max_tokens=3, **extras)
     return Answer(row.tokens, row.finish_reason, prompt)

@@ -13,13 +13,11 @@ from functools import partial
 from typing import Any
 
 from core.errors import GenerationCancelled
-from core_conformance.checking import tally
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, speak
 from core_conformance.checking.budget import pass_seconds, passes, within
 from core_conformance.checking.calls import CancelAfter, encoded_length, promptly, unless_refused
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.subject import Subject
 
 _TRIES = 3  # of what a machine's noise could explain once
@@ -46,7 +44,7 @@ def prefill(subject: Subject) -> None:
         for at in within(subject, turns, lambda at: cost * at / looks, "looks in a long prompt"):
             _heard_at(subject, prompt, at, looks)
         if length <= _ONE_CHUNK or seconds < _SLOW:
-            tally.left_out(f"a cancel between two looks: {length} tokens take {seconds:.3f} s")
+            leave_out(f"a cancel between two looks: {length} tokens take {seconds:.3f} s")
             return
         for share in within(subject, (0.5, 0.8), lambda _: cost, "cancels within a long prompt"):
             _heard_behind_the_last_chunk(subject, prompt, share, seconds)
@@ -93,9 +91,9 @@ def _heard_at(subject: Subject, prompt: str, at: int, looks: int) -> None:
         cancel = CancelAfter(at)
         stream = speak(subject, subject.model, _fresh(prompt), max_tokens=8, cancel=cancel)
         first = promptly(subject, partial(_first, stream), f"a prompt cancelled at look {at}")
-        told = cancel.heard  # before this token
+        cancelled = cancel.heard  # before this token
         stream.close()
-        if isinstance(first, GenerationCancelled) or not told:
+        if isinstance(first, GenerationCancelled) or not cancelled:
             must(True, "")
             return
     must(

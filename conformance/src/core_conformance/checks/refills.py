@@ -29,9 +29,8 @@ from core_conformance.checking.ask import (
 )
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import unless_refused
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_draws, same_rows
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import room, sized
 from core_conformance.checking.subject import Subject
 
@@ -56,7 +55,7 @@ _LATER = 3  # places further on in a batch is the row that may get a row's slot
 def rows_in_used_slots(subject: Subject) -> None:
     given = _prompts(subject)
     free = _alone(subject, given, {})
-    goes_on(subject, [each.tokens for each in free], Capability.BATCH_GENERATE)
+    goes_on(subject, [answer.tokens for answer in free], Capability.BATCH_GENERATE)
     cases = _cases(subject, free)
 
     def cost(name: str) -> float:
@@ -78,23 +77,23 @@ def rows_in_used_slots(subject: Subject) -> None:
 def requests_in_used_slots(subject: Subject) -> None:
     speaks(subject, Capability.SUBMITTING)
     given, kinds = _prompts(subject), list(_kinds(subject))
-    asked = [(prompt, kinds[place % len(kinds)]) for place, prompt in enumerate(given)]
-    alone = [_submitted(subject.model, [request])[0] for request in asked]
-    goes_on(subject, [each.tokens for each in alone], Capability.SUBMITTING)
+    requests = [(prompt, kinds[place % len(kinds)]) for place, prompt in enumerate(given)]
+    alone = [_submitted(subject.model, [request])[0] for request in requests]
+    goes_on(subject, [answer.tokens for answer in alone], Capability.SUBMITTING)
     with subject.loaded(parallel_slots=_SLOTS) as model:
-        # All wait, until those that hold the slots are broken off: what was said comes again.
+        # All wait until the requests that occupy the slots are interrupted.
         endless = {"max_tokens": min(_ENDLESS, subject.model.info.context_length)}
         endless |= _SEEN if _taken(subject, _SEEN) else {}
         holding = [_submit(model, prompt, endless) for prompt in ask.PLAIN[:_SLOTS]]
-        found = _submitted(model, asked, holding)
+        refilled = _submitted(model, requests, holding)
 
-        for (_, options), left, right in zip(asked, alone, found, strict=True):
+        for (_, options), left, right in zip(requests, alone, refilled, strict=True):
             what = f"a request with {options} alone, and one of {len(given)} in {_SLOTS} slots"
             compare = same_draws if options.keys() & _DRAWN else same_rows
             compare(subject, [(left, right)], what)
-            told = {token.logprob is not None for token in right.tokens}
+            with_logprob = {token.logprob is not None for token in right.tokens}
             must(
-                told <= {"return_logprobs" in options}
+                with_logprob <= {"return_logprobs" in options}
                 and len(right.tokens) <= options["max_tokens"],
                 f"{what}: {right.tokens!r:.300}",
             )
@@ -103,8 +102,8 @@ def requests_in_used_slots(subject: Subject) -> None:
 def _prompts(subject: Subject) -> list[str]:
     longest = room(subject, behind=_LONG)
     sizes = [min(length, longest) for length in _LENGTHS]
-    found = [sized(subject, size, turn=5 + place) for place, size in enumerate(sizes)]
-    return [prompt or ask.PLAIN[place % 6] for place, prompt in enumerate(found)]
+    prompts = [sized(subject, size, turn=5 + place) for place, size in enumerate(sizes)]
+    return [prompt or ask.PLAIN[place % 6] for place, prompt in enumerate(prompts)]
 
 
 def _alone(subject: Subject, given: Sequence[str], options: Options) -> list[Answer]:
@@ -114,7 +113,11 @@ def _alone(subject: Subject, given: Sequence[str], options: Options) -> list[Ans
 def _cases(subject: Subject, free: Sequence[Answer]) -> dict[str, Options]:
     """Return options by the name of the one that a backend may refuse; each shows leftovers."""
     ends = tuple(
-        {each.ids[(2 * row + 1) % len(each.ids)] for row, each in enumerate(free) if each.ids}
+        {
+            answer.ids[(2 * row + 1) % len(answer.ids)]
+            for row, answer in enumerate(free)
+            if answer.ids
+        }
     )
     cases = {"stop": {"stop_tokens": ends, "stop": _joins(free, ends)}, "repeat_penalty": _SEEN}
     if subject.declares(Capability.SEED):
@@ -124,14 +127,14 @@ def _cases(subject: Subject, free: Sequence[Answer]) -> dict[str, Options]:
 
 def _joins(free: Sequence[Answer], ends: Collection[int]) -> tuple[str, ...]:
     """Stop strings that begin in one row and end in a later one: no row alone has one of them."""
-    texts = [_until(each, ends) for each in free]
+    texts = [_until(item, ends) for item in free]
     joins = [
         one[-2:] + other[:2]
         for place, one in enumerate(texts)
         for other in texts[place + 1 : place + 1 + _LATER]
         if one and other
     ]
-    return tuple(dict.fromkeys(each for each in joins if not any(each in text for text in texts)))
+    return tuple(dict.fromkeys(item for item in joins if not any(item in text for text in texts)))
 
 
 def _until(free: Answer, ends: Collection[int]) -> str:
@@ -141,10 +144,10 @@ def _until(free: Answer, ends: Collection[int]) -> str:
 
 def _as_alone(subject: Subject, model: TextModel, given: Sequence[str], options: Options) -> None:
     alone = _alone(subject, given, options)
-    asked: Options = evidence(subject) | options | {"max_tokens": _MOST}
-    found = model.batch_generate(given, **asked)
-    must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
-    pairs = list(zip(alone, map(answer, found), strict=True))
+    request: Options = evidence(subject) | options | {"max_tokens": _MOST}
+    results = model.batch_generate(given, **request)
+    must(len(results) == len(given), f"{len(given)} prompts gave {len(results)} results")
+    pairs = list(zip(alone, map(answer, results), strict=True))
     what = f"a row alone, and one of {len(given)} in {_SLOTS} slots, with {options}"
     if options.keys() & _DRAWN:
         same_draws(subject, pairs, what)
@@ -173,13 +176,13 @@ def _taken(subject: Subject, options: Options) -> bool:
 
 
 def _submitted(
-    model: TextModel, asked: Sequence[tuple[str, Options]], holding: Sequence[TokenStream] = ()
+    model: TextModel, requests: Sequence[tuple[str, Options]], holding: Sequence[TokenStream] = ()
 ) -> list[Answer]:
     """Submit all requests, close the streams that run before them, and read the last one first."""
-    streams = [_submit(model, prompt, options) for prompt, options in asked]
+    streams = [_submit(model, prompt, options) for prompt, options in requests]
     for stream in holding:
         stream.close()
-    both = list(zip(streams, asked, strict=True))
+    both = list(zip(streams, requests, strict=True))
     return [read(stream, prompt) for stream, (prompt, _) in both[::-1]][::-1]
 
 

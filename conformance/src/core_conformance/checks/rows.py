@@ -1,4 +1,4 @@
-"""Checks of many rows in one call: each is as if alone, however many stand beside it.
+"""Checks of many rows in one call: each is as if alone, however many are in the batch.
 
 Engines read rows in blocks and refill slots, so they break one row after a full block. From one
 size to the next the rows come in the opposite order, so that no prompt keeps its place.
@@ -27,10 +27,9 @@ from core_conformance.checking.ask import (
     speaks,
 )
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import Pair, apart, near, same_draws, same_rows
 from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.registry import check
 from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 
@@ -40,7 +39,7 @@ Ask = Callable[[Sequence[str]], Sequence[Row]]
 Same = Callable[[Sequence[str], Sequence[Row], Sequence[Row], str], None]
 """Raises unless two results of each of some prompts are the same; the last says what they are."""
 
-_SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 256, 8, 32, 128)  # one too many tells most
+_SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 256, 8, 32, 128)  # one too many shows most
 _OF_BATCHES = (3, 17, 9, 33, 65, 16, 8, 32, 64)
 _OF_SCORES = (2, 17, 65, 257, 9, 33, 129)
 _TOLD = (3, 17, 65, 9, 33)
@@ -75,8 +74,8 @@ def many_rows(subject: Subject) -> None:
         return _sampled(given, classify(subject, given, **evidence(subject)))
 
     what = "prompts in one classify"
-    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, what, _MOST)
-    apart([each.ids for each in found])
+    answers = _sweep(subject, ask_for, ask_for, _same_rows(subject), _SIZES, what, _MOST)
+    apart([answer.ids for answer in answers])
 
 
 @check(
@@ -91,16 +90,16 @@ def many_streamed_rows(subject: Subject) -> None:
 
     def ask_for(given: Sequence[str]) -> list[Answer]:
         model = cast("ClassifyStreaming", subject.model)
-        found = list(model.classify_iter(iter(given), **options))
-        must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
-        return _sampled(given, found)
+        results = list(model.classify_iter(iter(given), **options))
+        must(len(results) == len(given), f"{len(given)} prompts gave {len(results)} results")
+        return _sampled(given, results)
 
     def alone(given: Sequence[str]) -> list[Answer]:
         return _sampled(given, classify(subject, given, **options))
 
     what = "prompts in one classify_iter"
-    found = _sweep(subject, ask_for, alone, _same_rows(subject), _SIZES, what)
-    apart([each.ids for each in found])
+    results = _sweep(subject, ask_for, alone, _same_rows(subject), _SIZES, what)
+    apart([result.ids for result in results])
 
 
 @check(
@@ -121,10 +120,10 @@ def all_that_is_told(subject: Subject) -> None:
     def same(
         given: Sequence[str],
         wanted: Sequence[ClassifyResult],
-        found: Sequence[ClassifyResult],
+        results: Sequence[ClassifyResult],
         what: str,
     ) -> None:
-        same_results(subject, given, wanted, found, what)
+        same_results(subject, given, wanted, results, what)
 
     _sweep(subject, ask_for, ask_for, same, _TOLD, "prompts with labels or logits in one classify")
 
@@ -140,9 +139,9 @@ def many_generated_rows(subject: Subject) -> None:
         return list(map(answer, batch(subject, given, _FEW), given))
 
     what = "prompts in one batch_generate"
-    found = _sweep(subject, ask_for, ask_for, _same_rows(subject), _OF_BATCHES, what)
-    goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
-    apart([each.ids for each in found])
+    answers = _sweep(subject, ask_for, ask_for, _same_rows(subject), _OF_BATCHES, what)
+    goes_on(subject, [member.tokens for member in answers], Capability.BATCH_GENERATE)
+    apart([member.ids for member in answers])
 
 
 @check(
@@ -154,21 +153,21 @@ def many_generated_rows(subject: Subject) -> None:
 )
 def many_rows_of_a_stream(subject: Subject) -> None:
     def ask_for(given: Sequence[str]) -> list[Answer]:
-        found: list[list[Token]] = [[] for _ in given]
+        rows: list[list[Token]] = [[] for _ in given]
         model = cast("BatchStreaming", subject.model)
         for row, token in model.batch_stream(given, max_tokens=_FEW, **evidence(subject)):
-            must(0 <= row < len(found), f"batch_stream of {len(found)} prompts gave row {row}")
-            found[row].append(token)
-        each = zip(given, found, strict=True)
-        return [Answer(tuple(tokens), None, prompt) for prompt, tokens in each]
+            must(0 <= row < len(rows), f"batch_stream of {len(rows)} prompts gave row {row}")
+            rows[row].append(token)
+        item = zip(given, rows, strict=True)
+        return [Answer(tuple(tokens), None, prompt) for prompt, tokens in item]
 
     def alone(given: Sequence[str]) -> list[Answer]:
         return list(map(answer, batch(subject, given, _FEW), given))
 
     what = "prompts in one batch_stream"
-    found = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
-    goes_on(subject, [each.tokens for each in found], Capability.BATCH_GENERATE)
-    apart([each.ids for each in found])
+    rows = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
+    goes_on(subject, [item.tokens for item in rows], Capability.BATCH_GENERATE)
+    apart([item.ids for item in rows])
 
 
 @check(
@@ -182,17 +181,17 @@ def many_scores(subject: Subject) -> None:
         return score(subject, given, [_BEHIND] * len(given))
 
     def same(
-        given: Sequence[str], wanted: Sequence[Score], found: Sequence[Score], what: str
+        given: Sequence[str], wanted: Sequence[Score], scores: Sequence[Score], what: str
     ) -> None:
-        for prompt, one, other in zip(given, wanted, found, strict=True):
+        for prompt, one, other in zip(given, wanted, scores, strict=True):
             must(
                 near(subject, one.logprob, other.logprob, len(one.token_logprobs)),
                 f"{what}: {_BEHIND!r} after {prompt!r} scores {one.logprob:.5f} and "
                 f"{other.logprob:.5f}",
             )
 
-    found = _sweep(subject, ask_for, ask_for, same, _OF_SCORES, "pairs in one score", _MOST)
-    apart([each.token_logprobs for each in found])
+    scores = _sweep(subject, ask_for, ask_for, same, _OF_SCORES, "pairs in one score", _MOST)
+    apart([result.token_logprobs for result in scores])
 
 
 @check(
@@ -217,8 +216,8 @@ def seeded_rows(subject: Subject) -> None:
         given = rows(size)
         places = sorted({0, 8, size // 2, size - 1})
         for ask_for in asks:
-            found = ask_for(given)
-            pairs = [(ask_for([given[place]])[0], found[place]) for place in places]
+            together = ask_for(given)
+            pairs = [(ask_for([given[place]])[0], together[place]) for place in places]
             same_draws(subject, pairs, f"with {options}, alone and one of {size} prompts")
 
 
@@ -240,10 +239,10 @@ def rows_beyond_the_slots(subject: Subject) -> None:
             alone.append(answer(batch(subject, [prompt], _FEW + 1)[0], prompt))
         with subject.loaded(parallel_slots=slots) as model:
             for size in (slots, slots + 1, 3 * slots + 1):
-                found = _generated(subject, model, given[:size])
-                pairs = list(zip(alone, found, strict=False))
+                together = _generated(subject, model, given[:size])
+                pairs = list(zip(alone, together, strict=False))
                 same_rows(subject, pairs, f"alone, and one of {size} rows in {slots} slots")
-    goes_on(subject, [each.tokens for each in alone], Capability.BATCH_GENERATE)
+    goes_on(subject, [member.tokens for member in alone], Capability.BATCH_GENERATE)
 
 
 @check(
@@ -256,27 +255,27 @@ def many_errors(subject: Subject) -> None:
     model, options = subject.model, evidence(subject)
     for size in within(subject, _FAILING, lambda size: 4 + size / 2, "rows with errors", _LITTLE):
         good = rows(size)
-        given = [each for row, prompt in enumerate(good) for each in (*_EMPTY[row % 8], prompt)]
+        given = [text for row, prompt in enumerate(good) for text in (*_EMPTY[row % 8], prompt)]
         if subject.declares(Capability.CLASSIFY):
             wanted = _sampled(good, classify(subject, good, **options))
             left = _without_errors(given, model.classify(given, **options))
             _same_rows(subject)(good, wanted, _sampled(good, left), f"classify, {_AMONG}")
         if subject.declares(Capability.BATCH_GENERATE):
             wanted = list(map(answer, batch(subject, good, _FEW), good))
-            found = model.batch_generate(given, max_tokens=_FEW, **options)
-            answers = list(map(answer, _without_errors(given, found), good))
+            results = model.batch_generate(given, max_tokens=_FEW, **options)
+            answers = list(map(answer, _without_errors(given, results), good))
             _same_rows(subject)(good, wanted, answers, f"batch_generate, {_AMONG}")
 
 
-def _without_errors(given: Sequence[str], found: Sequence[Failing]) -> list[Failing]:
+def _without_errors(given: Sequence[str], results: Sequence[Failing]) -> list[Failing]:
     """Return the results of the prompts that are not empty; the others have to have failed."""
-    must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
-    for row, (prompt, result) in enumerate(zip(given, found, strict=True)):
+    must(len(results) == len(given), f"{len(given)} prompts gave {len(results)} results")
+    for row, (prompt, result) in enumerate(zip(given, results, strict=True)):
         must(
             isinstance(result.error, EmptyPromptError) == (not prompt),
             f"{prompt!r}, row {row} of {len(given)}, has the error {result.error!r}",
         )
-    return [result for prompt, result in zip(given, found, strict=True) if prompt]
+    return [result for prompt, result in zip(given, results, strict=True) if prompt]
 
 
 def _sweep(
@@ -298,31 +297,31 @@ def _sweep(
         for row in sorted({0, size // 2, size - 1}):
             known[given[row]] = alone([given[row]])[0]
 
-        found = dict(zip(given, ask_for(given), strict=True))
+        results = dict(zip(given, ask_for(given), strict=True))
         seen = [prompt for prompt in given if prompt in known]
-        both = [known[prompt] for prompt in seen], [found[prompt] for prompt in seen]
+        both = [known[prompt] for prompt in seen], [results[prompt] for prompt in seen]
         same(seen, *both, f"alone or among fewer, and one of {size} {what}")
-        known = found | known
+        known = results | known
     return list(known.values())
 
 
 def _same_rows(subject: Subject) -> Same[Answer]:
     def same(
-        given: Sequence[str], wanted: Sequence[Answer], found: Sequence[Answer], what: str
+        given: Sequence[str], wanted: Sequence[Answer], answers: Sequence[Answer], what: str
     ) -> None:
-        pairs: list[Pair] = list(zip(wanted, found, strict=True))
+        pairs: list[Pair] = list(zip(wanted, answers, strict=True))
         same_rows(subject, pairs, what)
 
     return same
 
 
-def _sampled(given: Sequence[str], found: Sequence[ClassifyResult]) -> list[Answer]:
-    return [sampled(result, prompt) for result, prompt in zip(found, given, strict=True)]
+def _sampled(given: Sequence[str], results: Sequence[ClassifyResult]) -> list[Answer]:
+    return [sampled(result, prompt) for result, prompt in zip(results, given, strict=True)]
 
 
 def _generated(subject: Subject, model: TextModel, given: Sequence[str]) -> list[Answer]:
     speaks(subject, Capability.BATCH_GENERATE)
     options: dict[str, Any] = evidence(subject) | {"max_tokens": _FEW + 1}
-    found: list[BatchResult] = model.batch_generate(given, **options)
-    must(len(found) == len(given), f"{len(given)} prompts gave {len(found)} results")
-    return list(map(answer, found, given))
+    results: list[BatchResult] = model.batch_generate(given, **options)
+    must(len(results) == len(given), f"{len(given)} prompts gave {len(results)} results")
+    return list(map(answer, results, given))

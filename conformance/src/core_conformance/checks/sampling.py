@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
     EVEN,
@@ -16,9 +16,8 @@ from core_conformance.checking.ask import (
     seeds,
     tokenizing,
 )
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, count_compared, must, testable
 from core_conformance.checking.compare import difference, same_draws, same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:3]
@@ -82,14 +81,14 @@ def cold_is_greedy(subject: Subject) -> None:
     Capability.SEED,
 )
 def seeds_repeat(subject: Subject) -> None:
-    asked = [(prompt, seed) for prompt in _ASKED[:2] for seed in (0, 7, 2**32 - 1, 2**64 - 1)]
-    first = [_drawn(subject, *each) for each in asked]
+    cases = [(prompt, seed) for prompt in _ASKED[:2] for seed in (0, 7, 2**32 - 1, 2**64 - 1)]
+    first = [_drawn(subject, *case) for case in cases]
     generate(subject, ask.SHORT, 2, temperature=_HOT)
-    again = [_drawn(subject, *each) for each in asked]
-    for seed in {seed for _, seed in asked}:
+    again = [_drawn(subject, *case) for case in cases]
+    for seed in {seed for _, seed in cases}:
         pairs = [
             pair
-            for pair, (_, one) in zip(zip(first, again, strict=True), asked, strict=True)
+            for pair, (_, one) in zip(zip(first, again, strict=True), cases, strict=True)
             if one == seed
         ]
         same_draws(subject, pairs, f"seed={seed}, twice")
@@ -168,16 +167,16 @@ def _is_greedy(subject: Subject, slack: float = 0.0, **options: float) -> None:
     ]
 
     pairs = [(left, right) for left, group in zip(free, drawn, strict=True) for right in group]
-    found = difference(subject, pairs, slack)
-    tally.compared(len(pairs))
-    if found is None:
+    deviation = difference(subject, pairs, slack)
+    count_compared(len(pairs))
+    if deviation is None:
         return
 
     # What draws differently from seed to seed may have parted at a tie.
     varied = any(len({answer.ids for answer in group}) > 1 for group in drawn)
-    testable(found.clear or not varied, _TIE_OR_NOT)
+    testable(deviation.clear or not varied, _TIE_OR_NOT)
     shown = ", ".join(f"{name}={value:g}" for name, value in options.items())
-    raise Violation(f"greedy against {shown}: {found.text}")
+    raise Violation(f"greedy against {shown}: {deviation.text}")
 
 
 def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:
@@ -191,17 +190,19 @@ def _drawn(subject: Subject, prompt: str, seed: int) -> Answer:
     Capability.SEED,
 )
 def steps_are_drawn_anew(subject: Subject) -> None:
-    asked = seeds(subject, _SEEDS)
-    answers = [generate(subject, _ASKED[0], 4, temperature=_EVENLY, **seed) for seed in asked]
+    seed_options = seeds(subject, _SEEDS)
+    answers = [
+        generate(subject, _ASKED[0], 4, temperature=_EVENLY, **seed) for seed in seed_options
+    ]
     near_by = subject.model.info.vocab_size // 50
-    told = _are_not_one([answer.ids for answer in answers], near_by, "ids")
+    conclusive = _are_not_one([answer.ids for answer in answers], near_by, "ids")
 
     # One random number for all steps is one rank: ids hide that, and logits tell.
     telling = (Capability.GENERATE, Capability.CLASSIFY, Capability.LOGITS, Capability.TOKENIZING)
     if subject.declares(*telling):
-        few = [generate(subject, _ASKED[0], 6, **_EVEN_BEST, **seed) for seed in asked]
-        told |= _are_not_one([_ranks(subject, answer) for answer in few], 1, "ranks")
-    testable(told, _NO_STEPS)
+        few = [generate(subject, _ASKED[0], 6, **_EVEN_BEST, **seed) for seed in seed_options]
+        conclusive |= _are_not_one([_ranks(subject, answer) for answer in few], 1, "ranks")
+    testable(conclusive, _NO_STEPS)
 
 
 def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> bool:
@@ -209,12 +210,12 @@ def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> boo
 
     False where too few seeds have draws enough to tell.
     """
-    told = [draws for draws in drawn if len(draws) >= _STEPS]
-    if len(told) < _STEPS:
+    tokens = [draws for draws in drawn if len(draws) >= _STEPS]
+    if len(tokens) < _STEPS:
         return False
     must(
-        any(max(draws) - min(draws) > near_by for draws in told),
-        f"with all tokens about equally likely, the draws of each seed hardly vary: {what} {told}",
+        any(max(draws) - min(draws) > near_by for draws in tokens),
+        f"with all tokens about equally likely, the draws hardly vary by seed: {what} {tokens}",
     )
     return True
 
@@ -222,14 +223,14 @@ def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> boo
 def _ranks(subject: Subject, answer: Answer) -> list[int]:
     """Return the rank of each of the answer's tokens, as far as its text gives its tokens."""
     encode, prompt = tokenizing(subject).encode, answer.prompt
-    head, asked = encode(prompt), []
+    head, steps = encode(prompt), []
     for place, token in enumerate(answer.tokens):
-        front = prompt + "".join(each.text for each in answer.tokens[:place])
+        front = prompt + "".join(piece.text for piece in answer.tokens[:place])
         if encode(front) == [*head, *answer.ids[:place]]:
-            asked.append((front, token.id))
+            steps.append((front, token.id))
 
-    rows = logits(subject, [front for front, _ in asked])
+    rows = logits(subject, [front for front, _ in steps])
     return [
         sum(value > row[drawn] for value in row) + row[:drawn].count(row[drawn])
-        for row, (_, drawn) in zip(rows, asked, strict=True)
+        for row, (_, drawn) in zip(rows, steps, strict=True)
     ]

@@ -17,10 +17,9 @@ from core_conformance.checking.ask import (
     token,
     tokenizing,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_draws
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _PROMPTS = ask.PLAIN[:2]
@@ -76,21 +75,21 @@ def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
         {"min_p": _TINY},
     ]
 
-    cases = {f"{name} with {each}": (name, each) for each in off for name in drawing(subject)}
+    cases = {f"{name} with {choice}": (name, choice) for choice in off for name in drawing(subject)}
     warm = {"temperature": EVEN["temperature"], "seed": 5}
 
     for case in budget.within(subject, cases, lambda case: 4.0, "filters"):
         name, option = cases[case]
         free = draw(subject, name, _PROMPTS, 2, **warm)
         try:
-            found = draw(subject, name, _PROMPTS, 2, **warm, **option)
+            filtered = draw(subject, name, _PROMPTS, 2, **warm, **option)
         except UnsupportedOptionError as error:
             if error.option not in option:
                 raise
             continue
 
         same_draws(
-            subject, list(zip(free, found, strict=True)), f"{name} with {warm}, and {option}"
+            subject, list(zip(free, filtered, strict=True)), f"{name} with {warm}, and {option}"
         )
 
 
@@ -103,12 +102,12 @@ def filters_that_drop_nothing_change_nothing(subject: Subject) -> None:
     broad=True,
 )
 def penalties_at_their_ends(subject: Subject) -> None:
-    asked = (*ask.REPEATING, ask.LONG)
-    rows = logits(subject, asked)
+    prompts = (*ask.REPEATING, ask.LONG)
+    rows = logits(subject, prompts)
     for penalty in _PENALTIES:
         for options in ({}, {"temperature": 1e-6}):
-            results = classify(subject, asked, repeat_penalty=penalty, **options)
-            for prompt, row, result in zip(asked, rows, results, strict=True):
+            results = classify(subject, prompts, repeat_penalty=penalty, **options)
+            for prompt, row, result in zip(prompts, rows, results, strict=True):
                 seen = set(tokenizing(subject).encode(prompt))
                 allowed = _best(row, seen, penalty, 2 * subject.tolerance + 1e-3)
                 must(
@@ -132,10 +131,10 @@ def penalties_of_negative_logits(subject: Subject) -> None:
     seen = set(tokenizing(subject).encode(ask.LONG))
     gone = {token for token in seen if row[token] < -1 - 2 * subject.tolerance}
     drawn = classify(subject, [ask.LONG] * _DRAWS, repeat_penalty=1e4, temperature=100.0)
-    found = {token(result).id for result in drawn} & gone
-    logits_of = {token: row[token] for token in sorted(found)}
+    wrong = {token(result).id for result in drawn} & gone
+    logits_of = {token: row[token] for token in sorted(wrong)}
     must(
-        not found,
+        not wrong,
         f"repeat_penalty=1e4 at temperature 100 after {ask.LONG!r:.60} drew tokens that stand in "
         f"it, with the logits {logits_of}: a negative logit is multiplied by the penalty",
     )

@@ -14,10 +14,9 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, generate, score, scoring, tokenizing
 from core_conformance.checking.calls import CHAT
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import allowance, logprobs_by_steps, near, steps
-from core_conformance.checking.contexts import short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _CONTINUATIONS = tuple(f" {words}" for words in (*ask.SEVERAL_WORDS, *ask.LABELS))
@@ -35,8 +34,8 @@ _FEW_TOKENS = 2048
     Capability.SCORING,
 )
 def scores_are_sums(subject: Subject) -> None:
-    found = score(subject, [ask.QUESTION] * len(_CONTINUATIONS), _CONTINUATIONS)
-    for continuation, result in zip(_CONTINUATIONS, found, strict=True):
+    scores = score(subject, [ask.QUESTION] * len(_CONTINUATIONS), _CONTINUATIONS)
+    for continuation, result in zip(_CONTINUATIONS, scores, strict=True):
         parts = result.token_logprobs
         must(
             bool(parts) and all(part <= 1e-6 for part in parts),
@@ -64,11 +63,11 @@ def neighbours_change_nothing(subject: Subject) -> None:
         (ask.HOSTILE[1], _CONTINUATIONS[2]),
     ]
     together = score(subject, [p for p, _ in pairs], [c for _, c in pairs])
-    for (prompt, continuation), found in zip(pairs, together, strict=True):
+    for (prompt, continuation), result in zip(pairs, together, strict=True):
         alone = score(subject, [prompt], [continuation])[0]
         must(
-            near(subject, found.logprob, alone.logprob, len(alone.token_logprobs)),
-            f"{continuation!r} after {prompt!r} scores {found.logprob:.5f} among others, and "
+            near(subject, result.logprob, alone.logprob, len(alone.token_logprobs)),
+            f"{continuation!r} after {prompt!r} scores {result.logprob:.5f} among others, and "
             f"{alone.logprob:.5f} alone",
         )
 
@@ -82,21 +81,21 @@ def neighbours_change_nothing(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def scores_equal_steps(subject: Subject) -> None:
-    told = False
+    comparable = False
     for continuation in _CONTINUATIONS[:3]:
-        asked = steps(subject, ask.QUESTION, continuation)
-        if asked is None:
+        steps_of = steps(subject, ask.QUESTION, continuation)
+        if steps_of is None:
             continue  # the tokenizer joins these words with the prompt's end
-        told = True
-        expected = logprobs_by_steps(subject, asked)
-        found = score(subject, [ask.QUESTION], [continuation])[0].token_logprobs
+        comparable = True
+        expected = logprobs_by_steps(subject, steps_of)
+        logprobs = score(subject, [ask.QUESTION], [continuation])[0].token_logprobs
         must(
-            len(found) == len(expected)
-            and all(near(subject, a, b) for a, b in zip(found, expected, strict=True)),
-            f"{continuation!r} has the token_logprobs {_shown(found)}; step by step classify "
+            len(logprobs) == len(expected)
+            and all(near(subject, a, b) for a, b in zip(logprobs, expected, strict=True)),
+            f"{continuation!r} has the token_logprobs {_shown(logprobs)}; step by step classify "
             f"says {_shown(expected)}",
         )
-    testable(told, _JOINED)
+    testable(comparable, _JOINED)
 
 
 @check(
@@ -109,20 +108,20 @@ def scores_equal_steps(subject: Subject) -> None:
 )
 def labels_equal_steps(subject: Subject) -> None:
     labels = (*ask.SEVERAL_WORDS, ask.LABELS[0])
-    found = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
-    told = False
+    logprobs = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
+    comparable = False
     for label in labels:
-        asked = steps(subject, ask.QUESTION, f" {label}")
-        if asked is None:
+        steps_of = steps(subject, ask.QUESTION, f" {label}")
+        if steps_of is None:
             continue
-        told = True
-        expected = logprobs_by_steps(subject, asked)
+        comparable = True
+        expected = logprobs_by_steps(subject, steps_of)
         must(
-            near(subject, found.get(label, math.nan), math.fsum(expected), len(expected)),
-            f"{label!r} has the logprob {found.get(label)}; its {len(expected)} tokens step by "
+            near(subject, logprobs.get(label, math.nan), math.fsum(expected), len(expected)),
+            f"{label!r} has the logprob {logprobs.get(label)}; its {len(expected)} tokens step by "
             f"step have {_shown(expected)}, together {math.fsum(expected):.4f}",
         )
-    testable(told, _JOINED)
+    testable(comparable, _JOINED)
 
 
 @check(
@@ -134,14 +133,17 @@ def labels_equal_steps(subject: Subject) -> None:
 )
 def labels_equal_scores(subject: Subject) -> None:
     labels = (*ask.SEVERAL_WORDS, *ask.LABELS)
-    found = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
+    values = classify(subject, [ask.QUESTION], labels=labels)[0].logprobs or {}
     scores = score(subject, [ask.QUESTION] * len(labels), [f" {label}" for label in labels])
     for label, result in zip(labels, scores, strict=True):
         must(
             near(
-                subject, found.get(label, math.nan), result.logprob, len(result.token_logprobs) + 1
+                subject,
+                values.get(label, math.nan),
+                result.logprob,
+                len(result.token_logprobs) + 1,
             ),
-            f"{label!r} has the logprob {found.get(label)} as a label, and {result.logprob} as a "
+            f"{label!r} has the logprob {values.get(label)} as a label, and {result.logprob} as a "
             "continuation",
         )
 
@@ -154,24 +156,24 @@ def labels_equal_scores(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def greedy_is_greedy(subject: Subject) -> None:
-    asked = [(prompt, generate(subject, prompt, 4)) for prompt in ask.PLAIN[:4]]
-    goes_on(subject, [answer.tokens for _, answer in asked])
-    reread = [(prompt, answer) for prompt, answer in asked if _is_reread(subject, prompt, answer)]
+    answers = [(prompt, generate(subject, prompt, 4)) for prompt in ask.PLAIN[:4]]
+    goes_on(subject, [answer.tokens for _, answer in answers])
+    reread = [(prompt, answer) for prompt, answer in answers if _is_reread(subject, prompt, answer)]
     missed = [prompt for prompt, answer in reread if _denied(subject, prompt, answer)]
     # Greedy decoding and scoring may part at a tie.
-    ties = allowance(subject, [(answer, answer) for _, answer in asked], always=0)
+    ties = allowance(subject, [(answer, answer) for _, answer in answers], always=0)
     must(
         len(missed) <= ties,
         f"score says is_greedy=False of what greedy decoding makes of {missed}",
     )
 
     # Other text than the model's own has to score as not greedy, though it continues as the model.
-    for prompt, answer in asked:
+    for prompt, answer in answers:
         other = _OTHER if not answer.text.startswith(_OTHER[:2]) else _CONTINUATIONS[0]
         for text in (other, other + generate(subject, prompt + other, 1).text):
-            found = score(subject, [prompt], [text])[0]
+            scored = score(subject, [prompt], [text])[0]
             must(
-                not found.is_greedy or _as_likely(subject, prompt, answer, found),
+                not scored.is_greedy or _as_likely(subject, prompt, answer, scored),
                 f"score says is_greedy=True of {text!r} after {prompt!r}; greedy decoding makes "
                 f"{answer.text!r}",
             )
@@ -185,16 +187,16 @@ def greedy_is_greedy(subject: Subject) -> None:
 )
 def errors_stay_in_their_rows(subject: Subject) -> None:
     alone = score(subject, [ask.QUESTION], [_CONTINUATIONS[0]])[0]
-    found = scoring(subject).score(["", ask.QUESTION], [_CONTINUATIONS[0], _CONTINUATIONS[0]])
-    must(len(found) == 2, f"two pairs gave {len(found)} scores")
+    scores = scoring(subject).score(["", ask.QUESTION], [_CONTINUATIONS[0], _CONTINUATIONS[0]])
+    must(len(scores) == 2, f"two pairs gave {len(scores)} scores")
     must(
-        isinstance(found[0].error, EmptyPromptError),
-        f"a pair with an empty prompt has error={found[0].error!r}, not an EmptyPromptError",
+        isinstance(scores[0].error, EmptyPromptError),
+        f"a pair with an empty prompt has error={scores[0].error!r}, not an EmptyPromptError",
     )
     must(
-        found[1].error is None
-        and near(subject, found[1].logprob, alone.logprob, len(alone.token_logprobs)),
-        f"next to an empty prompt, a pair scores {found[1]!r}, and alone {alone!r}",
+        scores[1].error is None
+        and near(subject, scores[1].logprob, alone.logprob, len(alone.token_logprobs)),
+        f"next to an empty prompt, a pair scores {scores[1]!r}, and alone {alone!r}",
     )
 
 
@@ -231,7 +233,7 @@ def _shown(values: Sequence[float]) -> str:
     broad=True,
 )
 def scores_of_a_full_context(subject: Subject) -> None:
-    told = False
+    comparable = False
     with short_context(subject, _FEW_TOKENS) as model:
         limit = model.info.context_length
         testable(
@@ -240,17 +242,17 @@ def scores_of_a_full_context(subject: Subject) -> None:
         )
         for size, fits in ((limit + 1, True), (limit + 2, False)):
             for prompt, continuation in _of_tokens(subject, size):
-                told = True
-                [found] = cast("Scoring", model).score([prompt], [continuation])
+                comparable = True
+                [scored] = cast("Scoring", model).score([prompt], [continuation])
                 must(
-                    found.error is None if fits else isinstance(found.error, PromptTooLongError),
-                    f"a pair of {size} tokens in a context of {limit} has {found!r:.200}",
+                    scored.error is None if fits else isinstance(scored.error, PromptTooLongError),
+                    f"a pair of {size} tokens in a context of {limit} has {scored!r:.200}",
                 )
-    testable(told, "no text was found that fills the context to the token")
+    testable(comparable, "no text was found that fills the context to the token")
 
 
 def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
-    """Yield a prompt with a continuation which are so many tokens together, where there is one."""
+    """Yield a prompt and a continuation of this many tokens together, if there are any."""
     encode = tokenizing(subject).encode
     well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
     for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
@@ -274,10 +276,10 @@ def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
 def plain_text_behind_a_template(subject: Subject) -> None:
     rendered = tokenizing(subject).render_chat(CHAT)
     if subject.declares(Capability.LABELS, Capability.CLASSIFY):
-        [found] = classify(subject, [rendered], labels=ask.LABELS)
+        [result] = classify(subject, [rendered], labels=ask.LABELS)
         must(
-            found.label in ask.LABELS,
-            f"labels={ask.LABELS} after what render_chat() gave have {found!r:.200}",
+            result.label in ask.LABELS,
+            f"labels={ask.LABELS} after what render_chat() gave have {result!r:.200}",
         )
     if subject.declares(Capability.SCORING):
         [score_of] = score(subject, [rendered], [_CONTINUATIONS[0]])

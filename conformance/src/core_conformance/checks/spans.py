@@ -11,8 +11,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer, generate
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, testable
 from core_conformance.checking.stopping import must_stop
 from core_conformance.checking.subject import Subject
 
@@ -64,9 +63,9 @@ def _wordy(subject: Subject) -> tuple[str, Answer]:
     return best
 
 
-def _whole(found: tuple[str, Answer]) -> int:
+def _whole(case: tuple[str, Answer]) -> int:
     """Return the number of an answer's tokens before its first broken character."""
-    texts = [token.text for token in found[1].tokens]
+    texts = [token.text for token in case[1].tokens]
     return next((place for place, text in enumerate(texts) if "\ufffd" in text), len(texts))
 
 

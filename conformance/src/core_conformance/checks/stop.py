@@ -7,8 +7,7 @@ from typing import NoReturn
 
 from core_conformance.checking import ask
 from core_conformance.checking.ask import SPEAKING, Answer, generate
-from core_conformance.checking.check import NotTestable, must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import NotTestable, check, must
 from core_conformance.checking.stopping import must_stop, wavers
 from core_conformance.checking.subject import Subject
 

@@ -10,10 +10,9 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, Answer
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LENGTH = 8
@@ -92,7 +91,7 @@ def _changes_nothing(
     subject: Subject, name: Capability, prompt: str, free: Answer, **options: Any
 ) -> None:
     try:
-        (found,) = draw(subject, name, [prompt], _LENGTH, **options)
+        (seen,) = draw(subject, name, [prompt], _LENGTH, **options)
     except OptionError as error:
         # What is not a token may be refused; an invalid stop may not.
         must(bool(options.get("stop_tokens")), f"{name} with {options} raised {error!r}")
@@ -100,8 +99,8 @@ def _changes_nothing(
     what = f"{name} after {prompt!r} without, and with {options}"
     stop = options.get("stop", ())
     stops = (stop,) if isinstance(stop, str) else tuple(stop)
-    same_answers(subject, [(free, found)], what, stops=stops)
+    same_answers(subject, [(free, seen)], what, stops=stops)
     must(
-        found.ids != free.ids or found.finish_reason == free.finish_reason,
-        f"{what}: it ended with {free.finish_reason!r} and then with {found.finish_reason!r}",
+        seen.ids != free.ids or seen.finish_reason == free.finish_reason,
+        f"{what}: it ended with {free.finish_reason!r} and then with {seen.finish_reason!r}",
     )

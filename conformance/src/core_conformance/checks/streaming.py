@@ -22,9 +22,8 @@ from core_conformance.checking.ask import (
     voice,
 )
 from core_conformance.checking.calls import ending, promptly
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_speech
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an unread stream, this long apart
@@ -113,7 +112,7 @@ def max_tokens_counts(subject: Subject) -> None:
             count, reason = len(answer.tokens), answer.finish_reason
             must(count <= limit, f"max_tokens={limit} gave {count} tokens")
 
-            # A full answer ended for its length, a shorter one of its own accord.
+            # A full answer ended for its length, a shorter one by itself.
             wanted = "length" if count == limit else "stop"
             must(
                 reason == wanted,
@@ -196,8 +195,8 @@ def close_behind_the_end(subject: Subject) -> None:
 def close_in_another_thread(subject: Subject) -> None:
     one_slot = {"parallel_slots": 1} if subject.declares(Capability.PARALLEL) else {}
     with subject.loaded(**one_slot) as model:
-        held = speak(subject, model, ask.PLAIN[1], max_tokens=_LONG)
-        first = next(held, None)
+        stream = speak(subject, model, ask.PLAIN[1], max_tokens=_LONG)
+        first = next(stream, None)
         waiting = speak(subject, model, ask.PLAIN[2], max_tokens=_LONG)
         timer = threading.Timer(_SOON, waiting.close)
         timer.start()
@@ -208,6 +207,6 @@ def close_in_another_thread(subject: Subject) -> None:
             end.error is None or isinstance(end.error, GenerationCancelled),
             f"{what} raised {end.error!r} in the thread that waited for it",
         )
-        rest = ending(lambda: held)
+        rest = ending(lambda: stream)
         must(rest.error is None, f"the open stream then ended with {rest.error!r}")
     goes_on(subject, [[first] if first else []])

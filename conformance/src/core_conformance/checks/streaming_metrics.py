@@ -11,8 +11,7 @@ from core.types import GenerateMetrics
 from core_conformance.checking.applies import goes_on, has_template
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.calls import CHAT, PROMPTS, encoded_length, talkative
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _STREAMS = (Capability.GENERATE, Capability.SUBMITTING, Capability.CHAT)
@@ -34,18 +33,18 @@ def streams_count_their_tokens(subject: Subject) -> None:
         _ask_something_else(subject)
         stream = open_stream()
         given = len(list(stream))
-        found = stream.metrics
+        metrics = stream.metrics
 
-        _counts(found, (length,), f"{name} read to its end")
+        _counts(metrics, (length,), f"{name} read to its end")
         stopped = stream.finish_reason == "stop"  # the token that ended it may count, or not
 
         must(
-            given <= found.generated_tokens <= given + stopped,
-            f"{name} gave {given} tokens, and generated_tokens is {found.generated_tokens}",
+            given <= metrics.generated_tokens <= given + stopped,
+            f"{name} gave {given} tokens, and generated_tokens is {metrics.generated_tokens}",
         )
         must(
-            subject.model.metrics == found,
-            f"{name} was read to its end: its metrics are {found}, and those of the model "
+            subject.model.metrics == metrics,
+            f"{name} was read to its end: its metrics are {metrics}, and those of the model "
             f"{subject.model.metrics}",
         )
 
@@ -64,19 +63,19 @@ def closed_streams_count_what_they_did(subject: Subject) -> None:
         begun.append([token for token, _ in zip(stream, range(2), strict=False)])
         stream.close()
 
-        given, found = len(begun[-1]), stream.metrics
+        given, metrics = len(begun[-1]), stream.metrics
         if not given:
             continue
 
-        _counts(found, (length,), f"{name}, closed after {given} tokens,")
+        _counts(metrics, (length,), f"{name}, closed after {given} tokens,")
         must(
-            given <= found.generated_tokens <= _LENGTH + 1,
+            given <= metrics.generated_tokens <= _LENGTH + 1,
             f"{name} was closed after {given} of at most {_LENGTH} tokens, and generated_tokens "
-            f"is {found.generated_tokens}",
+            f"is {metrics.generated_tokens}",
         )
         must(
-            subject.model.metrics == found and stream.metrics == found,
-            f"{name} was closed after {given} tokens: its metrics are {found}, and those of the "
+            subject.model.metrics == metrics and stream.metrics == metrics,
+            f"{name} was closed after {given} tokens: its metrics are {metrics}, and those of the "
             f"model {subject.model.metrics}",
         )
 
@@ -123,11 +122,13 @@ def closed_streams_of_rows_count_what_they_did(subject: Subject) -> None:
         if first is None:
             continue
 
-        found = model.metrics
+        metrics = model.metrics
         must(
-            found != before and 0 < found.prompt_tokens <= most and found.generated_tokens > 0,
+            metrics != before
+            and 0 < metrics.prompt_tokens <= most
+            and metrics.generated_tokens > 0,
             f"{name} of {len(PROMPTS)} prompts of {lengths} tokens was closed after {first!r}: "
-            f"the metrics are {found}; of the call before they were {before}",
+            f"the metrics are {metrics}; of the call before they were {before}",
         )
 
 
@@ -174,16 +175,16 @@ def _ask_something_else(subject: Subject) -> None:
         list(model.generate(PROMPTS[1], max_tokens=1))
 
 
-def _counts(found: GenerateMetrics, lengths: Sequence[int | None], what: str) -> None:
+def _counts(metrics: GenerateMetrics, lengths: Sequence[int | None], what: str) -> None:
     """Raise `Violation` unless metrics count prompts of these lengths, as far as they are known."""
     known = [length for length in lengths if length is not None]
     exact = len(known) == len(lengths)
     expected = sum(known) if exact else len(lengths)
     must(
-        found.prompt_tokens == expected if exact else found.prompt_tokens >= expected,
-        f"prompt_tokens is {found.prompt_tokens} after {what}; the prompts have {lengths} tokens",
+        metrics.prompt_tokens == expected if exact else metrics.prompt_tokens >= expected,
+        f"prompt_tokens is {metrics.prompt_tokens} after {what}; the prompts have {lengths} tokens",
     )
     must(
-        0 <= found.cached_prompt_tokens <= found.prompt_tokens,
-        f"cached_prompt_tokens is {found.cached_prompt_tokens} of {found.prompt_tokens} {what}",
+        0 <= metrics.cached_prompt_tokens <= metrics.prompt_tokens,
+        f"cached_prompt_tokens is {metrics.cached_prompt_tokens} of {metrics.prompt_tokens} {what}",
     )

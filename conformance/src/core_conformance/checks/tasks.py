@@ -21,9 +21,8 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.budget import passes
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import LONGEST_LABEL
-from core_conformance.checking.registry import check
 from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
 
@@ -56,14 +55,14 @@ _EQUAL = "all labels are equally likely to the model: use a model that prefers s
 def order_of_labels(subject: Subject) -> None:
     task, texts = _task(), [*ask.PLAIN[:3], ask.QUESTION]
     wanted = _decided(subject, task, texts)
-    testable(any((each.margin or 0.0) > _ROUNDING for each in wanted), _EQUAL)
+    testable(any((decision.margin or 0.0) > _ROUNDING for decision in wanted), _EQUAL)
 
     count = len(task.labels)
     for turn in range(count):
         labels = (*task.labels[turn:], *task.labels[:turn])[::-1]
         words = {label: task.words[label][::-1] for label in labels}
-        found = _decided(subject, replace(task, labels=labels, words=words), texts)
-        _same(subject, texts, wanted, found, f"with the labels as {[*labels]}")
+        reordered = _decided(subject, replace(task, labels=labels, words=words), texts)
+        _same(subject, texts, wanted, reordered, f"with the labels as {[*labels]}")
 
 
 @check(
@@ -80,7 +79,7 @@ def frozen_prior(subject: Subject) -> None:
     before = _decided(subject, _task(), few)
     testable(any(_apart(before[0], other) > _ROUNDING for other in before[1:]), _ALIKE)
 
-    # The same row again and again: what runs along with the rows would go where that one is.
+    # The same row repeated: a running prior would drift towards that row.
     fitted = _fitted(subject, subject.model, texts)
     wanted = _decided(subject, fitted, few)
     many = _decided(subject, fitted, [*texts[4:], *few])[-len(few) :]
@@ -108,7 +107,7 @@ def calibration_of_one_model(subject: Subject) -> None:
         _same(subject, texts, wanted, _decided(subject, fitted, texts, again), "loaded again")
         fitted_again = _fitted(subject, again, texts)
 
-    # The same weights, said to be those of another file: what is refused goes by that alone.
+    # The same weights, declared as another file's: the refusal depends on that alone.
     with subject.loaded() as other, tempfile.TemporaryDirectory() as folder:
         file = Path(folder, "other.gguf")
         file.write_bytes(b"the weights of another model")
@@ -128,7 +127,7 @@ def _task() -> Task:
     words = {
         label: (label, more) for label, more in zip(ask.LABELS, ask.SEVERAL_WORDS, strict=True)
     }
-    flat = [word.strip().casefold() for each in words.values() for word in each]
+    flat = [word.strip().casefold() for alternatives in words.values() for word in alternatives]
     apart = not any(
         one.startswith(other) for n, one in enumerate(flat) for other in flat[:n] + flat[n + 1 :]
     )
@@ -136,8 +135,8 @@ def _task() -> Task:
 
 
 def _fitted(subject: Subject, model: TextModel, texts: Sequence[str]) -> Task:
-    found = _decided(subject, _task(), texts, model)
-    rows = [decision.logprobs or {} for decision in found]
+    decisions = _decided(subject, _task(), texts, model)
+    rows = [decision.logprobs or {} for decision in decisions]
     possible = [any(row[label] > -math.inf for row in rows) for label in ask.LABELS]
     testable(all(possible), _NEVER)
     return _task().fit_prior(model, texts, "batch")
@@ -146,21 +145,21 @@ def _fitted(subject: Subject, model: TextModel, texts: Sequence[str]) -> Task:
 def _decided(
     subject: Subject, task: Task, texts: Sequence[str], model: TextModel | None = None
 ) -> list[Decision]:
-    found = task.classify(subject.model if model is None else model, texts)
-    for text, decision in zip(texts, found, strict=True):
+    decisions = task.classify(subject.model if model is None else model, texts)
+    for text, decision in zip(texts, decisions, strict=True):
         well_formed(decision.error is None, f"{text!r:.60} got the error {decision.error!r}")
-    return found
+    return decisions
 
 
 def _same(
     subject: Subject,
     texts: Sequence[str],
     wanted: Sequence[Decision],
-    found: Sequence[Decision],
+    decisions: Sequence[Decision],
     how: str,
 ) -> None:
     most = _noise(subject)
-    for text, own, other in zip(texts, wanted, found, strict=True):
+    for text, own, other in zip(texts, wanted, decisions, strict=True):
         far = _far(own, other)
         must(
             far <= most and (own.label == other.label or not _leads(subject, own)),

@@ -9,19 +9,25 @@ from typing import Any
 
 from core.errors import UnsupportedOptionError
 from core.protocols import Capability
-from core_conformance.checking import ask, tally
+from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
 from core_conformance.checking.budget import passes
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import (
+    check,
+    count_compared,
+    leave_out,
+    must,
+    testable,
+    well_formed,
+)
 from core_conformance.checking.draws.operations import draw, drawing
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _BROKEN = "\ufffd"
 _MANY_BYTES = ("emoji", "Japanese", "Cyrillic")  # characters of four, three and two bytes
 _LENGTH = 10
-# By their size in bytes, characters for which few vocabularies have a token of their own.
+# By their size in bytes, characters for which few vocabularies have a token.
 _RARE = {4: "🎉🥳𓀀𝒜", 3: "ᚠꙮ▟ⵣ", 2: "ߐԱϬʘΩãа"}
 _MORE = (" and so on", "\n", ", or else", "漢")
 _TRIES = 100
@@ -63,7 +69,7 @@ def characters_are_whole(subject: Subject) -> None:
         if size not in map(_size, met):
             met |= _sought(subject, size, rare)
         if size not in map(_size, met):
-            tally.left_out(f"characters of {size} bytes in several tokens, for none came")
+            leave_out(f"characters of {size} bytes in several tokens, for none came")
     if not met:
         goes_on(subject, [answer.tokens for answer in answers])
         testable(_all_are_tokens(subject), _NO_CHARACTERS)
@@ -85,7 +91,7 @@ def text_is_unicode(subject: Subject) -> None:
         except UnicodeEncodeError as error:
             must(False, f"the text of {token!r} is not Unicode: {error.reason}")
         if not token.text.isascii():  # which no fault would change
-            tally.compared()
+            count_compared()
     goes_on(subject, answers)
     testable(not all(token.text.isascii() for token in chain(*answers)), _ONLY_ASCII)
 
@@ -112,10 +118,10 @@ def _ways(subject: Subject) -> list[dict[str, float | int]]:
 
 def _sought(subject: Subject, size: int, rare: str) -> set[str]:
     """Return characters of this size that came in several tokens, in answers that repeat them."""
-    made = 0
+    tried = 0
     for prompt, length, options in _asked(subject, rare):
-        made += length
-        if made > passes(subject):
+        tried += length
+        if tried > passes(subject):
             break
         with suppress(UnsupportedOptionError):
             met = _is_decoded(subject, prompt, generate(subject, prompt, length, **options))
@@ -143,7 +149,10 @@ def _all_are_tokens(subject: Subject) -> bool:
     Then none lies in several tokens.
     """
     model = tokenizing(subject)
-    return all(model.decode(model.encode(each)[-1:]) == each for each in chain(*_RARE.values()))
+    return all(
+        model.decode(model.encode(character)[-1:]) == character
+        for character in chain(*_RARE.values())
+    )
 
 
 def _size(character: str) -> int:
@@ -174,9 +183,9 @@ def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
             "last of them",
         )
 
-    own = {character for each in answer.ids for character in decode([each])}
-    said = {character for end in whole for character in alone[end]}
-    return {character for character in said - own if not character.isascii()}
+    own = {character for id in answer.ids for character in decode([id])}
+    expected = {character for end in whole for character in alone[end]}
+    return {character for character in expected - own if not character.isascii()}
 
 
 @check(
@@ -249,8 +258,8 @@ def _tells_apart(subject: Subject, text: str) -> bool:
     Then it has their bytes.
     """
     characters = {character for character in text if not character.isascii()}
-    found = {tuple(tokenizing(subject).encode(character)) for character in characters}
-    return len(found) == len(characters) > 1
+    encodings = {tuple(tokenizing(subject).encode(character)) for character in characters}
+    return len(encodings) == len(characters) > 1
 
 
 @check(
@@ -294,5 +303,5 @@ def every_form_gives_the_text(subject: Subject) -> None:
     goes_on(subject, [answer.ids for _, answer in answers], names[0])
 
 
-def _is_list_of_ids(found: object, size: int) -> bool:
-    return isinstance(found, list) and bool(found) and all(is_id(i, size) for i in found)
+def _is_list_of_ids(value: object, size: int) -> bool:
+    return isinstance(value, list) and bool(value) and all(is_id(i, size) for i in value)

@@ -1,7 +1,7 @@
 """Checks of a timeout that comes on the way: a share of the time that the whole run takes.
 
 A machine's noise may let a run end in time or not. So both are right: the whole answer, or the
-timeout with what was made until then; and what is right in any case is looked at.
+timeout with the tokens generated until then; either way the result must be consistent.
 """
 
 from __future__ import annotations
@@ -23,9 +23,8 @@ from core_conformance.checking.calls import (
     promptly,
     unless_refused,
 )
-from core_conformance.checking.check import must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.registry import check
 from core_conformance.checking.rows import (
     Row,
     Way,
@@ -90,10 +89,10 @@ def _measured(subject: Subject, way: Way, prompts: Sequence[str]) -> Case:
 
 def _timed_out(subject: Subject, case: Case, prompts: Sequence[str]) -> None:
     way, timeout = case.way, case.share * case.seconds
-    found, took = timed(subject, way, subject.model, prompts, case.tokens, timeout=timeout)
+    rows, took = timed(subject, way, subject.model, prompts, case.tokens, timeout=timeout)
     what = f"{way.name} of {len(prompts)} prompts with timeout={timeout:.4g}"
-    same_rows(subject, case.wanted, found, what, GenerationTimeout)
-    for row in found:
+    same_rows(subject, case.wanted, rows, what, GenerationTimeout)
+    for row in rows:
         _in_time(row, timeout, took, what)
     again = run(subject, way, subject.model, prompts, case.tokens)
     same_rows(subject, case.wanted, again, f"{what}, and then again without it")
@@ -102,8 +101,8 @@ def _timed_out(subject: Subject, case: Case, prompts: Sequence[str]) -> None:
 def _in_time(row: Row, timeout: float, took: float, what: str) -> None:
     if row.error is None:
         return
-    said = getattr(row.error, "seconds", None)
-    must(said == timeout, f"{what}: GenerationTimeout.seconds is {said}")
+    seconds = getattr(row.error, "seconds", None)
+    must(seconds == timeout, f"{what}: GenerationTimeout.seconds is {seconds}")
     must(
         took >= timeout - _TICK,
         f"{what} raised {row.error!r} {took:.4g} s after the call: a timeout is in seconds, from "
@@ -130,16 +129,16 @@ def waiting(subject: Subject) -> None:
         goes_on(subject, [alone.tokens])
         wanted = {way: run(subject, way, model, prompts[:2], 2) for way in ways(subject)}
 
-        # It is held in this thread, and the others wait in threads of their own.
-        held = speak(subject, model, prompts[2], **options)
-        tokens = [token for token in (next(held, None),) if token is not None]
+        # This thread keeps it open, and the others wait in separate threads.
+        stream = speak(subject, model, prompts[2], **options)
+        tokens = [token for token in (next(stream, None),) if token is not None]
         for way, rows in wanted.items():
             for option in ("timeout", "cancel"):
                 with unless_refused(option):
                     _in_line(subject, model, way, prompts[:2], rows, option)
-        found = Answer((*tokens, *held), held.finish_reason)
+        answer = Answer((*tokens, *stream), stream.finish_reason)
         own = alone if voice(subject) is not Capability.CHAT else replace(alone, prompt="")
-        same_answers(subject, [(own, found)], "a stream alone, and with others queued after it")
+        same_answers(subject, [(own, answer)], "a stream alone, and with others queued after it")
 
         # Whoever gave up has given its place back as well.
         for way, rows in wanted.items():

@@ -13,10 +13,9 @@ from core.types import Token, TokenSequence
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, Answer, generate, score, tokenizing
 from core_conformance.checking.calls import must_raise
-from core_conformance.checking.check import must, testable, well_formed
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import near, same_answers, same_draws, same_speech
-from core_conformance.checking.contexts import short_context
-from core_conformance.checking.registry import check
+from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
@@ -34,13 +33,13 @@ _SILENT = "no prompt tried is continued by any token: use a model that generates
 )
 def sequences_are_whole(subject: Subject) -> None:
     rows = _rows(subject)
-    for found, row in zip(_run(subject, rows), rows, strict=True):
-        _is_whole(subject, found, row)
+    for sequence, row in zip(_run(subject, rows), rows, strict=True):
+        _is_whole(subject, sequence, row)
     model = _tokens_of(subject)
     twice = model.generate_tokens(rows, max_tokens=2, num_samples=2)
     must(len(twice) == 2 * len(rows), f"{len(rows)} prompts, twice, gave {len(twice)} sequences")
-    for place, found in enumerate(twice):
-        _is_whole(subject, found, rows[place // 2])
+    for place, sequence in enumerate(twice):
+        _is_whole(subject, sequence, rows[place // 2])
     must(model.generate_tokens([]) == [], "generate_tokens([]) is not []")
     alone = model.generate_tokens(rows[0], max_tokens=2)
     must(len(alone) == 1, f"one prompt that is not a list of prompts gave {len(alone)} sequences")
@@ -53,9 +52,9 @@ def sequences_are_whole(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def ids_are_their_text(subject: Subject) -> None:
-    found = _answers(subject, _run(subject, _rows(subject)))
-    asked = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
-    same_speech(subject, _paired(asked, found), "generate, and generate_tokens of its ids")
+    answers = _answers(subject, _run(subject, _rows(subject)))
+    expected = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+    same_speech(subject, _paired(expected, answers), "generate, and generate_tokens of its ids")
 
 
 @check(
@@ -72,14 +71,14 @@ def padding_is_not_read(subject: Subject) -> None:
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
     for filler in (0, rows[0][-1]):
         padded = [[filler] * (width - len(row)) + row for row in rows]
-        found = _tokens_of(subject).generate_tokens(
+        sequences = _tokens_of(subject).generate_tokens(
             padded, attention_mask=mask, max_tokens=_TOKENS, **_told(subject)
         )
-        for row, each in zip(rows, found, strict=True):
-            _is_whole(subject, each, row)
+        for row, sequence in zip(rows, sequences, strict=True):
+            _is_whole(subject, sequence, row)
         same_speech(
             subject,
-            _paired(ragged, _answers(subject, found)),
+            _paired(ragged, _answers(subject, sequences)),
             f"alone, and padded with the id {filler}",
         )
 
@@ -130,7 +129,7 @@ def samples_have_their_draws(subject: Subject) -> None:
     # Samples of one prompt differ by chance alone; greedy ones never.
     groups = [once[n : n + _SAMPLES] for n in range(0, len(once), _SAMPLES)]
     must(
-        any(each.ids != group[0].ids for group in groups for each in group),
+        any(sample.ids != group[0].ids for group in groups for sample in group),
         f"all {_SAMPLES} samples of each prompt are the same",
     )
     greedy = _answers(
@@ -147,16 +146,16 @@ def samples_have_their_draws(subject: Subject) -> None:
 )
 def streams_are_of_their_text(subject: Subject) -> None:
     rows, model = _rows(subject), _tokens_of(subject)
-    asked = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
+    expected = [generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
     read = [
         ask.read(model.stream_tokens(row, max_tokens=_TOKENS, **_told(subject)), prompt)
         for row, prompt in zip(rows, _PROMPTS, strict=True)
     ]
-    same_speech(subject, _paired(asked, read), "generate, and stream_tokens of its ids")
+    same_speech(subject, _paired(expected, read), "generate, and stream_tokens of its ids")
     # Where the tokens are the same, so are their texts.
     wrong = [
         one.text
-        for one, two in zip(read, asked, strict=True)
+        for one, two in zip(read, expected, strict=True)
         if one.ids == two.ids != () and (one.text != two.text)
     ]
     must(not wrong, f"the tokens of generate have other texts in stream_tokens: {wrong!r}")
@@ -179,8 +178,8 @@ def scores_are_of_their_text(subject: Subject) -> None:
             tails.append(whole[len(head) :])
             expected.append(score(subject, [prompt], [" and so on"])[0])
     testable(bool(heads), "the tokenizer joins the words tried with the prompt's end")
-    found = model.score_tokens(heads, tails)
-    for row, one, two in zip(tails, found, expected, strict=True):
+    scores = model.score_tokens(heads, tails)
+    for row, one, two in zip(tails, scores, expected, strict=True):
         must(
             one.error is None
             and len(one.token_logprobs) == len(row)
@@ -210,26 +209,26 @@ def scores_are_of_their_text(subject: Subject) -> None:
 def errors_stay_in_their_rows(subject: Subject) -> None:
     row, beyond = _rows(subject)[0], subject.model.info.vocab_size
     [alone] = _run(subject, [row])
-    found = _tokens_of(subject).generate_tokens(
+    results = _tokens_of(subject).generate_tokens(
         [[], row, [1, beyond]], max_tokens=_TOKENS, **_told(subject)
     )
 
     # An error for each broken prompt, and none for the sound one between them.
-    must(len(found) == 3, f"three prompts gave {len(found)} sequences")
+    must(len(results) == 3, f"three prompts gave {len(results)} sequences")
     must(
-        isinstance(found[0].error, EmptyPromptError) and found[0].finish_reason == "error",
-        f"a prompt without ids is {found[0]!r}: an EmptyPromptError was expected",
+        isinstance(results[0].error, EmptyPromptError) and results[0].finish_reason == "error",
+        f"a prompt without ids is {results[0]!r}: an EmptyPromptError was expected",
     )
     must(
-        found[2].error is not None,
+        results[2].error is not None,
         f"a prompt with the id {beyond}, of {beyond} that there are, has no error",
     )
-    must(found[1].error is None, f"alongside two broken prompts, one has {found[1].error!r}")
-    pair = (_answers(subject, [alone])[0], _answers(subject, [found[1]])[0])
+    must(results[1].error is None, f"alongside two broken prompts, one has {results[1].error!r}")
+    pair = (_answers(subject, [alone])[0], _answers(subject, [results[1]])[0])
     same_answers(subject, [pair], "alone, and alongside two broken prompts")
 
     scores = _tokens_of(subject).score_tokens([[], row, row], [[1], row[-1:], []])
-    errors = [each.error for each in scores]
+    errors = [result.error for result in scores]
     must(
         isinstance(errors[0], EmptyPromptError) and errors[1] is None and errors[2] is not None,
         f"score_tokens of no prompt, a sound pair, and no continuation has the errors {errors!r}",
@@ -253,41 +252,43 @@ def _told(subject: Subject) -> dict[str, Any]:
 def _run(subject: Subject, rows: Sequence[Sequence[int]]) -> list[TokenSequence]:
     """Return greedy sequences of sound prompts: one for each, without errors."""
     model = _tokens_of(subject)
-    found: Any = model.generate_tokens(rows, max_tokens=_TOKENS, **_told(subject))
+    results: Any = model.generate_tokens(rows, max_tokens=_TOKENS, **_told(subject))
     well_formed(
-        isinstance(found, list) and len(found) == len(rows),
+        isinstance(results, list) and len(results) == len(rows),
         f"generate_tokens() of {len(rows)} prompts did not give a list of as many sequences",
     )
-    for each in found:
+    for sequence in results:
         well_formed(
-            isinstance(each, TokenSequence) and each.error is None,
-            f"generate_tokens() gave a sound prompt {each!r}",
+            isinstance(sequence, TokenSequence) and sequence.error is None,
+            f"generate_tokens() gave a sound prompt {sequence!r}",
         )
-    sequences: list[TokenSequence] = found
+    sequences: list[TokenSequence] = results
     return sequences
 
 
-def _is_whole(subject: Subject, found: TokenSequence, row: Sequence[int]) -> None:
-    new = len(found.ids) - len(row)
+def _is_whole(subject: Subject, sequence: TokenSequence, row: Sequence[int]) -> None:
+    new = len(sequence.ids) - len(row)
     must(
-        list(found.ids[: len(row)]) == list(row)
-        and found.generated == (False,) * len(row) + (True,) * new,
-        f"the sequence {found!r} is not the prompt {list(row)} and what comes after it",
+        list(sequence.ids[: len(row)]) == list(row)
+        and sequence.generated == (False,) * len(row) + (True,) * new,
+        f"the sequence {sequence!r} is not the prompt {list(row)} and what comes after it",
     )
     size = subject.model.info.vocab_size
-    must(all(0 <= id < size for id in found.ids), f"{found!r} has ids beyond the vocabulary")
+    must(all(0 <= id < size for id in sequence.ids), f"{sequence!r} has ids beyond the vocabulary")
 
 
-def _answers(subject: Subject, found: Sequence[TokenSequence], samples: int = 1) -> list[Answer]:
+def _answers(
+    subject: Subject, sequences: Sequence[TokenSequence], samples: int = 1
+) -> list[Answer]:
     """Return the generated sequences as answers, each with its ids' text as prompt."""
     answers, decode = [], tokenizing(subject).decode
-    for place, each in enumerate(found):
-        new = [id for id, mine in zip(each.ids, each.generated, strict=True) if mine]
-        told = each.logprobs or (None,) * len(new)
+    for place, sequence in enumerate(sequences):
+        new = [id for id, mine in zip(sequence.ids, sequence.generated, strict=True) if mine]
+        logprobs = sequence.logprobs or (None,) * len(new)
         tokens = tuple(
-            Token(id, decode([id]), logprob) for id, logprob in zip(new, told, strict=False)
+            Token(id, decode([id]), logprob) for id, logprob in zip(new, logprobs, strict=False)
         )
-        answers.append(Answer(tokens, each.finish_reason, _PROMPTS[place // samples]))
+        answers.append(Answer(tokens, sequence.finish_reason, _PROMPTS[place // samples]))
     return answers
 
 
@@ -315,12 +316,12 @@ def scores_of_a_full_context(subject: Subject) -> None:
         )
         ids = (tokenizing(subject).encode(ask.LONG) * limit)[: limit + 2]
         tails = [ids[limit // 2 : limit + 1], ids[limit // 2 :]]
-        found = cast("TokenPrompts", model).score_tokens([ids[: limit // 2]] * 2, tails)
+        scores = cast("TokenPrompts", model).score_tokens([ids[: limit // 2]] * 2, tails)
     must(
-        found[0].error is None and len(found[0].token_logprobs) == len(tails[0]),
-        f"a pair of {limit + 1} tokens in a context of {limit} has {found[0]!r:.200}",
+        scores[0].error is None and len(scores[0].token_logprobs) == len(tails[0]),
+        f"a pair of {limit + 1} tokens in a context of {limit} has {scores[0]!r:.200}",
     )
     must(
-        isinstance(found[1].error, PromptTooLongError),
-        f"a pair of {limit + 2} tokens in a context of {limit} has {found[1]!r:.200}",
+        isinstance(scores[1].error, PromptTooLongError),
+        f"a pair of {limit + 2} tokens in a context of {limit} has {scores[1]!r:.200}",
     )

@@ -17,9 +17,8 @@ from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainingRun
 from core_conformance.checking.ask import PLAIN
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import must, testable
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import relatives
-from core_conformance.checking.registry import check
 from core_conformance.checking.said import BLANK, has_weights, must_be, must_differ, says
 from core_conformance.checking.subject import Subject
 
@@ -141,11 +140,11 @@ def left_early(subject: Subject) -> None:
     with subject.loaded() as model:
         steps = _train(model, replace(_CONFIG, learning_rate=_FAR))
         next(steps)
-        made = says(subject, model)
+        outputs = says(subject, model)
         close = getattr(steps, "close", None)
         error = raised(close) if close else None
         must(error is None, f"close() of a training that runs raised {error!r}")
-        must_be(subject, made, partial(says, subject, model), "after a training that was left")
+        must_be(subject, outputs, partial(says, subject, model), "after a training that was left")
         again = next(_train(model))
         must(again.step == 1, f"the first step of another training is reported as {again}")
 
@@ -156,11 +155,11 @@ def left_early(subject: Subject) -> None:
     Capability.TRAINABLE,
 )
 def same_again(subject: Subject) -> None:
-    found = []
+    losses = []
     for _ in range(2):
         with subject.loaded() as model:
-            found.append([report.loss for report in _train(model)])
-    apart = max(abs(one - other) for one, other in zip(*found, strict=True))
+            losses.append([report.loss for report in _train(model)])
+    apart = max(abs(one - other) for one, other in zip(*losses, strict=True))
     most = max(subject.tolerance, 1e-3)
     must(apart <= most, f"two trainings of one seed differ in a loss by {apart:.2g}")
 

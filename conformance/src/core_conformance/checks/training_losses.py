@@ -19,8 +19,7 @@ from core.types import Message
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import LABELS, PLAIN
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _STILL = 1e-9  # a rate
@@ -51,8 +50,8 @@ def labels_where_classify_reads_them(subject: Subject) -> None:
             read = -(row.raise_for_error().logprobs or {})[label]
             testable(math.isfinite(read), f"after {text!r} the label {label!r} is impossible")
             example = TrainingExample(text=text, label=label)
-            told = _step(model, [example], template=_TEMPLATE, labels=LABELS)
-            _same_nats(subject, told, read, f"{label!r} after {text!r}, trained and classified")
+            step = _step(model, [example], template=_TEMPLATE, labels=LABELS)
+            _same_nats(subject, step, read, f"{label!r} after {text!r}, trained and classified")
 
 
 @check(
@@ -129,19 +128,21 @@ def turns(subject: Subject) -> None:
 )
 def epochs(subject: Subject) -> None:
     with subject.loaded() as model:
-        each = [_step(model, [example]) for example in _EXAMPLES]
+        single_steps = [_step(model, [example]) for example in _EXAMPLES]
         config = replace(_CONFIG, batch_size=2, iterations=2)
         steps = [*_trainable(model).train(_EXAMPLES, config)]
         learned = sum(step.learned for step in steps)
         must(
-            learned == sum(one.learned for one in each),
-            f"{learned} tokens were learned in an epoch of {len(each)} examples, and "
-            f"{sum(one.learned for one in each)} where each was learned alone",
+            learned == sum(one.learned for one in single_steps),
+            f"{learned} tokens were learned in an epoch of {len(single_steps)} examples, and "
+            f"{sum(one.learned for one in single_steps)} where each was learned alone",
         )
         nats = sum(step.loss * step.learned for step in steps)
         whole = TrainStep(2, nats / learned, 0, 0.0, learned)
-        alone = sum(one.loss * one.learned for one in each)
-        _same_nats(subject, whole, alone, f"an epoch of {len(each)} examples, and each alone")
+        alone = sum(one.loss * one.learned for one in single_steps)
+        _same_nats(
+            subject, whole, alone, f"an epoch of {len(single_steps)} examples, and each alone"
+        )
 
 
 @check(
@@ -154,8 +155,8 @@ def longest(subject: Subject) -> None:
     with subject.loaded() as model:
         for example in _EXAMPLES[:2]:
             tokens = _step(model, [example], mask_prompt=False).learned + 1  # the first is not
-            told = _step(model, [example], max_tokens=tokens)
-            must(told.learned > 0, f"with max_tokens={tokens} a step is reported as {told}")
+            step = _step(model, [example], max_tokens=tokens)
+            must(step.learned > 0, f"with max_tokens={tokens} a step is reported as {step}")
             config = replace(_CONFIG, max_tokens=tokens - 1)
             error = raised(lambda: _trainable(model).train([example], config))  # noqa: B023
             must(
@@ -211,38 +212,38 @@ def defaults(subject: Subject) -> None:
     _same_nats(subject, without, spelled.loss * spelled.learned, "without a config, and with one")
 
 
-def _behind_its_question(subject: Subject, model: Any, told: TrainStep) -> None:
+def _behind_its_question(subject: Subject, model: Any, step: TrainStep) -> None:
     """Check a learned answer's loss against `score`, as far as its end is not learned too."""
     prompt = model.render_chat([Message("user", PLAIN[0])])
     (read,) = model.score([prompt], [PLAIN[1]])
-    found, more = told.loss * told.learned, told.learned - len(read.token_logprobs)
-    noise = _PER_TOKEN * subject.tolerance * told.learned
+    nats, more = step.loss * step.learned, step.learned - len(read.token_logprobs)
+    noise = _PER_TOKEN * subject.tolerance * step.learned
     must(
-        found >= -read.logprob - noise and (more != 0 or found <= -read.logprob + noise),
-        f"{PLAIN[1]!r} after its question was learned at {found:.6g} nats in {told.learned} "
+        nats >= -read.logprob - noise and (more != 0 or nats <= -read.logprob + noise),
+        f"{PLAIN[1]!r} after its question was learned at {nats:.6g} nats in {step.learned} "
         f"tokens, and score() reads {-read.logprob:.6g} in {len(read.token_logprobs)}",
     )
 
 
-def _same_nats(subject: Subject, told: TrainStep, nats: float, what: str) -> None:
-    found = told.loss * told.learned
+def _same_nats(subject: Subject, step: TrainStep, nats: float, what: str) -> None:
+    total = step.loss * step.learned
     must(
-        told.learned > 0 and abs(found - nats) <= _PER_TOKEN * subject.tolerance * told.learned,
-        f"{what}: {found:.6g} and {nats:.6g} nats, over {told.learned} learned tokens",
+        step.learned > 0 and abs(total - nats) <= _PER_TOKEN * subject.tolerance * step.learned,
+        f"{what}: {total:.6g} and {nats:.6g} nats, over {step.learned} learned tokens",
     )
 
 
-def _conversation(*said: str) -> TrainingExample:
+def _conversation(*texts: str) -> TrainingExample:
     """Return an example of user and assistant turns."""
     roles = ("user", "assistant")
-    messages = [Message(roles[turn % 2], words) for turn, words in enumerate(said)]  # type: ignore[arg-type]
+    messages = [Message(roles[turn % 2], words) for turn, words in enumerate(texts)]  # type: ignore[arg-type]
     return TrainingExample(messages=tuple(messages))
 
 
 def _step(model: TextModel, examples: Sequence[TrainingExample], **options: Any) -> TrainStep:
     """Return the only step of a training that changes no weight."""
-    (told,) = _trainable(model).train(examples, replace(_CONFIG, **options))
-    return told
+    (step,) = _trainable(model).train(examples, replace(_CONFIG, **options))
+    return step
 
 
 def _trainable(model: TextModel) -> Trainable:

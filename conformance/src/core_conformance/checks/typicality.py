@@ -10,10 +10,9 @@ from core.types import Token
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, classify, generate, logits, seeds, token
-from core_conformance.checking.check import Violation, must, testable
+from core_conformance.checking.check import Violation, check, must, testable
 from core_conformance.checking.compare import difference
 from core_conformance.checking.draws.typicality import Typicality
-from core_conformance.checking.registry import check
 from core_conformance.checking.subject import Subject
 
 _ASKED = ask.PLAIN[:4]
@@ -79,10 +78,12 @@ def tiny_typical_p_leaves_one(subject: Subject) -> None:
             for seed in seeds(subject, 3)
         ]
         pairs += [(first, other) for other in others]
-    found = difference(subject, pairs, drawn=True)
-    testable(found is None or subject.tolerance < 1e-3 or _margins_can_be_read(subject), _UNREAD)
-    if found is not None:
-        raise Violation(f"typical_p=1e-6 at temperature {_HOT:g}: {found.text}")
+    deviation = difference(subject, pairs, drawn=True)
+    testable(
+        deviation is None or subject.tolerance < 1e-3 or _margins_can_be_read(subject), _UNREAD
+    )
+    if deviation is not None:
+        raise Violation(f"typical_p=1e-6 at temperature {_HOT:g}: {deviation.text}")
     goes_on(subject, [one.tokens for one, _ in pairs])
 
 
@@ -105,10 +106,10 @@ def _must_be_typical(prompt: str, typicality: Typicality, drawn: Token) -> None:
 def _drawn(subject: Subject, **filters: Any) -> Iterator[tuple[str, Typicality, Token]]:
     """Draw warm with ``typical_p``: yield each prompt, its typicality, and the token drawn."""
     slack = 2 * subject.tolerance + 1e-4
-    told = [Typicality.of(row, slack) for row in logits(subject, _ASKED)]
+    measured = [Typicality.of(row, slack) for row in logits(subject, _ASKED)]
     for seed in seeds(subject, _SEEDS):
         options = {"temperature": _WARM, "typical_p": _P, **filters, **seed}
         for prompt, typicality, result in zip(
-            _ASKED, told, classify(subject, _ASKED, **options), strict=True
+            _ASKED, measured, classify(subject, _ASKED, **options), strict=True
         ):
             yield prompt, typicality, token(result)

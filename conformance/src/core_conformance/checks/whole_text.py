@@ -11,8 +11,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on, has_template
 from core_conformance.checking.ask import SPEAKING, speaks, voice
 from core_conformance.checking.calls import already_set, ending, raised
-from core_conformance.checking.check import must, testable
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
 
 _KEYS = {"text", "finish_reason", "metrics", "error"}
@@ -39,23 +38,23 @@ def _read_before(subject: Subject, name: Capability, prompt: str) -> str:
     stream = _begin(subject, name, prompt)
     whole = "".join(token.text for token in stream)
     for _ in range(2):
-        found = stream.text()
-        must(found == whole, f"{name} was read to its end and gave {whole!r}: text() is {found!r}")
+        text = stream.text()
+        must(text == whole, f"{name} was read to its end and gave {whole!r}: text() is {text!r}")
     return whole
 
 
 def _read_in_part(subject: Subject, name: Capability, prompt: str) -> None:
     stream = _begin(subject, name, prompt)
     head = "".join(token.text for _, token in zip(range(2), stream, strict=False))
-    found = stream.text()
-    must(found.startswith(head), f"{name} gave {head!r} first, and text() is {found!r}")
+    text = stream.text()
+    must(text.startswith(head), f"{name} gave {head!r} first, and text() is {text!r}")
 
     reason, again = stream.finish_reason, stream.text()
     must(
         reason in ("stop", "length"), f"text() of {name} has returned: finish_reason is {reason!r}"
     )
     must(next(stream, None) is None, f"text() of {name} has returned, and next() gave a token")
-    must(again == found, f"text() of {name} is {found!r}, and at a second call {again!r}")
+    must(again == text, f"text() of {name} is {text!r}, and at a second call {again!r}")
 
 
 @check(
@@ -74,12 +73,12 @@ def text_raises(subject: Subject) -> None:
             continue  # whether it should is for other checks to say
         failed += 1
 
-        asked = _begin(subject, name, ask.PLAIN[0], **options)
-        for stream, what in ((asked, "text()"), (asked, "a second text()"), (iterated, "text()")):
-            found = raised(stream.text)
+        unread = _begin(subject, name, ask.PLAIN[0], **options)
+        for stream, what in ((unread, "text()"), (unread, "a second text()"), (iterated, "text()")):
+            seen = raised(stream.text)
             must(
-                type(found) is type(error),
-                f"the iterator of {name} raised {error!r}, and {what} raised {found!r}",
+                type(seen) is type(error),
+                f"the iterator of {name} raised {error!r}, and {what} raised {seen!r}",
             )
     testable(failed > 0, "a cancel that was set from the beginning stopped no stream")
 
@@ -110,7 +109,7 @@ def _agrees(
     stream: TokenStream, name: Capability, text: str, error: Exception | None = None
 ) -> None:
     """Check that ``to_dict()`` agrees with the stream's attributes."""
-    found = _told(stream, name)
+    record = _told(stream, name)
     wanted: dict[str, object] = {
         "text": text,
         "finish_reason": stream.finish_reason,
@@ -118,18 +117,18 @@ def _agrees(
         "error": error and {"type": type(error).__name__, "message": str(error)},
     }
     for key, value in wanted.items():
-        must(found[key] == value, f"to_dict() of {name} has {key}={found[key]!r}, not {value!r}")
+        must(record[key] == value, f"to_dict() of {name} has {key}={record[key]!r}, not {value!r}")
 
 
 def _told(stream: TokenStream, name: Capability) -> dict[str, Any]:
     record = stream.to_dict()
     try:
-        found: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))
+        parsed: dict[str, Any] = json.loads(json.dumps(record, allow_nan=False))
     except (TypeError, ValueError) as error:
         must(False, f"to_dict() of {name} is nothing that JSON can hold ({error}): {record!r}")
         raise
-    must(set(found) >= _KEYS, f"to_dict() of {name} has the keys {sorted(found)}")
-    return found
+    must(set(parsed) >= _KEYS, f"to_dict() of {name} has the keys {sorted(parsed)}")
+    return parsed
 
 
 def _streams(subject: Subject) -> Iterator[Capability]:

@@ -16,8 +16,7 @@ from typing import Any
 import click
 
 from core.system.terminal import stream, visible, visible_json, visible_lines
-from core_conformance.checking.check import Check
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import Check, all_checks
 from core_conformance.running import known, page, report, settings
 from core_conformance.running.known import UsageError
 from core_conformance.running.leftovers import Leftovers, end_with
@@ -196,7 +195,7 @@ def _check(flags: dict[str, Any], run: Run) -> None:
     threads = tuple(thread.name for thread in left.threads())
     _write(flags, run, threads)
     if not live and not flags["as_json"]:
-        table([each for each in run.all_results() if not flags["quiet"] or _said(each)])
+        table([result for result in run.all_results() if not flags["quiet"] or _said(result)])
     _conclude(flags, run, threads)
 
 
@@ -268,13 +267,13 @@ def _settings(flags: dict[str, Any]) -> Settings:
 
 def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
     if flags["report"] or flags["html"] or flags["as_json"]:
-        made = report.report_of(run, certify=flags["certify"], threads_left=threads)
+        content = report.report_of(run, certify=flags["certify"], threads_left=threads)
         if flags["report"]:
-            report.write(made, flags["report"], report.REPORT)
+            report.write(content, flags["report"], report.REPORT)
         if flags["html"]:
-            page.write(made, flags["html"])
+            page.write(content, flags["html"])
         if flags["as_json"]:
-            click.echo(visible_json(report.encoded(made)))
+            click.echo(visible_json(report.encoded(content)))
     if flags["badge"]:
         report.write(report.badge_of(run), flags["badge"], report.BADGE)
 

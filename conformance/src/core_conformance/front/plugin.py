@@ -80,12 +80,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
     """Make one test of each check from a test function with the suite's marker."""
     if metafunc.definition.get_closest_marker(MARKER):
+        from core_conformance.checking.check import all_checks
         from core_conformance.checking.material import use
-        from core_conformance.checking.registry import all_checks
         from core_conformance.running.known import UsageError
         from core_conformance.running.settings import nearest_table
 
-        with suppress(UsageError):  # what is wrong with the table is said once all is collected
+        with suppress(UsageError):  # an invalid table is reported once all is collected
             use(nearest_table(metafunc.config.invocation_params.dir).material)
         checks = all_checks()
         metafunc.parametrize("core_conformance_check", list(checks.values()), ids=list(checks))
@@ -94,8 +94,8 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
 @pytest.hookimpl(tryfirst=True)  # before -k and -m leave tests out
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Find out what is to be checked, before anything runs."""
-    asked = any(config.getoption(name) for name in ("core_certify", "core_backend"))
-    if asked or any(item.get_closest_marker(MARKER) for item in items):
+    requested = any(config.getoption(name) for name in ("core_certify", "core_backend"))
+    if requested or any(item.get_closest_marker(MARKER) for item in items):
         from core_conformance.front.pytest_session import Session
 
         config.stash[_SESSION] = Session(config, items)

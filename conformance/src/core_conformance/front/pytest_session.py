@@ -83,13 +83,13 @@ class Session:
             terminal.line("certified" if earned else "not certified", green=earned, red=not earned)
 
     def _planned(self, config: pytest.Config, items: list[pytest.Item]) -> dict[int, Run]:
-        asked = {id(_settings(item)): _settings(item) for item in items if _asked(item)}
-        if not asked:
+        marked = {id(_settings(item)): _settings(item) for item in items if _asked(item)}
+        if not marked:
             return {}
         general = _of_command_line(config).over(
             settings.nearest_table(config.invocation_params.dir)
         )
-        runs = {key: Run(own.over(general)) for key, own in asked.items()}
+        runs = {key: Run(own.over(general)) for key, own in marked.items()}
         if len(runs) > 1 and (self._option.core_report or self._option.core_badge):
             raise UsageError(
                 "A report covers one backend. Select the conformance tests of only one."
@@ -106,8 +106,8 @@ class Session:
         for run in self._runs.values():
             if self._option.core_report:
                 certify = self._option.core_certify
-                made = report.report_of(run, certify=certify, threads_left=self._names)
-                report.write(made, self._option.core_report, report.REPORT)
+                content = report.report_of(run, certify=certify, threads_left=self._names)
+                report.write(content, self._option.core_report, report.REPORT)
             if self._option.core_badge:
                 report.write(report.badge_of(run), self._option.core_badge, report.BADGE)
 
@@ -157,8 +157,8 @@ def _asked(item: pytest.Item) -> bool:
 def _settings(item: pytest.Item) -> Settings:
     marker = item.get_closest_marker(MARKER)
     assert marker is not None
-    asked: Settings = marker.args[0]
-    return asked
+    settings: Settings = marker.args[0]
+    return settings
 
 
 def _check(item: pytest.Item) -> Check:

@@ -27,14 +27,14 @@ from multiprocessing.context import ForkServerContext
 from types import ModuleType
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof.mutants import Mutant
 
 PACKAGE = "core_conformance.reference"
 WITHOUT = "without "
 """Before a capability: all checks that need it, of the reference that does not declare it."""
 PATIENCE = 60.0
-"""Seconds for the start of a process, and for a check that nobody has measured."""
+"""Seconds for the start of a process, and for a check that was not measured."""
 _SLOWER = 20.0  # times a check's measured seconds, and `PATIENCE`: what takes longer hangs
 _MEMORY = 8 << 30  # bytes of addresses: what grows without an end shall not take the machine
 _SURVEY = 1800.0  # seconds for all checks on the reference, on a machine that is very busy
@@ -58,10 +58,10 @@ def survey(sources: Mapping[str, str], checks: Sequence[str]) -> dict[str, Passe
     with _process(_survey, sources, checks) as pipe:
         if not pipe.poll(_SURVEY):
             raise TimeoutError(f"The reference took more than {_SURVEY:g} s. Is the machine busy?")
-        found = pipe.recv()
-    if isinstance(found, str):
-        raise RuntimeError(f"The reference itself fails, {found}. Run the self-test first.")
-    passed: dict[str, Passed] = found
+        message = pipe.recv()
+    if isinstance(message, str):
+        raise RuntimeError(f"The reference itself fails, {message}. Run the self-test first.")
+    passed: dict[str, Passed] = message
     return passed
 
 
@@ -71,12 +71,12 @@ def killer(mutant: Mutant, order: Sequence[str], passed: Mapping[str, Passed]) -
     with _process(_first_failure, mutant, list(order)) as pipe:
         while pipe.poll(passed[check].limit if check in passed else PATIENCE):
             try:
-                asks, said = pipe.recv()
+                asks, message = pipe.recv()
             except EOFError:
                 return "(ends the process)"
             if not asks:
-                return str(said)
-            check = said
+                return str(message)
+            check = message
     return f"(hangs in {check or 'its start'})"
 
 
@@ -131,11 +131,11 @@ def _first_failure(pipe: Connection, mutant: Mutant, order: Sequence[str]) -> No
         with _asking() as failing:
             for check in order:
                 pipe.send((True, check))
-                found = failing(check)
-                if check in found and check in failing(check):
+                failed = failing(check)
+                if check in failed and check in failing(check):
                     pipe.send((False, check))
                     return
-                mute = mute or next((id for id in found if id != check), "")
+                mute = mute or next((id for id in failed if id != check), "")
         pipe.send((False, mute))
     except BaseException as error:  # noqa: BLE001 - a mutant that cannot be imported is noticed
         pipe.send((False, f"({type(error).__name__})"))
@@ -146,7 +146,7 @@ def _survey(pipe: Connection, sources: Mapping[str, str], checks: Sequence[str])
     called: set[str] = set()
     finder = _Finder(sources, called)
     sys.meta_path.insert(0, finder)
-    found: dict[str, Passed] = {}
+    survivals: dict[str, Passed] = {}
     with _asking() as failing:
         always = frozenset(called)  # by imports, say, where a fault reaches every check
         for check in checks:
@@ -155,8 +155,8 @@ def _survey(pipe: Connection, sources: Mapping[str, str], checks: Sequence[str])
             if failing(check):
                 pipe.send(check)
                 return
-            found[check] = Passed(time.monotonic() - begun, always | called)
-    pipe.send(found)
+            survivals[check] = Passed(time.monotonic() - begun, always | called)
+    pipe.send(survivals)
 
 
 @contextmanager
@@ -174,10 +174,10 @@ def _asking() -> Iterator[Callable[[str], Collection[str]]]:
             if check.startswith(WITHOUT):
                 refused = selftest.refusing(Capability(check.removeprefix(WITHOUT)), path)
                 return {check} if refused else ()
-            found: dict[str, str] = selftest.failures(
+            reasons: dict[str, str] = selftest.failures(
                 reference.Reference(), path, [all_checks()[check]]
             )
-            return found
+            return reasons
 
         yield failing
 
@@ -202,6 +202,6 @@ class _Finder(MetaPathFinder, Loader):
         """Forget what was called, and all answers that are kept, which spare later calls."""
         self._called.clear()
         for module in self._modules:
-            for kept in vars(module).values():
-                if hasattr(kept, "cache_clear"):
-                    kept.cache_clear()
+            for value in vars(module).values():
+                if hasattr(value, "cache_clear"):
+                    value.cache_clear()

@@ -36,8 +36,8 @@ _ARITHMETIC: dict[type[ast.operator], type[ast.operator]] = {
     ast.FloorDiv: ast.Mult,
     ast.Mod: ast.Mult,
 }
-_SHOWN = 40  # characters beside a difference
-_UNORDERED = ("min", "max", "isinstance")  # arguments that may stand in either order, or never do
+_SHOWN = 40  # characters around a difference
+_UNORDERED = ("min", "max", "isinstance")  # arguments in any order, or never reordered
 _GUARDS = ("strict", "daemon", "name", "target")  # they change nothing while all is well
 _TWINS = {"min": "max", "max": "min", "any": "all", "all": "any"}
 
@@ -58,7 +58,7 @@ class Mutant:
 
 @dataclass(frozen=True, slots=True)
 class _Site:
-    """The node ``number`` of the walk, what it stands in, and what may take its place."""
+    """The node ``number`` of the walk, its parent field, and its replacement."""
 
     number: int
     function: str
@@ -69,14 +69,14 @@ class _Site:
 def mutants(module: str, source: str) -> list[Mutant]:
     """Return every mutant of a module's source, in its order; equal names are numbered."""
     tree = ast.parse(source)
-    found, names = list[Mutant](), dict[str, int]()
+    changed, names = list[Mutant](), dict[str, int]()
     for site in _sites(tree):
         name = f"{module}:{site.function}: {_shown(site)}"
         count = names[name] = names.get(name, 0) + 1
         name = name if count == 1 else f"{name} #{count}"
-        found.append(Mutant(module, name, _changed(tree, site)))
+        changed.append(Mutant(module, name, _changed(tree, site)))
     same = ast.unparse(tree)  # as with two equal arguments swapped
-    return [mutant for mutant in found if mutant.source != same]
+    return [mutant for mutant in changed if mutant.source != same]
 
 
 def traced(module: str, source: str) -> str:
@@ -129,7 +129,7 @@ def _sites(tree: ast.Module) -> Iterator[_Site]:
 
 
 def _walk(node: ast.AST, function: str) -> Iterator[tuple[str, ast.AST]]:
-    """Yield the nodes that may be changed, with the name of what they stand in."""
+    """Yield the nodes that may be changed, and the name of their function or class."""
     yield function, node
     for name, value in ast.iter_fields(node):
         if _left_out(node, name) or (isinstance(node, ast.keyword) and node.arg in _GUARDS):

@@ -25,7 +25,7 @@ from pathlib import Path
 import click
 
 from core.protocols import Capability
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.proof.mutant_process import PACKAGE, WITHOUT, Passed, killer, survey
 from core_conformance.proof.mutants import Mutant, mutants, traced
 
@@ -50,8 +50,8 @@ class Outcome:
     @property
     def share(self) -> float:
         """The part of the mutants that are not equivalent which some check noticed."""
-        told = len(self.killed) + len(self.alive)
-        return len(self.killed) / told if told else 0.0
+        decided = len(self.killed) + len(self.alive)
+        return len(self.killed) / decided if decided else 0.0
 
     def __str__(self) -> str:
         by = Counter(self.killed.values()).most_common()
@@ -97,7 +97,7 @@ class Progress:
 @cache
 def all_mutants() -> Sequence[Mutant]:
     """Return every mutant of the reference, module by module."""
-    return [each for module, source in _sources().items() for each in mutants(module, source)]
+    return [mutant for module, source in _sources().items() for mutant in mutants(module, source)]
 
 
 def listed() -> dict[str, str]:
@@ -115,7 +115,7 @@ def passed() -> Mapping[str, Passed]:
 def _refusals() -> list[str]:
     """Return the refusal checks, one for each capability that a backend may not declare."""
     needed = {need for check in all_checks().values() for need in check.needs}
-    return [f"{WITHOUT}{each}" for each in Capability if each in needed]
+    return [f"{WITHOUT}{capability}" for capability in Capability if capability in needed]
 
 
 def traced_sources() -> dict[str, str]:
@@ -123,7 +123,7 @@ def traced_sources() -> dict[str, str]:
     return {module: traced(module, source) for module, source in _sources().items()}
 
 
-def outcome_of(found: Sequence[Mutant], jobs: int, progress: Progress | None = None) -> Outcome:
+def outcome_of(mutants: Sequence[Mutant], jobs: int, progress: Progress | None = None) -> Outcome:
     """Run every mutant, against the checks that call what it is in; likely killers first."""
     so_far = progress or Progress()
     kills = Counter(so_far.killers.values())
@@ -133,21 +133,21 @@ def outcome_of(found: Sequence[Mutant], jobs: int, progress: Progress | None = N
 
     def judge(mutant: Mutant) -> None:
         calling = [check for check, seen in passed().items() if mutant.place in seen.called]
-        found = killer(mutant, sorted(calling, key=worth, reverse=True), passed())
-        kills[found] += 1
-        so_far.ended(mutant.name, found)
+        mutants = killer(mutant, sorted(calling, key=worth, reverse=True), passed())
+        kills[mutants] += 1
+        so_far.ended(mutant.name, mutants)
 
-    left = [mutant for mutant in found if mutant.name not in so_far.killers]
+    left = [mutant for mutant in mutants if mutant.name not in so_far.killers]
     if left:
         passed()
     with ThreadPoolExecutor(jobs) as pool:
         list(pool.map(judge, left))
-    return _outcome(found, so_far.killers)
+    return _outcome(mutants, so_far.killers)
 
 
-def _outcome(found: Sequence[Mutant], killers: Mapping[str, str]) -> Outcome:
+def _outcome(mutants: Sequence[Mutant], killers: Mapping[str, str]) -> Outcome:
     outcome, known = Outcome(), listed()
-    for mutant in found:
+    for mutant in mutants:
         if killers[mutant.name]:
             outcome.killed[mutant.name] = killers[mutant.name]
         elif mutant.name in known:
@@ -155,9 +155,11 @@ def _outcome(found: Sequence[Mutant], killers: Mapping[str, str]) -> Outcome:
         else:
             outcome.alive.append(mutant.name)
 
-    asked = {mutant.module for mutant in found}
+    modules = {mutant.module for mutant in mutants}
     outcome.stale = [
-        name for name in known if name.partition(":")[0] in asked and name not in outcome.equivalent
+        name
+        for name in known
+        if name.partition(":")[0] in modules and name not in outcome.equivalent
     ]
     return outcome
 
@@ -173,21 +175,21 @@ def main(arguments: Sequence[str]) -> int:
     """Run all mutants, or some, and report. Returns 1 unless 95 % are killed."""
     parser = argparse.ArgumentParser(description="Do the checks notice faults of the reference?")
     parser.add_argument("--modules", nargs="+", help="of these modules only: sampling, stream ...")
-    parser.add_argument("--sample", type=int, help="so many, chosen at random")
+    parser.add_argument("--sample", type=int, help="number of mutants, chosen at random")
     parser.add_argument("--seed", type=int, default=0, help="for --sample")
     parser.add_argument("--jobs", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--report", type=Path, help="also write the outcome to this file")
     parser.add_argument("--progress", type=Path, help="resume the run that this file records")
     parser.add_argument("--again", action="store_true", help="run those once more that were alive")
-    asked = parser.parse_args(arguments)
+    options = parser.parse_args(arguments)
 
-    found = [m for m in all_mutants() if not asked.modules or m.module in asked.modules]
-    if asked.sample:
-        found = random.Random(asked.seed).sample(found, min(asked.sample, len(found)))
-    outcome = outcome_of(found, asked.jobs, Progress(asked.progress, asked.again))
+    chosen = [m for m in all_mutants() if not options.modules or m.module in options.modules]
+    if options.sample:
+        chosen = random.Random(options.seed).sample(chosen, min(options.sample, len(chosen)))
+    outcome = outcome_of(chosen, options.jobs, Progress(options.progress, options.again))
     click.echo(str(outcome))
-    if asked.report:
-        asked.report.write_text(f"{outcome}\n", encoding="utf-8")
+    if options.report:
+        options.report.write_text(f"{outcome}\n", encoding="utf-8")
     return 0 if outcome.share >= 0.95 else 1
 
 

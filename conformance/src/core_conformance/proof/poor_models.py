@@ -95,7 +95,7 @@ class Stubborn(Language):
 
 
 class Deaf(Language):
-    """Has one distribution, whatever was said."""
+    """Has one distribution, whatever the prompt."""
 
     def logits(self, ids: Sequence[int]) -> array[float]:
         return super().logits(())
@@ -125,8 +125,8 @@ class PlainTemplate(ReferenceModel):
         self, messages: Sequence[Message], config: GenerateConfig | None = None, /
     ) -> RenderedPrompt:
         super().rendered(messages, config)
-        said = config is not None and config.continue_final_message
-        return render(messages, SPECIAL, _said if said else _plain, config=config)
+        continues = config is not None and config.continue_final_message
+        return render(messages, SPECIAL, _said if continues else _plain, config=config)
 
 
 class ShortTemplate(ReferenceModel):

@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TypeVar, cast
 
 from core.protocols import Backend, Capability
-from core_conformance import saboteurs
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
+from core_conformance.proof import saboteurs
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier

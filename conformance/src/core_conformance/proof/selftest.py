@@ -10,10 +10,8 @@ from dataclasses import dataclass
 from functools import partial
 
 from core.protocols import Backend, Capability
-from core_conformance.checking.check import Check
-from core_conformance.checking.effort import Effort
-from core_conformance.checking.registry import all_checks
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.check import Check, all_checks
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof import null_backend
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
 from core_conformance.proof.registry import Saboteur, all_saboteurs
@@ -100,8 +98,8 @@ def refusing(capability: Capability, path: str) -> list[str]:
     needing = [check for check in all_checks().values() if capability in check.needs]
     if not needing:
         return [f"no check needs {capability}"] if capability in Reference().capabilities else []
-    found = failures(Reference(without={capability}), path, needing)
-    return [f"{id}: fails without {capability}: {why}" for id, why in found.items()]
+    reasons = failures(Reference(without={capability}), path, needing)
+    return [f"{id}: fails without {capability}: {why}" for id, why in reasons.items()]
 
 
 def survivors(broken: Saboteur, path: str) -> list[str]:
@@ -110,8 +108,8 @@ def survivors(broken: Saboteur, path: str) -> list[str]:
     if not expected:
         return [f"saboteur {broken.name} breaks what no check looks at"]
     checks = [check for id, check in all_checks().items() if id in expected]
-    found = failures(broken.backend(), path, checks)
-    return [f"{id}: passes saboteur {broken.name}" for id in sorted(expected - set(found))]
+    reasons = failures(broken.backend(), path, checks)
+    return [f"{id}: passes saboteur {broken.name}" for id in sorted(expected - set(reasons))]
 
 
 def kill_matrix(broken: Saboteur, path: str) -> list[str]:
@@ -120,10 +118,12 @@ def kill_matrix(broken: Saboteur, path: str) -> list[str]:
     Broad checks count only where it must fail them: they may find what is another check's clause.
     """
     expected = broken.expected()
-    asked = [check for id, check in all_checks().items() if id in expected or not check.broad]
-    found = failures(broken.backend(), path, asked)
-    told = {id: why for id, why in found.items() if id in all_checks()}  # the others cannot tell
-    return differences(told, expected, broken.name)
+    checks = [check for id, check in all_checks().items() if id in expected or not check.broad]
+    reasons = failures(broken.backend(), path, checks)
+    of_checks = {
+        id: why for id, why in reasons.items() if id in all_checks()
+    }  # the others cannot tell
+    return differences(of_checks, expected, broken.name)
 
 
 def exactly(name: str, path: str) -> list[str]:
@@ -148,16 +148,20 @@ def silences(poor: PoorModel, path: str) -> list[str]:
         results = [run_check(check, subject) for check in all_checks().values()]
     ended = {result.id: result for result in results if not all_checks()[result.id].broad}
     mute = {id: r.reason for id, r in ended.items() if r.status is Status.NOT_TESTABLE}
-    found = [f"{r.id}: fails {poor.name}: {r.reason}" for r in results if r.status is Status.FAILED]
-    found += [f"{id}: has no words for {poor.name}" for id, why in mute.items() if why == NOTHING]
-    found += [f"{id}: is not testable with {poor.name}" for id in mute.keys() - poor.mute]
-    return found + [f"{id}: passes {poor.name} in silence" for id in poor.mute - mute.keys()]
+    problems = [
+        f"{r.id}: fails {poor.name}: {r.reason}" for r in results if r.status is Status.FAILED
+    ]
+    problems += [
+        f"{id}: has no words for {poor.name}" for id, why in mute.items() if why == NOTHING
+    ]
+    problems += [f"{id}: is not testable with {poor.name}" for id in mute.keys() - poor.mute]
+    return problems + [f"{id}: passes {poor.name} in silence" for id in poor.mute - mute.keys()]
 
 
-def differences(found: dict[str, str], expected: Collection[str], who: str) -> list[str]:
+def differences(reasons: dict[str, str], expected: Collection[str], who: str) -> list[str]:
     """Return one line for each check that failed or passed against expectation."""
-    too_many = [f"{id}: fails {who}, unexpected: {found[id]}" for id in found.keys() - expected]
-    too_few = [f"{id}: passes {who}, unexpected" for id in set(expected) - found.keys()]
+    too_many = [f"{id}: fails {who}, unexpected: {reasons[id]}" for id in reasons.keys() - expected]
+    too_few = [f"{id}: passes {who}, unexpected" for id in set(expected) - reasons.keys()]
     return sorted(too_many + too_few)
 
 
@@ -167,7 +171,7 @@ def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None)
     A check that is not testable is also returned, with a mark after its id.
     """
     know_reference()
-    found = {}
+    reasons = {}
 
     with closing(Subject(backend, path, effort=_PATIENT)) as subject:
         for check in all_checks().values() if checks is None else checks:
@@ -176,7 +180,7 @@ def failures(backend: Backend, path: str, checks: Iterable[Check] | None = None)
                 continue
 
             mark = f" ({result.status})" if result.status is Status.NOT_TESTABLE else ""
-            found[check.id + mark] = result.reason
+            reasons[check.id + mark] = result.reason
             subject.close()  # what it left shall not fail the next check as well
 
-    return found
+    return reasons

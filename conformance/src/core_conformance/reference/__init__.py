@@ -1,4 +1,4 @@
-"""The backend that keeps every clause: the suite's own yardstick, and an example to read."""
+"""The backend that keeps every clause: the suite's baseline, and an example to read."""
 
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.writing import write_adapter, write_model

@@ -52,10 +52,10 @@ class Batch:
 
     def results(self) -> list[BatchResult]:
         """Run every row to its end and return the results, in order."""
-        found: list[list[Token]] = [[] for _ in range(self.count)]
+        rows: list[list[Token]] = [[] for _ in range(self.count)]
         for row, token in self.tokens():
-            found[row].append(token)
-        return [self._result(row, tokens) for row, tokens in enumerate(found)]
+            rows[row].append(token)
+        return [self._result(row, tokens) for row, tokens in enumerate(rows)]
 
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
         error = self.errors.get(row)

@@ -96,7 +96,7 @@ class Classifier:
         if not config.labels:
             return result
 
-        # Labels begin at the anchor; each inner node of their trie is asked for its children.
+        # Labels begin at the anchor; each inner node of their trie is queried for its children.
         anchor, trie = self._labels(prompt, ids)
         self.check_labels(anchor + max(map(len, trie.prefixes)))
         logprobs = [
@@ -108,7 +108,7 @@ class Classifier:
 
     @property
     def _labels_alone(self) -> bool:
-        """True where ``labels_only`` counts: nothing else was asked for."""
+        """True where ``labels_only`` counts: nothing else was requested."""
         config = self.config
         return config.labels_only and not (config.return_logits or config.return_logprobs)
 
@@ -165,16 +165,16 @@ def score_ids(
 
 def _scored(engine: Engine, start: int, ids: Sequence[int]) -> Score:
     """Return the score of the ids from ``start`` on."""
-    found = []
+    logprobs = []
     greedy = True
     for position, logits in enumerate(
         engine.forward([ids[:end] for end in range(start, len(ids))])
     ):
         token = ids[start + position]
-        found.append(log_softmax(logits)[token])
+        logprobs.append(log_softmax(logits)[token])
         greedy = greedy and logits[token] == max(logits)
 
-    return Score(sum(found), tuple(found), greedy)
+    return Score(sum(logprobs), tuple(logprobs), greedy)
 
 
 def hidden(engine: Engine, clock: RequestClock, prompt: str, layers: Sequence[int]) -> HiddenResult:

@@ -1,6 +1,6 @@
 """Running rows: prompts are read in chunks, then every step draws one token for each row.
 
-As many requests run side by side as there are slots; the others wait for one.
+As many requests run concurrently as there are slots; the others wait for one.
 """
 
 from __future__ import annotations
@@ -208,7 +208,7 @@ class GivenIds(str):
 def check_ids(ids: Sequence[int], name: str = "prompt") -> list[int]:
     """Return the ids of a prompt.
 
-    Raises `RequestError` for none, and for one that stands for nothing.
+    Raises `RequestError` for an empty sequence, and for an id beyond the vocabulary.
     """
     if not ids:
         raise EmptyPromptError(f"The {name} has no token. Give it at least one.")

@@ -78,12 +78,12 @@ def read_adapter(path: str | os.PathLike[str]) -> dict[int, float]:
     bias = read_json_object(os.path.join(os.path.expanduser(path), ADAPTER)).get("bias")
     try:
         read = cast("dict[str, float]", bias).items()
-        found = {_TOKENS[token]: float(value) for token, value in read}
-        if not all(abs(value) < _LARGEST for value in found.values()):
+        offsets = {_TOKENS[token]: float(value) for token, value in read}
+        if not all(abs(value) < _LARGEST for value in offsets.values()):
             raise ValueError("a number is too large")
     except (AttributeError, KeyError, TypeError, ValueError) as error:
         raise InvalidModelError(
             f"{os.fspath(path)!r} holds no adapter: its {ADAPTER} needs a 'bias' that maps token "
             f"ids below {VOCAB_SIZE} to numbers below {_LARGEST:g}."
         ) from error
-    return found
+    return offsets

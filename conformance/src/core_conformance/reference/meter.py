@@ -14,7 +14,7 @@ TOKEN_BYTES = 256  # of context, for each token
 
 
 class Ledger:
-    """Counts what was taken and given back. Safe to use from any thread."""
+    """A counter of allocated and freed bytes. Safe to use from any thread."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -27,12 +27,12 @@ class Ledger:
             self.peak = max(self.peak, self.active)
 
     def reset_peak(self) -> None:
-        """Set the peak to what is held now."""
+        """Set the peak to the bytes in use now."""
         with self._lock:
             self.peak = self.active
 
     def report(self) -> MemoryReport:
-        """Return the bytes that are held now, and the peak since the last reset."""
+        """Return the bytes in use now, and the peak since the last reset."""
         with self._lock:
             return MemoryReport(self.active, self.peak, 0)
 

@@ -271,7 +271,7 @@ class ReferenceModel(
 
 
 def _of_sample(config: GenerateConfig, sample: int) -> GenerateConfig:
-    """Return the first sample draws what ``generate`` draws, the others with seeds of their own."""
+    """Return the first sample draws what ``generate`` draws, the others with other seeds."""
     if config.seed is None:
         return config
     return dataclasses.replace(config, seed=config.seed + 1_000_003 * sample)

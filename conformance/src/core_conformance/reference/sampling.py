@@ -26,10 +26,10 @@ def sample(
     if config.typical_p < 1.0:
         scores = typical(scores, config.typical_p)
     ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)  # equal ones by id
-    kept = filtered(scores, ranked, config)
-    best = scores[kept[0]]
-    weights = [math.exp((scores[token] - best) / config.temperature) for token in kept]
-    return random.choices(kept, weights)[0]
+    candidates = filtered(scores, ranked, config)
+    best = scores[candidates[0]]
+    weights = [math.exp((scores[token] - best) / config.temperature) for token in candidates]
+    return random.choices(candidates, weights)[0]
 
 
 def penalised(logits: Sequence[float], seen: Collection[int], penalty: float) -> list[float]:
@@ -51,14 +51,14 @@ def typical(scores: Sequence[float], typical_p: float) -> list[float]:
     entropy = -math.fsum(math.exp(value) * value for value in logprobs if value > -math.inf)
     distances = [abs(-value - entropy) for value in logprobs]
 
-    kept: set[int] = set()
+    tokens: set[int] = set()
     mass = 0.0
     for token in sorted(range(len(scores)), key=distances.__getitem__):  # equal ones by id
-        kept.add(token)
+        tokens.add(token)
         mass += math.exp(logprobs[token])
         if mass > typical_p:
             break
-    return [score if token in kept else -math.inf for token, score in enumerate(scores)]
+    return [score if token in tokens else -math.inf for token, score in enumerate(scores)]
 
 
 def filtered(
@@ -67,13 +67,13 @@ def filtered(
     """Return the tokens that top_p, min_p and top_k leave, best first: one at least."""
     logprobs = log_softmax(scores)
     least = config.min_p * math.exp(logprobs[ranked[0]])
-    kept: list[int] = []
+    passed: list[int] = []
     mass = 0.0
     for token in ranked[: config.top_k or None]:
         likely = math.exp(logprobs[token])
         too_far = config.top_p < 1.0 and mass >= config.top_p
-        if kept and (too_far or likely < least):
+        if passed and (too_far or likely < least):
             break
-        kept.append(token)
+        passed.append(token)
         mass += likely
-    return kept
+    return passed

@@ -94,7 +94,7 @@ class ReferenceStream(TokenStreamBase):
 
 
 class SubmittedStream(TokenStreamBase):
-    """A `core.TokenStream` around another that a thread of its own reads."""
+    """A `core.TokenStream` around another that a separate thread reads."""
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
         super().__init__()

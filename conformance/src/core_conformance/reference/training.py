@@ -23,7 +23,7 @@ from core_conformance.reference.language import Language, log_softmax
 TARGETS = ("all-linear", "bias")
 _PACE = 5.0
 
-Place = tuple[tuple[int, ...], int]  # what stands in front, and the token that is learned
+Place = tuple[tuple[int, ...], int]  # the tokens before, and the token that is learned
 Bias = Mapping[int, float]
 Render = Callable[[Sequence[Message]], RenderedPrompt]
 
@@ -92,7 +92,7 @@ def places_of(
     if len(labels.union(config.labels)) == 1:
         raise LabelError(f"All examples have the label {labels}. Add examples of another.")
 
-    most, found = min(config.max_tokens, context_length), []
+    most, learned = min(config.max_tokens, context_length), []
     for example in examples:
         places = [
             place
@@ -101,8 +101,8 @@ def places_of(
         ]
         if not places or len(places[-1][0]) >= most:
             raise TrainingError(f"Nothing can be learned from {example!r:.80}. Leave it out.")
-        found.append(places)
-    return found
+        learned.append(places)
+    return learned
 
 
 def _spelled(

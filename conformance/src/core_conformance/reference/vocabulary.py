@@ -25,7 +25,7 @@ VOCAB_SIZE = _FIRST_SPECIAL + len(SPECIAL)
 
 _IDS = {bytes((byte,)): byte for byte in range(256)}
 _IDS |= {piece: 256 + index for index, piece in enumerate(PIECES)}
-# The longest that fits comes first; a byte that begins none stands for itself.
+# The longest that fits comes first; a byte that begins none is its own token.
 _PIECE = re.compile(b"|".join(map(re.escape, sorted(PIECES, key=len, reverse=True))) + b"|.", re.S)
 SPECIAL_TEXTS = {_FIRST_SPECIAL + index: text for index, text in enumerate(SPECIAL)}
 _SPECIAL_IDS = {text: id for id, text in SPECIAL_TEXTS.items()}

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 
 import msgspec
 
+from core_conformance.checking.check import all_checks
 from core_conformance.checking.material import use
-from core_conformance.checking.registry import all_checks
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import limit_for, run_check
 from core_conformance.running.target import Target

@@ -1,4 +1,4 @@
-"""Running checks in this process, and after one that hangs in processes of their own."""
+"""Running checks in this process, and after one that hangs in separate processes."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from core.errors import CoreError
 from core_conformance.checking.check import Check
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.subject import Effort
 from core_conformance.running.isolation import Isolated
 from core_conformance.running.result import Result
 from core_conformance.running.runner import InProcess

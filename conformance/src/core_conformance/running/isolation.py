@@ -1,4 +1,4 @@
-"""Running each check in a process of its own, so that a crash or a hang takes nothing with it."""
+"""Running each check in a separate process, so that a crash or a hang affects only that check."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ import msgspec
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError
 from core_conformance.checking.check import Check
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.subject import Effort
 from core_conformance.running.child import LOAD, Request
 from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import LIMIT, not_loaded
@@ -51,7 +51,7 @@ class Isolated:
         self._limit = result.seconds if self._asked is None else self._asked
 
     def run(self, check: Check) -> Result:
-        """Run one check in a process of its own."""
+        """Run one check in a separate process."""
         return self._result_of(check.id)
 
     def go(self, effort: Effort) -> None:
@@ -68,13 +68,13 @@ class Isolated:
             start = time.perf_counter()
             code = _run(msgspec.json.encode(request), folder / "output", self._limit)
             seconds = time.perf_counter() - start
-            said = (folder / "output").read_text("utf-8", "backslashreplace")[-_TAIL:].strip()
+            output = (folder / "output").read_text("utf-8", "backslashreplace")[-_TAIL:].strip()
             if code is None:
                 reason = f"did not end within {self._limit:g} s and was killed"
-                return Result(check_id, Status.TIMEOUT, reason, seconds, details=said)
+                return Result(check_id, Status.TIMEOUT, reason, seconds, details=output)
             with contextlib.suppress(OSError, msgspec.DecodeError):
                 return msgspec.json.decode(Path(request.result).read_bytes(), type=Result)
-            return Result(check_id, Status.CRASHED, _death(code), seconds, details=said)
+            return Result(check_id, Status.CRASHED, _death(code), seconds, details=output)
 
 
 def _run(request: bytes, output: Path, limit: float) -> int | None:

@@ -31,12 +31,12 @@ class Leftovers:
         return [t for t in threading.enumerate() if t not in self._before and not t.daemon]
 
 
-def end_with(code: int, grace: float = GRACE) -> None:
+def end_with(code: int) -> None:
     """End this process with ``code`` soon after its main thread has, whatever still runs."""
 
     def watch() -> None:
         threading.main_thread().join()
-        time.sleep(grace)
+        time.sleep(GRACE)
         _end(code)
 
     threading.Thread(target=watch, name="conformance-end", daemon=True).start()

@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 from core.system import outputs
-from core_conformance.checking.registry import all_checks
+from core_conformance.checking.check import all_checks
 from core_conformance.running.report import Report, write_bytes
 
 PAGE = outputs.Kind(

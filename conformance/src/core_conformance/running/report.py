@@ -76,7 +76,7 @@ def _digest(file: Path) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Suite:
-    """The suite and the contract that the backend was held against."""
+    """The suite and the contract that the backend was checked against."""
 
     version: str
     core_version: str
@@ -85,7 +85,7 @@ class Suite:
 
 @dataclass(frozen=True, slots=True)
 class BackendUsed:
-    """The backend, where it comes from, and what it says that it does."""
+    """The backend, its origin, and its declared capabilities."""
 
     name: str
     distribution: str
@@ -134,7 +134,7 @@ class Report:
 
 
 def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] = ()) -> Report:
-    """Return the report of a run. ``certified``: certification was asked for, and earned."""
+    """Return the report of a run. ``certified``: certification was requested and earned."""
     verdict = run.verdict()
     results = tuple(replace(r, seconds=round(r.seconds, 4)) for r in run.all_results())
 
@@ -195,7 +195,7 @@ def write(value: object, file: str, kind: outputs.Kind) -> None:
 
 
 def write_bytes(data: bytes, file: str, kind: outputs.Kind) -> None:
-    """Write a file that a run was asked for; raises `UsageError`."""
+    """Write a file that the user requested; raises `UsageError`."""
     with _refused(file):
         outputs.write(file, data, kind)
 

@@ -78,9 +78,9 @@ def verdict_of(ids: Collection[str], results: Mapping[str, Result], offers: bool
     """Return the verdict on a backend to which the checks ``ids`` apply.
 
     A violation outweighs what is missing: however the rest would end, it stays. ``offers``:
-    whether the backend declares one of `OPERATIONS`; without any, nothing was looked at.
+    whether the backend declares one of `OPERATIONS`; without any, nothing was checked.
     """
-    statuses = [results[each].status if each in results else Status.NOT_RUN for each in ids]
+    statuses = [results[id].status if id in results else Status.NOT_RUN for id in ids]
     count = Counter(statuses)
 
     bad = sum(status.counts_against for status in statuses)
@@ -96,7 +96,7 @@ def verdict_of(ids: Collection[str], results: Mapping[str, Result], offers: bool
     else:
         kind, text = _conformant(count[Status.KNOWN])
 
-    hung = [each for each in ids if each in results and results[each].status is Status.TIMEOUT]
+    hung = [id for id in ids if id in results and results[id].status is Status.TIMEOUT]
     if hung:
         text += f"; did not end: {', '.join(hung)}"
     return Verdict(kind, text, count[Status.PASSED], len(statuses), count[Status.KNOWN])

@@ -11,9 +11,8 @@ from core.errors import CoreError
 from core.kit.support import CLASSIFYING
 from core.models.files import is_address, typed_errors
 from core.protocols import Capability
-from core_conformance.checking.check import Check
+from core_conformance.checking.check import Check, all_checks, generated
 from core_conformance.checking.material import use
-from core_conformance.checking.registry import all_checks, generated
 from core_conformance.checking.subject import OPERATIONS
 from core_conformance.running.chosen import chosen
 from core_conformance.running.continuing import Continuing
@@ -87,7 +86,7 @@ class Run:
         return result
 
     def further(self) -> Iterator[Result]:
-        """Run the generated checks again and again, with other inputs, as long as one passes."""
+        """Repeat the generated checks with other inputs, as long as one passes."""
         left = [check for check in generated() if check in self.checks]
         for seed in itertools.count(self.target.effort.seed + 1):
             left = [check for check in left if self._passed(check)]
@@ -117,18 +116,22 @@ class Run:
     def capabilities(self) -> frozenset[Capability]:
         """The capabilities that the backend declares, without those that its model refused."""
         refused = {result.refused for result in self.results.values()}
-        seen = frozenset(each for each in self.backend.capabilities if each.value not in refused)
+        seen = frozenset(
+            capability
+            for capability in self.backend.capabilities
+            if capability.value not in refused
+        )
         # No check can see an option refused by an operation that is refused itself.
         return seen if CLASSIFYING & seen else seen - _OF_CLASSIFY
 
     def verdict(self) -> Verdict:
         """Return the verdict on the results so far."""
         offers = not self.capabilities.isdisjoint(OPERATIONS)
-        found = verdict_of([check.id for check in self.checks], self.results, offers)
-        if not self.partial or found.kind == "not conformant":
-            return found
-        asked = f"incomplete ({len(self.checks)} of {self.total} checks were selected)"
-        return replace(found, kind="incomplete", text=asked)
+        verdict = verdict_of([check.id for check in self.checks], self.results, offers)
+        if not self.partial or verdict.kind == "not conformant":
+            return verdict
+        text = f"incomplete ({len(self.checks)} of {self.total} checks were selected)"
+        return replace(verdict, kind="incomplete", text=text)
 
     def good(self) -> bool:
         """Return True if every selected check passed or is a known failure."""

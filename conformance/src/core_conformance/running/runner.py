@@ -17,12 +17,16 @@ from typing import Any, Protocol, TypeVar
 
 from core.errors import CoreError, UnsupportedOptionError, described
 from core.protocols import Capability
-from core_conformance.checking import tally
 from core_conformance.checking.budget import pass_seconds
-from core_conformance.checking.check import Check, NotTestable, Violation
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.check import (
+    Check,
+    NotTestable,
+    Violation,
+    begin_tally,
+    count_compared,
+)
 from core_conformance.checking.script import record
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.running.result import Result, Status
 from core_conformance.running.target import CannotStart, Target
 
@@ -35,7 +39,7 @@ NOTHING = (
 )
 """The reason of a check that compared nothing and gives none."""
 LIMIT = 120.0
-"""Seconds that a check may take unless something else is asked for, or the model is slow."""
+"""Seconds that a check may take unless another limit is set or the model is slow."""
 DEEP_LIMIT = 3600.0
 """Seconds for a sweep that is not cut."""
 PASSES = 400
@@ -59,7 +63,7 @@ class Worker:
         thread.start()
 
     def run(self, job: Callable[[], T], seconds: float) -> T:
-        """Return or raise what ``job`` does. Raises `StillRunning` after so many seconds."""
+        """Return or raise what ``job`` does. Raises `StillRunning` after ``seconds``."""
         future: Future[T] = Future()
         self._jobs.put((future, job))
         end = time.monotonic() + seconds
@@ -186,7 +190,7 @@ def run_check(check: Check, subject: Subject) -> Result:
 
     Never raises but for KeyboardInterrupt: whatever the backend raises is the check's failure.
     """
-    counted = tally.begin()
+    counted = begin_tally()
     record.begin()
     result = _run_check(check, subject)
     if result.status is Status.PASSED and not counted.compared:
@@ -217,20 +221,20 @@ def _run_check(check: Check, subject: Subject) -> Result:
     except BaseException as error:  # noqa: BLE001 - a backend may also call sys.exit
         seconds = time.perf_counter() - start
         if isinstance(error, UnsupportedOptionError) and may_refuse(subject, error):
-            tally.compared()  # the refusal
+            count_compared()  # the refusal
             return Result(check.id, Status.PASSED, "", seconds, error.option)
         return _failed(check, missing, error, seconds)
 
     return Result(check.id, Status.PASSED, "", time.perf_counter() - start, missing or "")
 
 
-def limit_for(subject: Subject, asked: float | None) -> float:
+def limit_for(subject: Subject, requested: float | None) -> float:
     """Return the time limit of a check in seconds: the requested one, or enough for a slow model.
 
     A model that raises here gets the usual time: what is wrong with it is for the checks to say.
     """
-    if asked is not None:
-        return asked
+    if requested is not None:
+        return requested
     if subject.effort.deep:
         return DEEP_LIMIT + subject.effort.seconds
     with contextlib.suppress(Exception):
@@ -254,8 +258,8 @@ def _failed(
 ) -> Result:
     reason = str(error) if isinstance(error, Violation) else f"raised {_where(error)}"
     # A violation says all there is to know, unless an error of the backend led to it.
-    told = isinstance(error, Violation) and error.__context__ is None
-    trace = "" if told else "".join(traceback.format_exception(error))
+    explained = isinstance(error, Violation) and error.__context__ is None
+    trace = "" if explained else "".join(traceback.format_exception(error))
     call = getattr(error, "call", "") or record.script(reason)
     return Result(check.id, Status.FAILED, reason, seconds, missing or "", trace, call=call)
 

@@ -34,9 +34,9 @@ import msgspec.structs
 from core.models.files import is_address
 from core.models.locating import locate
 from core.system.limited_files import Refused, read_limited, toml_table
-from core_conformance.checking.effort import Effort
+from core_conformance.checking.check import generated
 from core_conformance.checking.material import Material
-from core_conformance.checking.registry import generated
+from core_conformance.checking.subject import Effort
 from core_conformance.running import known
 from core_conformance.running.known import UsageError
 from core_conformance.running.target import Target
@@ -47,7 +47,7 @@ _TURN = 60.0  # seconds of a generated check, where all of them take turns witho
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """Everything that can be asked for; None stands for what was not.
+    """All settings of a run; None means not set.
 
     ``only`` says which checks: ids, areas or patterns; all of them where it is empty.
     """

@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING
 from core.choosing import unavailability
 from core.errors import BackendUnavailableError, CoreError
 from core.registry import REGISTRY
-from core_conformance.checking.effort import Effort
 from core_conformance.checking.material import Material
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.subject import Effort, Subject
 from core_conformance.reference import Reference
 
 if TYPE_CHECKING:
@@ -63,6 +62,6 @@ def know_reference() -> None:
 
 def applicable(protocol: int) -> tuple[Check, ...]:
     """Return the checks whose ``since`` is at most this protocol version."""
-    from core_conformance.checking.registry import all_checks
+    from core_conformance.checking.check import all_checks
 
     return tuple(check for check in all_checks().values() if check.since <= protocol)

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from core.protocols import PROTOCOL_VERSION, Capability
-from core_conformance.checking.check import must
-from core_conformance.checking.registry import check
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 
@@ -34,5 +33,5 @@ def tomorrow(subject: Subject) -> None:
 
 
 def _comes_back(subject: Subject, word: str) -> None:
-    said = "".join(token.text for token in subject.model.generate(word))
-    must(said == word, f"for the prompt {word!r} came {said!r}; say what you are told")
+    output = "".join(token.text for token in subject.model.generate(word))
+    must(output == word, f"for the prompt {word!r} came {output!r}; say what you are told")

@@ -127,13 +127,13 @@ class Descriptor(TextClassifierDescriptor):
 
     def get_udf_options(self) -> UDFOptions:
         """Return the number of models for Daft to make, and of GPUs for each."""
-        found = get_gpu_udf_options()
+        options = get_gpu_udf_options()
         for name, value in self.placing.items():
             if value is not None:
-                setattr(found, name, value)
-        # Of rows that fail the classifier tells itself; what it raises ends the query.
-        found.max_retries, found.on_error = self.max_retries, "raise"
-        return found
+                setattr(options, name, value)
+        # The classifier reports failed rows itself; an exception from it ends the query.
+        options.max_retries, options.on_error = self.max_retries, "raise"
+        return options
 
     def instantiate(self) -> Classifier:
         """Return the classifier. Raises the errors of `core.load_model`."""
@@ -144,7 +144,7 @@ class Descriptor(TextClassifierDescriptor):
 class Classifier:
     """A text classifier of Daft: texts in, and the label of each out."""
 
-    told: Descriptor
+    descriptor: Descriptor
     model: core.TextModel
     _deciding: dict[tuple[str, ...], Any] = field(default_factory=dict, init=False)
 
@@ -155,32 +155,32 @@ class Classifier:
         ``on_error="raise"``, and the errors of `core_tasks.Task.classify`.
         """
         decide = self._decide((labels,) if isinstance(labels, str) else tuple(labels))
-        asked = [each for each in text if each is not None]
-        size = self.told.batch_size
-        found: list[core_tasks.Decision] = []
-        for start in range(0, len(asked), size):
-            found += decide(asked[start : start + size])
-        failed = [decision.error for decision in found if decision.error is not None]
-        if failed and self.told.on_error == "raise":
+        texts = [value for value in text if value is not None]
+        size = self.descriptor.batch_size
+        results: list[core_tasks.Decision] = []
+        for start in range(0, len(texts), size):
+            results += decide(texts[start : start + size])
+        failed = [decision.error for decision in results if decision.error is not None]
+        if failed and self.descriptor.on_error == "raise":
             raise failed[0]
-        if failed and self.told.on_error == "log":
+        if failed and self.descriptor.on_error == "log":
             _LOGGER.warning("%d texts failed; the first error: %s", len(failed), failed[0])
-        answers = iter(found)
-        return [None if each is None else next(answers).label for each in text]
+        answers = iter(results)
+        return [None if value is None else next(answers).label for value in text]
 
     def _decide(self, labels: tuple[str, ...]) -> Any:
         """Return the function that decides between these labels."""
         if labels not in self._deciding:
-            question = self.told.question
+            question = self.descriptor.question
             if question is None:
-                question = question_of(labels, **self.told.wording)
+                question = question_of(labels, **self.descriptor.wording)
             elif sorted(question.labels) != sorted(labels):
                 raise core.LabelError(
                     f"The labels {[*labels]!r:.80} differ from those of the task or head: "
                     f"{[*question.labels]!r:.80}. Pass these."
                 )
             decide = decider(question, self.model)
-            if not self.told.allow_blank:
+            if not self.descriptor.allow_blank:
                 decide = without_blank(decide, _failed)
             self._deciding[labels] = decide
         return self._deciding[labels]

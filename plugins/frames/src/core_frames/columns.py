@@ -49,15 +49,15 @@ def classify(
         if not isinstance(rows[row], str):
             kind = type(rows[row]).__name__
             raise TypeError(f"Row {row} of the column {column.name!r} is not a string, but {kind}.")
-    asked = question_of(labels, template, task=task, head=head)
+    question = question_of(labels, template, task=task, head=head)
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
     blank = {row: error for row in known if (error := blank_error(rows[row])) and not allow_blank}
     texts = (rows[row] for row in known if row not in blank)
-    found = decisions(asked, shared_model(model), texts, config)
+    answered = decisions(question, shared_model(model), texts, config)
     results = (
-        core_tasks.Decision(error=blank[row]) if row in blank else next(found) for row in known
+        core_tasks.Decision(error=blank[row]) if row in blank else next(answered) for row in known
     )
-    return _frame(column, asked, known, results)
+    return _frame(column, question, known, results)
 
 
 def _column(texts: Any) -> nw.Series[Any]:
@@ -72,14 +72,14 @@ def _column(texts: Any) -> nw.Series[Any]:
 
 def _frame(
     column: nw.Series[Any],
-    asked: Question,
+    question: Question,
     known: Sequence[int],
-    found: Iterator[core_tasks.Decision],
+    results: Iterator[core_tasks.Decision],
 ) -> Any:
     """Return the decisions as columns, each in the row of its text."""
-    kinds = _kinds(asked)
+    kinds = _kinds(question)
     values: dict[str, list[Any]] = {name: [None] * len(column) for name in kinds}
-    for row, decision in zip(known, found, strict=True):
+    for row, decision in zip(known, results, strict=True):
         for name in kinds:
             values[name][row] = _value(name, decision)
 
@@ -94,18 +94,18 @@ def _frame(
     return frame.astype({name: "boolean" for name in kinds if name == "accepted"})
 
 
-def _kinds(asked: Question) -> dict[str, Any]:
+def _kinds(question: Question) -> dict[str, Any]:
     """Return the columns, each with its type."""
     number, text = nw.Float64(), nw.String()
     kinds: dict[str, Any] = {"label": text}
-    mode = getattr(asked, "mode", "one")  # a head has none
+    mode = getattr(question, "mode", "one")  # a head has none
     if mode == "many":
         kinds["labels"] = nw.List(text)
-    kinds["probabilities"] = nw.Struct(dict.fromkeys(asked.labels, number))
+    kinds["probabilities"] = nw.Struct(dict.fromkeys(question.labels, number))
     kinds |= {"margin": number, "label_mass": number}
     if mode == "levels":
         kinds["value"] = number
-    if mode != "many" and getattr(asked, "threshold", None) is not None:
+    if mode != "many" and getattr(question, "threshold", None) is not None:
         kinds["accepted"] = nw.Boolean()
     return kinds | {"error": text}
 

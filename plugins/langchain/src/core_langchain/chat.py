@@ -77,7 +77,7 @@ class ChatCore(BaseChatModel):
         stream: bool = True,
         **options: Any,
     ) -> Iterator[ChatGenerationChunk]:
-        tokens = self._asked(model).chat(turns(messages), **self._options(stop, options))
+        tokens = self._model_for(model).chat(turns(messages), **self._options(stop, options))
         try:
             for token in tokens:
                 yield chunk(token)
@@ -97,8 +97,8 @@ class ChatCore(BaseChatModel):
         stream: bool = True,
         **options: Any,
     ) -> AsyncIterator[ChatGenerationChunk]:
-        asked = aio.of(await in_thread(lambda: self._asked(model)))
-        tokens = asked.chat(turns(messages), **self._options(stop, options))
+        awaitable = aio.of(await in_thread(lambda: self._model_for(model)))
+        tokens = awaitable.chat(turns(messages), **self._options(stop, options))
         async with aclosing(tokens):
             try:
                 async for token in tokens:
@@ -115,7 +115,7 @@ class ChatCore(BaseChatModel):
     ) -> ChatResult:
         return await agenerate_from_stream(self._astream(messages, *args, **options))
 
-    def _asked(self, model: str | None = None) -> core.TextModel:
+    def _model_for(self, model: str | None = None) -> core.TextModel:
         """Return the model of a call: another one by name, or this object's."""
         own = self.loaded is not None and model in (None, self.model)
         return shared_model(
@@ -133,7 +133,7 @@ class ChatCore(BaseChatModel):
 
         Raises `core.UnsupportedOperationError` if it has no tokenizer.
         """
-        model = self._asked()
+        model = self._model_for()
         if not isinstance(model, core.Tokenizing):
             raise core.UnsupportedOperationError("encode", self.backend or self.model, ())
         return model.encode(text)

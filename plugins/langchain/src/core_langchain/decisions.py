@@ -17,7 +17,7 @@ from core.api import shared_model
 from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain
 from core_wires import systemone
-from core_wires.asking import ask
+from core_wires.decision_calls import decide
 from core_wires.questions import DecisionRequest
 
 Response: TypeAlias = ClassifierResponse | Exception
@@ -62,9 +62,9 @@ class CoreDecisions(BaseDecisionModel):
         **_: Any,
     ) -> list[ClassifierResponse]:
         """Return the responses to all requests, with one call per set of labels."""
-        told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
+        options: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
         configs = self._configs(config, len(inputs))
-        return self._batch_with_config(self._answered, inputs, configs, **told)
+        return self._batch_with_config(self._answered, inputs, configs, **options)
 
     async def abatch(
         self,
@@ -75,12 +75,12 @@ class CoreDecisions(BaseDecisionModel):
         **_: Any,
     ) -> list[ClassifierResponse]:
         """Return the same, awaited; a cancelled task ends the work."""
-        told: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
+        options: dict[str, Any] = {"return_exceptions": return_exceptions, "run_type": "llm"}
         configs = self._configs(config, len(inputs))
-        return await self._abatch_with_config(self._aanswered, inputs, configs, **told)
+        return await self._abatch_with_config(self._aanswered, inputs, configs, **options)
 
     def _configs(self, config: Any, length: int) -> list[RunnableConfig]:
-        return [self._traced_config(each) for each in get_config_list(config, length)]
+        return [self._traced_config(one) for one in get_config_list(config, length)]
 
     async def _aanswered(self, requests: Sequence[ClassifierRequest]) -> list[Response]:
         cancel = threading.Event()
@@ -94,29 +94,29 @@ class CoreDecisions(BaseDecisionModel):
         )
         config = core.GenerateConfig(cancel=cancel, timeout=self.timeout)
         read = [self._read(request) for request in requests]
-        sound = [each for each in read if not isinstance(each, Exception)]
-        found = iter(ask(model, sound, config, chat=self.chat))
+        sound = [item for item in read if not isinstance(item, Exception)]
+        results = iter(decide(model, sound, config, chat=self.chat))
         return [
-            each if isinstance(each, Exception) else self._response(each, request, next(found))
-            for each, request in zip(read, requests, strict=True)
+            item if isinstance(item, Exception) else self._response(item, request, next(results))
+            for item, request in zip(read, requests, strict=True)
         ]
 
     def _read(self, request: ClassifierRequest) -> DecisionRequest | Exception:
         try:
-            questions = {name: plain(asked) for name, asked in request["questions"].items()}
+            questions = {name: plain(question) for name, question in request["questions"].items()}
             state = plain(request["state"])
             return systemone.read({"model": self.model, "state": state, "questions": questions})
         except core.RequestError as error:
             return error
 
-    def _response(self, read: DecisionRequest, request: ClassifierRequest, found: Any) -> Response:
-        if isinstance(found, Exception):
-            return found
-        answers, usage = found
+    def _response(self, read: DecisionRequest, request: ClassifierRequest, result: Any) -> Response:
+        if isinstance(result, Exception):
+            return result
+        answers, usage = result
         body: dict[str, Any] = systemone.response(read, answers, model=self.model, usage=usage)
-        for name, asked in request["questions"].items():
-            if asked.type == "score":  # its levels as they were given, structured or not
-                body["answers"][name]["legend"] = dict(enumerate(asked.criteria))
+        for name, question in request["questions"].items():
+            if question.type == "score":  # its levels as they were given, structured or not
+                body["answers"][name]["legend"] = dict(enumerate(question.criteria))
         return ClassifierResponse.model_validate(body)
 
 

@@ -25,15 +25,15 @@ def turns(messages: Sequence[BaseMessage]) -> tuple[core.Message, ...]:
 
     Raises `core.RequestError` for content other than text, for tools and for unknown roles.
     """
-    told = convert_to_openai_messages(messages)
-    bare = [{key: value for key, value in turn.items() if key != "name"} for turn in told]
+    records = convert_to_openai_messages(messages)
+    bare = [{key: value for key, value in turn.items() if key != "name"} for turn in records]
     return generation.read_chat({"model": "", "messages": bare}).messages
 
 
 def chunk(token: core.Token) -> ChatGenerationChunk:
     """Return a token, with its log-probability if requested."""
-    said = {"token": token.text, "logprob": token.logprob}
-    info = None if token.logprob is None else {"logprobs": {"content": [said]}}
+    record = {"token": token.text, "logprob": token.logprob}
+    info = None if token.logprob is None else {"logprobs": {"content": [record]}}
     return ChatGenerationChunk(message=AIMessageChunk(content=token.text), generation_info=info)
 
 
@@ -65,7 +65,7 @@ def plain(value: Any) -> Any:
             raise core.RequestError(
                 f"Unsupported content block of type {value['type']!r}: models only read text."
             )
-        return {name: plain(each) for name, each in value.items()}
+        return {name: plain(item) for name, item in value.items()}
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return [plain(each) for each in value]
+        return [plain(item) for item in value]
     return value

@@ -76,9 +76,9 @@ def trials(
                 scores = unseen_scores(rows, classes, count, kind, left_out)
             except TrainingDataError:
                 continue
-            for strength, found in zip(strengths, scores, strict=True):
-                accuracy = float((found.argmax(axis=1) == classes).mean())
-                loss, scale = best_scale(found, classes)
+            for strength, row_scores in zip(strengths, scores, strict=True):
+                accuracy = float((row_scores.argmax(axis=1) == classes).mean())
+                loss, scale = best_scale(row_scores, classes)
                 yield Trial(layer, kind, strength, accuracy, loss, scale)
 
 
@@ -87,12 +87,12 @@ def unseen_scores(
 ) -> Array:
     """Return each row's scores from the heads that have not seen it: [strengths, n, K]."""
     path, strengths = KINDS[kind]
-    found = np.empty((len(strengths), len(rows), count))
+    scores = np.empty((len(strengths), len(rows), count))
     for fold in left_out:
         seen = np.setdiff1d(np.arange(len(rows)), fold)
         for place, head in enumerate(path(rows[seen], classes[seen], count, strengths)):
-            found[place, fold] = head.scores(rows[fold])
-    return found
+            scores[place, fold] = head.scores(rows[fold])
+    return scores
 
 
 def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
@@ -111,28 +111,28 @@ def best_scale(scores: Array, classes: Classes) -> tuple[float, float]:
     return losses[best], float(_SCALES[best])
 
 
-def best(found: Sequence[Trial], texts: int) -> Trial:
+def best(trials: Sequence[Trial], texts: int) -> Trial:
     """Return the best trial on the highest layer, or one elsewhere that is significantly better.
 
     The more layers are tried on a few rows, the more of them are correct by luck: with 16 rows, the
     best of all layers was wrong three times as often on new rows as the last layer was.
     """
-    highest = max(trial.layer for trial in found)
-    known = max((trial for trial in found if trial.layer == highest), key=_rank)
-    other = max(found, key=_rank)
+    highest = max(trial.layer for trial in trials)
+    known = max((trial for trial in trials if trial.layer == highest), key=_rank)
+    other = max(trials, key=_rank)
     return other if other.accuracy > known.accuracy + doubt(known.accuracy, texts) else known
 
 
-def early_exit(found: Sequence[Trial], texts: int) -> Trial | None:
+def early_exit(trials: Sequence[Trial], texts: int) -> Trial | None:
     """Return the trial on the lowest layer with as many correct rows as the best.
 
     None if that is `best`'s, and if there are too few texts to show that the exit costs no
     accuracy.
     """
-    top = best(found, texts)
+    top = best(trials, texts)
     if doubt(top.accuracy, texts) > _FREE:
         return None
-    enough = [trial for trial in found if trial.accuracy >= top.accuracy]
+    enough = [trial for trial in trials if trial.accuracy >= top.accuracy]
     lowest = min(trial.layer for trial in enough)
     exits = [trial for trial in enough if trial.layer == lowest]
     return max(exits, key=_rank) if lowest < top.layer else None

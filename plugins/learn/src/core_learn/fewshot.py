@@ -117,17 +117,17 @@ class FewShot:
         examples = _examples(self._all_states(texts), texts, classes, order)
         place = np.array(folds)[order]
         left_out = [np.flatnonzero(place == fold) for fold in np.unique(place)]
-        found = np.empty((len(texts), len(known)))
-        found[order] = unseen(examples, Choice(self.kinds, self.early_exit), left_out)
-        return found
+        probabilities = np.empty((len(texts), len(known)))
+        probabilities[order] = unseen(examples, Choice(self.kinds, self.early_exit), left_out)
+        return probabilities
 
     def predict_proba(self, texts: Sequence[str]) -> Array:
         """Return the probabilities of ``head.labels`` for each text: [n, K].
 
         Raises the error of the first text that the model cannot read.
         """
-        found = self._results(texts, (self.head.layer,))
-        return _probabilities(self.head, self._rows(found)[:, 0])
+        results = self._results(texts, (self.head.layer,))
+        return _probabilities(self.head, self._rows(results)[:, 0])
 
     def predict(self, texts: Sequence[str]) -> list[str]:
         """Return the likeliest label of each text."""
@@ -141,14 +141,14 @@ class FewShot:
         ``config`` is for ``cancel`` and ``timeout``. ``logprobs`` and ``label_mass`` are not set: a
         head does not read labels.
         """
-        found = self._results(texts, (self.head.layer,), config)
-        sound = [result for result in found if result.error is None]
+        results = self._results(texts, (self.head.layer,), config)
+        sound = [result for result in results if result.error is None]
         likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
         return [
             core_tasks.Decision(level="L2", error=result.error)
             if result.error
             else self._decision(next(likely).tolist())
-            for result in found
+            for result in results
         ]
 
     def classify_iter(
@@ -196,15 +196,15 @@ class FewShot:
         """Return the states of texts at every layer to try, [n, H] each."""
         last = self.model.info.num_layers
         upper = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
-        asked = upper if self.layers is None else self.layers
+        layers = upper if self.layers is None else self.layers
         try:
-            found = self._results(texts, asked)
+            results = self._results(texts, layers)
         except core.UnsupportedOptionError:
             if self.layers is not None:
                 raise
-            found = self._results(texts, (last,))
-        rows = self._rows(found)
-        return {layer: rows[:, place] for place, layer in enumerate(found[0].layers)}
+            results = self._results(texts, (last,))
+        rows = self._rows(results)
+        return {layer: rows[:, place] for place, layer in enumerate(results[0].layers)}
 
     def _results(
         self,
@@ -213,18 +213,18 @@ class FewShot:
         config: core.GenerateConfig | None = None,
     ) -> list[core.HiddenResult]:
         prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
-        found: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
-        return [_sound(result) for result in found]
+        results: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
+        return [_sound(result) for result in results]
 
-    def _rows(self, found: Sequence[core.HiddenResult]) -> Array:
+    def _rows(self, results: Sequence[core.HiddenResult]) -> Array:
         """Return states as one array: [n, layers, H]. Raises the error of the first failed text."""
-        for place, result in enumerate(found):
+        for place, result in enumerate(results):
             if result.error is not None:
                 result.error.add_note(f"This is the error of text {place}.")
                 raise result.error
-        layers = len(found[0].layers) if found else 1
-        flat = [np.frombuffer(result.states or b"", np.float32) for result in found]
-        return np.array(flat, np.float64).reshape(len(found), layers, self.model.info.hidden_size)
+        layers = len(results[0].layers) if results else 1
+        flat = [np.frombuffer(result.states or b"", np.float32) for result in results]
+        return np.array(flat, np.float64).reshape(len(results), layers, self.model.info.hidden_size)
 
     def _decision(self, shares: list[float]) -> core_tasks.Decision:
         labels, (second, first) = self.head.labels, sorted(shares)[-2:]
@@ -249,9 +249,9 @@ class FewShot:
             )
 
         # This model's states of the texts whose states the head holds.
-        found = self._rows(self._results(PROBES, (head.layer,)))[:, 0]  # [probes, hidden]
+        probes = self._rows(self._results(PROBES, (head.layer,)))[:, 0]  # [probes, hidden]
         spread = np.linalg.norm(head.probes - head.probes.mean(axis=0))
-        apart = float(np.linalg.norm(found - head.probes) / spread) if spread else np.inf
+        apart = float(np.linalg.norm(probes - head.probes) / spread) if spread else np.inf
         if not apart <= _FOREIGN:
             raise ForeignHeadError(
                 f"{path!r} was learned on another model, or on other weights of it: the states of "
@@ -281,15 +281,15 @@ def _examples(
     states: Mapping[int, Array], texts: Sequence[str], classes: Classes, order: Classes
 ) -> Examples:
     """Return the rows in this order; states of further texts are omitted."""
-    rows = {layer: each[order] for layer, each in states.items()}
+    rows = {layer: array[order] for layer, array in states.items()}
     count = int(classes.max()) + 1  # each class has a row
     return Examples.of(rows, [texts[row] for row in order], classes[order], count)
 
 
 def _probabilities(head: Head, states: Array) -> Array:
     """Return the probabilities that a head computes from states: [n, K]."""
-    found: Array = np.exp(log_probabilities(states @ head.weights + head.bias, head.scale))
-    return found
+    probabilities: Array = np.exp(log_probabilities(states @ head.weights + head.bias, head.scale))
+    return probabilities
 
 
 def _checked(texts: object) -> list[str]:

@@ -35,11 +35,11 @@ MOST = 1e100
 """The largest number of a head: times a state, a float32, and summed, it does not overflow."""
 
 _LENGTH = struct.Struct("<Q")
-_MOST_HEADER = 1 << 24  # bytes: the labels of any task, and no attack on the memory
+_MOST_HEADER = 1 << 24  # bytes: enough for the labels of any task, too few to exhaust memory
 HEAD_KIND = outputs.Kind(
     "a head", re.compile(rb'.{8}\{"__metadata__": \{"core_learn\.format": ', re.DOTALL)
 )
-"""How the file of a head is known to be one that `save_head` wrote."""
+"""The mark of a file that `save_head` wrote."""
 _TENSORS = ("weights", "bias", "probes")
 
 

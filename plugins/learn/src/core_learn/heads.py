@@ -93,7 +93,7 @@ def ridge(
 def lda(rows: Array, classes: Classes, count: int, strengths: Sequence[float]) -> Iterator[Linear]:
     """Yield the LDA classifier of each strength; a class's prior is its share of the rows."""
     sizes = np.bincount(classes, minlength=count)
-    means = np.array([rows[classes == each].mean(axis=0) for each in range(count)])  # [K, H]
+    means = np.array([rows[classes == place].mean(axis=0) for place in range(count)])  # [K, H]
     squares = Squares((rows - means[classes]) / np.sqrt(len(rows)))  # the covariance within them
     unit = squares.trace / squares.size
 
@@ -114,5 +114,5 @@ KINDS: Mapping[str, tuple[Path, Sequence[float]]] = {
 def log_probabilities(scores: Array, scale: float = 1.0) -> Array:
     """Return the logarithm of the softmax of ``scale`` times the scores: [n, K]."""
     scaled = scale * (scores - scores.max(axis=1, keepdims=True))
-    found: Array = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
-    return found
+    logs: Array = scaled - np.log(np.exp(scaled).sum(axis=1, keepdims=True))
+    return logs

@@ -21,7 +21,7 @@ from core_learn.errors import TrainingDataError
 from core_learn.heads import KINDS, Array, Classes, Linear, log_probabilities
 from core_tasks.folds import FOLDS, text_key
 
-_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale where nothing can be left out
+_DEFAULT = "ridge", 1.0, 10.0  # kind, strength and scale if no fold can be left out
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,7 +45,7 @@ class Examples:
     def some(self, rows: Classes) -> Examples:
         """Return these rows, by their numbers."""
         _, texts = np.unique(self.texts[rows], return_inverse=True)
-        states = {layer: each[rows] for layer, each in self.states.items()}
+        states = {layer: array[rows] for layer, array in self.states.items()}
         return Examples(states, self.classes[rows], texts, self.count)
 
 
@@ -87,9 +87,9 @@ def unseen(examples: Examples, choice: Choice, left_out: Sequence[Classes]) -> A
 
     Raises `TrainingDataError` if the other folds lack a class, or all of their rows are equal.
     """
-    found = np.empty((len(examples.classes), examples.count))
+    probabilities = np.empty((len(examples.classes), examples.count))
     for fold in left_out:
-        rest = np.setdiff1d(np.arange(len(found)), fold)
+        rest = np.setdiff1d(np.arange(len(probabilities)), fold)
         if len(np.unique(examples.classes[rest])) < examples.count:
             raise TrainingDataError(
                 "A label has all of its texts in one fold, so it cannot be learned from the "
@@ -97,8 +97,8 @@ def unseen(examples: Examples, choice: Choice, left_out: Sequence[Classes]) -> A
             )
         learned = learn(examples.some(rest), choice)
         scores = learned.linear.scores(examples.states[learned.trial.layer][fold])
-        found[fold] = np.exp(log_probabilities(scores, learned.trial.scale))
-    return found
+        probabilities[fold] = np.exp(log_probabilities(scores, learned.trial.scale))
+    return probabilities
 
 
 def nested_accuracy(examples: Examples, choice: Choice) -> float | None:
@@ -110,7 +110,7 @@ def nested_accuracy(examples: Examples, choice: Choice) -> float | None:
     if not left_out:
         return None
     try:
-        found = unseen(examples, choice, left_out)
+        shares = unseen(examples, choice, left_out)
     except TrainingDataError:
         return None
-    return float((found.argmax(axis=1) == examples.classes).mean())
+    return float((shares.argmax(axis=1) == examples.classes).mean())

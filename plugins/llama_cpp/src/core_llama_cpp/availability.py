@@ -23,33 +23,33 @@ _REBUILD = f"pip install --force-reinstall --no-deps --no-cache-dir {DISTRIBUTIO
 ROCM_BUILD = f"CMAKE_ARGS='-DGGML_HIP=on' {_REBUILD}"
 
 
-def reported(found: Sequence[GgmlDevice]) -> tuple[Device, ...]:
+def reported(devices: Sequence[GgmlDevice]) -> tuple[Device, ...]:
     """Return the devices as users see them: GPUs first, then the CPU with its BLAS."""
-    gpus = [_gpu(device) for device in found if device.is_gpu]
-    cpus = [_cpu(device, found) for device in found if device.type is DeviceType.CPU]
+    gpus = [_gpu(device) for device in devices if device.is_gpu]
+    cpus = [_cpu(device, devices) for device in devices if device.type is DeviceType.CPU]
     return (*gpus, *cpus)
 
 
-def build_name(found: Sequence[GgmlDevice]) -> str:
+def build_name(devices: Sequence[GgmlDevice]) -> str:
     """Return the name of the BLAS, such as ``OpenBLAS`` or ``Accelerate``, or `PLAIN` without."""
-    blas = [device.description for device in found if device.backend == "BLAS"]
+    blas = [device.description for device in devices if device.backend == "BLAS"]
     return blas[0] if blas else PLAIN
 
 
-def chosen_device(found: Sequence[GgmlDevice], gpus: Sequence[GgmlDevice]) -> Choice:
+def chosen_device(devices: Sequence[GgmlDevice], gpus: Sequence[GgmlDevice]) -> Choice:
     """Return the device on which a model will run, as a choice with its reason."""
     if gpus:
         names = ", ".join(f"{device.name} ({device.description})" for device in gpus)
         return Choice("device", names, "reported by ggml, and gpu_layers is not 0")
-    cpu = next((device for device in found if device.type is DeviceType.CPU), None)
+    cpu = next((device for device in devices if device.type is DeviceType.CPU), None)
     name = cpu.description if cpu else "CPU"
-    has_gpu = any(device.is_gpu for device in found)
+    has_gpu = any(device.is_gpu for device in devices)
     return Choice("device", name, "gpu_layers is 0" if has_gpu else "this build reports no GPU")
 
 
-def chosen_blas(found: Sequence[GgmlDevice]) -> Choice:
+def chosen_blas(devices: Sequence[GgmlDevice]) -> Choice:
     """Return the BLAS of this build for the CPU, as a choice with its reason."""
-    name = build_name(found)
+    name = build_name(devices)
     if name == PLAIN:
         reason = "ggml's own kernels; long prompts run faster with OpenBLAS: docs/llama_cpp.md"
         return Choice("blas", name, reason)
@@ -62,8 +62,8 @@ def _gpu(device: GgmlDevice) -> Device:
     return Device(device.description, "gpu", device.memory_total, device.backend)
 
 
-def _cpu(device: GgmlDevice, found: Sequence[GgmlDevice]) -> Device:
-    return Device(device.description, "cpu", device.memory_total, build_name(found))
+def _cpu(device: GgmlDevice, devices: Sequence[GgmlDevice]) -> Device:
+    return Device(device.description, "cpu", device.memory_total, build_name(devices))
 
 
 def library_reason() -> str | None:
@@ -87,9 +87,9 @@ def rocm_reason(devices: Sequence[GgmlDevice]) -> str | None:
         return None
     if not DRIVER.exists():
         return f"this machine has no AMD GPU with ROCm's driver ({DRIVER} does not exist)."
-    found = ", ".join(f"{device.name} ({device.description})" for device in devices) or "none"
+    names = ", ".join(f"{device.name} ({device.description})" for device in devices) or "none"
     return (
-        f"ggml reports no ROCm device, only: {found}. Install ROCm with its compiler, then build "
+        f"ggml reports no ROCm device, only: {names}. Install ROCm with its compiler, then build "
         f"llama.cpp for it: {ROCM_BUILD}"
     )
 

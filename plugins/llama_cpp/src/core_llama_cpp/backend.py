@@ -10,9 +10,9 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
-from core.kit.support import chosen_backend, refuse_load_options
+from core.kit.base import BackendBase
+from core.kit.support import chosen_backend
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION, Capability
 from core.types import Device
 from core_llama_cpp import availability, ggml
 from core_llama_cpp.capabilities import BACKEND_CAPABILITIES
@@ -32,22 +32,13 @@ _OWN_OPTIONS = {
 }
 
 
-class LlamaCpp:
+class LlamaCpp(BackendBase):
     """llama.cpp on the devices that its build reports: the CPU, or GPUs. See `core.Backend`."""
 
     name = "llama_cpp"
-    protocol = PROTOCOL_VERSION
+    capabilities = BACKEND_CAPABILITIES
     formats = frozenset({"gguf"})
     own_options = _OWN_OPTIONS
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of models of this backend."""
-        return BACKEND_CAPABILITIES
-
-    def available(self) -> bool:
-        """Return True if llama.cpp can run here."""
-        return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
         """Return the reason why llama.cpp cannot run, and what to do.
@@ -58,7 +49,7 @@ class LlamaCpp:
 
     def devices(self) -> Sequence[Device]:
         """Return the devices for models, GPUs first; empty if the backend cannot run."""
-        return availability.reported(self._found()) if self.available() else ()
+        return availability.reported(self._devices()) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
         """Return the reason why this plugin cannot load a model, from its GGUF header alone."""
@@ -79,30 +70,28 @@ class LlamaCpp:
             ) from error
 
     def _load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> LlamaModel:
-        reason = self.unavailable_reason()
-        if reason is not None:
-            raise BackendUnavailableError(self.name, reason)
-        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
-        found = self._found()
-        gpus = self._gpus(found, config.gpu_layers)
-        from core_llama_cpp.opening import open_model
+        self.check_available()
+        self.check_options(config)
+        devices = self._devices()
+        gpus = self._gpus(devices, config.gpu_layers)
+        from core_llama_cpp.loading import open_model
 
         chosen = (
             chosen_backend(self.name, config),
-            availability.chosen_device(found, gpus),
-            availability.chosen_blas(found),
+            availability.chosen_device(devices, gpus),
+            availability.chosen_blas(devices),
         )
         return open_model(self.name, path, config, gpus, chosen)
 
-    def _found(self) -> Sequence[GgmlDevice]:
+    def _devices(self) -> Sequence[GgmlDevice]:
         return ggml.devices()
 
-    def _gpus(self, found: Sequence[GgmlDevice], layers: int) -> Sequence[GgmlDevice]:
+    def _gpus(self, devices: Sequence[GgmlDevice], layers: int) -> Sequence[GgmlDevice]:
         """Return the GPUs that take layers.
 
         Raises if GPU layers are requested without a GPU.
         """
-        gpus = [device for device in found if device.is_gpu] if layers else []
+        gpus = [device for device in devices if device.is_gpu] if layers else []
         if layers > 0 and not gpus:
             raise UnsupportedOptionError(
                 "gpu_layers",
@@ -122,8 +111,8 @@ class Rocm(LlamaCpp):
         """Return the reason why no AMD GPU can be used; None if ggml reports a ROCm device."""
         return super().unavailable_reason() or availability.rocm_reason(ggml.devices())
 
-    def _found(self) -> Sequence[GgmlDevice]:
+    def _devices(self) -> Sequence[GgmlDevice]:
         """Return the devices of ggml's HIP backend, and all that are not GPUs."""
-        found = ggml.devices()
-        others = [device for device in found if not device.is_gpu]
-        return (*availability.rocm_devices(found), *others)
+        devices = ggml.devices()
+        others = [device for device in devices if not device.is_gpu]
+        return (*availability.rocm_devices(devices), *others)

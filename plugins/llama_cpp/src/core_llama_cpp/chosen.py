@@ -72,16 +72,16 @@ def _parallel_slots(config: LoadConfig, offload: bool) -> Chosen[int]:
 
 
 def _n_threads(config: LoadConfig) -> Chosen[int]:
-    asked = asked_integer(config, "n_threads", 1, _MAX_THREADS)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "n_threads", 1, _MAX_THREADS)
+    if requested is not None:
+        return requested
     return Chosen("n_threads", usable_cores(), "one per core that this process may use")
 
 
 def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:
-    asked = asked_integer(config, "n_batch", max(_MIN_BATCH, slots), _MAX_BATCH)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "n_batch", max(_MIN_BATCH, slots), _MAX_BATCH)
+    if requested is not None:
+        return requested
     if offload:
         return Chosen("n_batch", 2048, "llama.cpp's default: enough tokens to keep a GPU busy")
     return Chosen(
@@ -90,9 +90,9 @@ def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:
 
 
 def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Chosen[int]:
-    asked = asked_integer(config, "n_ubatch", 1, n_batch)
-    if asked is not None:
-        return asked
+    requested = asked_integer(config, "n_ubatch", 1, n_batch)
+    if requested is not None:
+        return requested
     if wide:
         return Chosen("n_ubatch", min(512, n_batch), "llama.cpp's default, within n_batch")
     # From 64 rows on, ggml's flash attention on a CPU adds in another order (GGML_FA_TILE_Q).

@@ -66,7 +66,7 @@ def set_log_level(level: str) -> None:
 
 
 @contextmanager
-def errors_said() -> Iterator[list[str]]:
+def logged_errors() -> Iterator[list[str]]:
     """Collect the errors that llama.cpp logs on this thread, shown or not.
 
     Its functions return a null pointer and give the reason only in the log.
@@ -129,10 +129,10 @@ class _Log:
             _logger.log(self._level, "%s", line)
 
 
-def load_failure(path: Path, said: Sequence[str]) -> ModelError | OutOfMemoryError:
+def load_failure(path: Path, lines: Sequence[str]) -> ModelError | OutOfMemoryError:
     """Return the error for a model, or its context, that llama.cpp failed to create."""
-    reason = _reason(said)
-    text = " ".join(said).lower()
+    reason = _reason(lines)
+    text = " ".join(lines).lower()
 
     if any(words in text for words in _OUT_OF_MEMORY):
         return OutOfMemoryError(
@@ -150,9 +150,9 @@ def load_failure(path: Path, said: Sequence[str]) -> ModelError | OutOfMemoryErr
     )
 
 
-def _reason(said: Sequence[str]) -> str:
+def _reason(lines: Sequence[str]) -> str:
     """Return the line with the cause; the last lines only report that loading failed."""
-    told = [line.split(_LEAD, 1)[1] for line in said if _LEAD in line]
-    if told and _UNREAD in told[-1]:  # an earlier line has the file's fault
-        told = [line for line in said if line.startswith(_READER)][:1] or told
-    return told[-1] if told else said[0] if said else "it gave no reason"
+    messages = [line.split(_LEAD, 1)[1] for line in lines if _LEAD in line]
+    if messages and _UNREAD in messages[-1]:  # an earlier line has the file's fault
+        messages = [line for line in lines if line.startswith(_READER)][:1] or messages
+    return messages[-1] if messages else lines[0] if lines else "it gave no reason"

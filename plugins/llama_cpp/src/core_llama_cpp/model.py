@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Sequence
-from typing import Unpack
+from functools import partial
 
 from core.errors import ModelClosedError, UnsupportedOptionError
-from core.kit.base import RequestClock, stopping
-from core.kit.support import checked_layers, checked_pairs, checked_prompts
-from core.options import GenerateConfig, RequestOptions
-from core.protocols import Capability
-from core.token_ids import TokenIds, token_pairs
+from core.kit.base import RequestClock
+from core.options import GenerateConfig
 from core.types import HiddenResult, Score
 from core_llama_cpp.capabilities import MODEL_CAPABILITIES
-from core_llama_cpp.classify.classifier import Classifier
-from core_llama_cpp.classify.hidden import Looker
+from core_llama_cpp.classify.hidden import HiddenQuestion
+from core_llama_cpp.classify.labels import ClassifyQuestion
 from core_llama_cpp.classify.passes import Passes
-from core_llama_cpp.classify.scoring import Scorer
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.decode.engine import Engine
-from core_llama_cpp.loader import LoadedModel
-from core_runtime.classifying import ClassifyingModel
+from core_llama_cpp.classify.questions import RowQuestions
+from core_llama_cpp.classify.scoring import ScoreQuestion
+from core_llama_cpp.context.prefixes import Pool
+from core_llama_cpp.decode.engine import LlamaEngine
+from core_llama_cpp.loaded import LoadedModel
+from core_llama_cpp.sampling import HONOURED
+from core_runtime.classifying import Classifier
+from core_runtime.equal_rows import RowComputation
 from core_runtime.owner import OwnerThread
+from core_runtime.reading import ReadingModel
+from core_runtime.rows import PromptRow, ScoreRow
 
 _ONE_LAYER = (
     "llama.cpp only returns the last layer: use the default, layers=(-1,), or load the model as "
@@ -30,19 +31,19 @@ _ONE_LAYER = (
 )
 
 
-class LlamaModel(ClassifyingModel):
+class LlamaModel(ReadingModel):
     """A model in llama.cpp. See `core.TextModel` for the contract of every method."""
 
-    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+    honours = HONOURED
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         session = loaded.session
         self._loaded, self._owner = loaded, owner
         pool = Pool(session.cells, session.settings.n_seq_max)
-        engine = Engine(loaded, self._owner, pool)
+        engine = LlamaEngine(loaded, self._owner, pool)
         super().__init__(backend, loaded, engine, MODEL_CAPABILITIES)
         self._shutdown = engine.shutdown
-        self._passes = Passes(session, pool, engine, self._owner, loaded.kept)
+        self._passes = Passes(session, pool, engine, self._owner, loaded.prefixes)
         # For a model that is not closed: this must not hold a reference to the model.
         self._finalizer = weakref.finalize(self, _abandon, self._owner, loaded)
 
@@ -58,59 +59,22 @@ class LlamaModel(ClassifyingModel):
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """See `ClassifyingModel`."""
-        return Classifier(self._passes, self._loaded.tokenizer.token_text, request, clock)
+        text = self._loaded.tokenizer.token_text
+        question_of = partial(ClassifyQuestion, config=request, token_text=text)
+        return RowQuestions(self._passes, clock, question_of)
 
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """Score each continuation after its prompt; an error stays in its row."""
-        request = self.checked_request(Capability.SCORING, config, options)
-        heads, tails = checked_pairs("score", prompts, continuations)
-        with stopping(RequestClock(request)) as clock:
-            scorer = Scorer(self._passes, clock)
-            return self.read(scorer, *self.score_rows(heads, tails, clock), clock)
+    def scorer(self, clock: RequestClock) -> RowComputation[ScoreRow, Score]:
+        """See `ReadingModel`."""
+        return RowQuestions(self._passes, clock, ScoreQuestion)
 
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """`score` of token ids; see `core.TokenPrompts`."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
-        pairs = token_pairs(prompts, continuations)
-        with stopping(RequestClock(request)) as clock:
-            scorer = Scorer(self._passes, clock)
-            return self.read(scorer, *self.score_token_rows(pairs, clock), clock)
-
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
-    ) -> list[HiddenResult]:
-        """Read the last layer's state at each prompt's last token; an error stays in its row.
-
-        llama.cpp shows no other layer: `UnsupportedOptionError` for one.
-        """
-        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
+    def state_reader(
+        self, layers: tuple[int, ...], clock: RequestClock
+    ) -> RowComputation[PromptRow, HiddenResult]:
+        """See `ReadingModel`; llama.cpp returns the last layer only."""
         last = self.info.num_layers
-        if checked_layers(layers, last) != (last,):
+        if layers != (last,):
             raise UnsupportedOptionError("layers", self._backend, _ONE_LAYER)
-        texts = checked_prompts("hidden_states", prompts)
-        with stopping(RequestClock(request)) as clock:
-            looker = Looker(self._passes, clock, last)
-            return self.read(looker, *self.hidden_rows(texts, clock), clock)
+        return RowQuestions(self._passes, clock, partial(HiddenQuestion, layer=last))
 
     def release(self) -> None:
         """Free weights and cache now, after queued work."""
@@ -119,7 +83,7 @@ class LlamaModel(ClassifyingModel):
 
     def _free(self) -> None:
         self._shutdown(ModelClosedError())
-        self._loaded.kept.clear()
+        self._loaded.prefixes.clear()
         free(self._loaded)
 
 

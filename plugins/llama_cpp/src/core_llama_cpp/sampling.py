@@ -19,6 +19,9 @@ Floats = npt.NDArray[np.float64]
 Ids = npt.NDArray[np.intp]  # [K]
 Flags = npt.NDArray[np.bool_]
 
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that apply here; models refuse all others by name."""
+
 _NUCLEUS = 1024  # candidates among which top_p and typical_p nearly always end
 
 # Beyond these, float32 has only 0 and infinity to divide by.
@@ -59,9 +62,9 @@ def typical(logits: Row, typical_p: float) -> Row:
     masses = np.exp(-surprisals)
     entropy = np.dot(masses[masses > 0], surprisals[masses > 0])
     distances = np.abs(surprisals - entropy)
-    kept = _leading(-distances, masses, len(logits), lambda before: before <= typical_p)
+    leaders = _leading(-distances, masses, len(logits), lambda before: before <= typical_p)
     row = np.full_like(logits, -np.inf)
-    row[kept] = logits[kept]
+    row[leaders] = logits[leaders]
     return row
 
 
@@ -98,8 +101,8 @@ def _leading(
         if not within[-1]:
             break
     within[0] = True
-    kept: Ids = best[within]
-    return kept
+    leaders: Ids = best[within]
+    return leaders
 
 
 def _likely(values: Row, logits: Row, min_p: float) -> Flags:

@@ -41,4 +41,4 @@ def _is_float(header: ModelHeader) -> bool:
     """
     tensors = header.file.tensors
     whole = header.metadata.get("split.count", 1) in (0, 1)
-    return whole and bool(tensors) and all(each.ggml_type in _FLOAT_TYPES for each in tensors)
+    return whole and bool(tensors) and all(tensor.ggml_type in _FLOAT_TYPES for tensor in tensors)

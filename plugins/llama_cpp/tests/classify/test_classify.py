@@ -20,9 +20,9 @@ from core.errors import (
     PromptTooLongError,
 )
 from core.types import ClassifyResult
-from core_llama_cpp.classify import classifier
+from core_llama_cpp.classify import labels as label_reading
 from core_llama_cpp.context.prefixes import SharedPrefix
-from core_llama_cpp.context.session import Batch, DecodeError, Session
+from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.tolerance import EXACT
 
@@ -93,7 +93,7 @@ def test_neighbours_and_beginnings_change_nothing(
 
 
 def test_what_is_shared_is_not_computed_again(smollm2_model: LlamaModel) -> None:
-    smollm2_model._owner.run(smollm2_model._loaded.kept.clear)
+    smollm2_model._owner.run(smollm2_model._loaded.prefixes.clear)
     smollm2_model.classify(PROMPTS)
     metrics = smollm2_model.metrics
     shared = len(smollm2_model.encode(f"{INSTRUCTION}Sentence:"))
@@ -111,7 +111,7 @@ def test_equal_prompts_are_computed_once(
     smollm2_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With the results that each has alone, for as many tokens as one of each takes."""
-    smollm2_model._owner.run(smollm2_model._loaded.kept.clear)
+    smollm2_model._owner.run(smollm2_model._loaded.prefixes.clear)
     prompts = PROMPTS[:2] * 3
     results = smollm2_model.classify(prompts, labels=LABELS)
     cached = smollm2_model.metrics.cached_prompt_tokens
@@ -145,7 +145,7 @@ def test_labels_only_draws_no_token(
 ) -> None:
     whole = smollm2_model.classify(PROMPTS, labels=LABELS)
     asked = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True, return_logits=True)
-    monkeypatch.setattr(classifier, "Sampler", None)
+    monkeypatch.setattr(label_reading, "Sampler", None)
     found = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
     for one, other in zip(found, whole, strict=True):
         assert (one.token, one.logprobs, one.label_mass) == (None, None, None)
@@ -311,15 +311,15 @@ def test_a_pass_that_fails_is_one_rows_error(
     tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wanted = logits(tiny_model, ["ab", "aab", "b"])
-    decode = Session.decode
+    decode = LlamaSession.decode
 
-    def failing(session: Session, batch: Batch) -> None:
+    def failing(session: LlamaSession, batch: LlamaBatch) -> None:
         if 7 in batch._ids[: batch._size]:
             raise DecodeError("llama_decode failed with the code -3")
         decode(session, batch)
 
     bad = next(chr(code) for code in range(33, 127) if 7 in tiny_model.encode(chr(code)))
-    monkeypatch.setattr(Session, "decode", failing)
+    monkeypatch.setattr(LlamaSession, "decode", failing)
     results = tiny_model.classify(["ab", bad, "aab", "b"], return_logits=True)
     assert "code -3" in str(results[1].error)
     found = rows([results[0], *results[2:]])
@@ -329,10 +329,10 @@ def test_a_pass_that_fails_is_one_rows_error(
 def test_logits_that_are_no_numbers_are_an_error(
     tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def broken(session: Session, index: int) -> Row:
+    def broken(session: LlamaSession, index: int) -> Row:
         return np.full(session.vocab_size, np.nan, np.float32)
 
-    monkeypatch.setattr(Session, "logits", broken)
+    monkeypatch.setattr(LlamaSession, "logits", broken)
     assert isinstance(tiny_model.classify(["ab"])[0].error, InvalidModelError)
     assert isinstance(tiny_model.score(["ab"], [" ab"])[0].error, InvalidModelError)
     with pytest.raises(InvalidModelError):

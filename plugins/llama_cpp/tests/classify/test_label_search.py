@@ -12,10 +12,9 @@ import pytest
 import core
 from core import ClassifyResult, InvalidModelError
 from core.kit.labels import build_trie
-from core_llama_cpp.classify import classifier
-from core_llama_cpp.classify.classifier import chains
+from core_llama_cpp.classify.labels import chains
 from core_llama_cpp.classify.passes import Passes
-from core_llama_cpp.context.session import Session
+from core_llama_cpp.context.session import LlamaSession
 from core_llama_cpp.model import LlamaModel
 from core_runtime.label_search import LabelSearch, SearchTree
 
@@ -134,16 +133,16 @@ def test_logits_that_are_no_numbers_are_an_error_of_their_row(
     smollm2_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After the first token of a label that is read; its neighbours have their labels."""
-    real, count = Session.logits, 0
+    real, count = LlamaSession.logits, 0
 
-    def spoilt(self: Session, index: int) -> Any:
+    def spoilt(self: LlamaSession, index: int) -> Any:
         nonlocal count
         count += 1
         logits = real(self, index)
         return np.full_like(logits, np.nan) if count == len(PROMPTS) + 1 else logits
 
     wanted = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
-    monkeypatch.setattr(Session, "logits", spoilt)
+    monkeypatch.setattr(LlamaSession, "logits", spoilt)
     results = smollm2_model.classify(PROMPTS, labels=LABELS, labels_only=True)
     assert [type(result.error) for result in results if result.error] == [InvalidModelError]
     for one, other in zip(results, wanted, strict=True):
@@ -169,4 +168,4 @@ def test_chains_read_each_node_once_and_run_what_is_before_it() -> None:
         ([node[path] for path in other], 1),
     ]
     assert chains(tree, [node[(1, 2)]]) == [([node[(1,)], node[(1, 2)]], 1)]
-    assert classifier.chains(tree, []) == []
+    assert chains(tree, []) == []

@@ -17,9 +17,8 @@ import core
 from core.errors import GenerationCancelled, InvalidOptionError
 from core.types import Message
 from core_llama_cpp.context import prefixes
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
-from core_llama_cpp.context.session import Batch, DecodeError, Session
+from core_llama_cpp.context.prefixes import KeptPrefixes, Pool, SharedPrefix
+from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
 
 LETTERS = "".join(map(chr, range(33, 127)))
@@ -67,12 +66,12 @@ def windowed(windowed_gguf: Path) -> Iterator[Opening]:
 
 
 def kept_of(model: LlamaModel) -> KeptPrefixes:
-    return model._loaded.kept
+    return model._loaded.prefixes
 
 
 def held(model: LlamaModel) -> int:
     """Bytes that are kept, when what has ended is."""
-    return model._owner.run(lambda: kept_of(model).held)
+    return model._owner.run(lambda: kept_of(model).used)
 
 
 def assert_whole(model: LlamaModel) -> None:
@@ -235,15 +234,15 @@ def test_nothing_is_kept_of_what_failed(plain: Opening, monkeypatch: pytest.Monk
     cold, model = plain(kept=0), plain()
     prompts = [INSTRUCTION + letter for letter in "abcd"]
     wanted = [logits(cold, [prompt]) for prompt in prompts]
-    decode, calls = Session.decode, list[int]()
+    decode, calls = LlamaSession.decode, list[int]()
 
-    def failing(session: Session, batch: Batch) -> None:
+    def failing(session: LlamaSession, batch: LlamaBatch) -> None:
         decode(session, batch)  # the cache is filled
         calls.append(1)
         if len(calls) % 2:
             raise DecodeError("each second time")
 
-    monkeypatch.setattr(Session, "decode", failing)
+    monkeypatch.setattr(LlamaSession, "decode", failing)
     for prompt in prompts * 2:
         model.classify([prompt])
         list(model.batch_generate([prompt], max_tokens=3))
@@ -274,13 +273,13 @@ def test_a_copy_that_llama_does_not_take_back(
 ) -> None:
     cold, model = plain(kept=0), plain()
     list(model.generate(INSTRUCTION, max_tokens=4))
-    restore = Session.restore
+    restore = LlamaSession.restore
 
-    def refused(session: Session, state: Any, sequence: int) -> bool:
+    def refused(session: LlamaSession, state: Any, sequence: int) -> bool:
         restore(session, state, sequence)
         return False
 
-    monkeypatch.setattr(Session, "restore", refused)
+    monkeypatch.setattr(LlamaSession, "restore", refused)
     assert same(drawn(model, INSTRUCTION + "a", 4), drawn(cold, INSTRUCTION + "a", 4))
     assert model.metrics.cached_prompt_tokens == 0
     assert_whole(model)
@@ -354,7 +353,7 @@ def test_closing_drops_what_is_kept(tiny_gguf: TinyGguf) -> None:
     kept = kept_of(model)
     assert held(model)
     model.close()
-    assert kept.held == 0
+    assert kept.used == 0
 
 
 # ------------------------------------------------------------------ everything at once
@@ -456,9 +455,9 @@ def test_a_pass_that_is_cancelled_leaves_nothing_wrong(
 ) -> None:
     """Interrupted at every third pass, between two operations, and given up at some of them."""
     cold, model = opening(kept=0), opening(kept=SMALL)
-    decode, count = Session.decode, [0]
+    decode, count = LlamaSession.decode, [0]
 
-    def interrupted(session: Session, batch: Batch) -> None:
+    def interrupted(session: LlamaSession, batch: LlamaBatch) -> None:
         count[0] += 1
         if session is model._loaded.session and count[0] % 3 == 0:
             session._stop[0] = b"\1"
@@ -471,7 +470,7 @@ def test_a_pass_that_is_cancelled_leaves_nothing_wrong(
             self.asked += 1
             return self.asked > 3
 
-    monkeypatch.setattr(Session, "decode", interrupted)
+    monkeypatch.setattr(LlamaSession, "decode", interrupted)
     for job in jobs(Random(5), 15):
         prompt = job[1] * 2
         [row] = model.classify([prompt], cancel=Soon())

@@ -13,8 +13,8 @@ import pytest
 
 import core
 from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.session import Batch, DecodeError, Session
+from core_llama_cpp.context.prefixes import Pool
+from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
 
 
@@ -36,14 +36,14 @@ def everything(tiny_model: LlamaModel) -> tuple[int, int]:
 
 def fail_for(monkeypatch: pytest.MonkeyPatch, token: int, error: DecodeError) -> None:
     """`decode` raises where a batch holds this token."""
-    decode = Session.decode
+    decode = LlamaSession.decode
 
-    def failing(session: Session, batch: Batch) -> None:
+    def failing(session: LlamaSession, batch: LlamaBatch) -> None:
         if token in batch._ids[: batch._size]:
             raise error
         decode(session, batch)
 
-    monkeypatch.setattr(Session, "decode", failing)
+    monkeypatch.setattr(LlamaSession, "decode", failing)
 
 
 @pytest.mark.parametrize("error", [DecodeError("the code -3"), DecodeError("no free cells")])
@@ -68,15 +68,15 @@ def test_a_batch_that_fails_for_a_moment_is_computed_again(
     tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
 ) -> None:
     wanted = [ids(tiny_model, prompt) for prompt in ("ab a", "b")]
-    decode, left = Session.decode, [3]
+    decode, left = LlamaSession.decode, [3]
 
-    def failing(session: Session, batch: Batch) -> None:
+    def failing(session: LlamaSession, batch: LlamaBatch) -> None:
         decode(session, batch)  # it has computed, and filled the cache
         left[0] -= 1
         if left[0] == 0 and batch._size > 1:
             raise DecodeError("once")
 
-    monkeypatch.setattr(Session, "decode", failing)
+    monkeypatch.setattr(LlamaSession, "decode", failing)
     rows = tiny_model.batch_generate(["ab a", "b"], max_tokens=8)
     assert left[0] < 0
     assert [[token.id for token in row.tokens] for row in rows] == wanted
@@ -90,7 +90,7 @@ def test_a_step_that_fails_ends_all_and_the_model_works_on(
     stream = tiny_model.generate("b", max_tokens=300)
     next(stream)
     with monkeypatch.context() as patch:
-        patch.setattr(Batch, "clear", _raise)
+        patch.setattr(LlamaBatch, "clear", _raise)
         with pytest.raises(ZeroDivisionError):
             list(stream)
     assert settled(tiny_model) == everything

@@ -13,7 +13,12 @@ import pytest
 
 import core
 from core.errors import GenerationTimeout, ModelClosedError, PromptTooLongError
-from core_llama_cpp.context.session import Batch, InterruptedPassError, Session, SessionSettings
+from core_llama_cpp.context.session import (
+    InterruptedPassError,
+    LlamaBatch,
+    LlamaSession,
+    SessionSettings,
+)
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.threads import interruptible
@@ -46,15 +51,15 @@ def test_an_interrupted_pass_is_run_again(
     tiny_model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected, free = answers(tiny_model), settled(tiny_model)
-    decode, ended = Session.decode, list[int]()
+    decode, ended = LlamaSession.decode, list[int]()
 
-    def interrupted(session: Session, batch: Batch) -> None:
+    def interrupted(session: LlamaSession, batch: LlamaBatch) -> None:
         if len(ended) % 2 == 0:  # each second attempt goes through
             session._stop[0] = b"\1"
         ended.append(batch._size)
         decode(session, batch)
 
-    monkeypatch.setattr(Session, "decode", interrupted)
+    monkeypatch.setattr(LlamaSession, "decode", interrupted)
     assert answers(tiny_model) == expected
     assert settled(tiny_model) == free
     assert len(ended) > 10
@@ -121,9 +126,9 @@ def test_a_pass_that_nobody_wants_is_interrupted(
 
 def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
     """Passes last until they are interrupted; the event says that one was."""
-    decode, stopped = Session.decode, threading.Event()
+    decode, stopped = LlamaSession.decode, threading.Event()
 
-    def lasting(session: Session, batch: Batch) -> None:
+    def lasting(session: LlamaSession, batch: LlamaBatch) -> None:
         session._computes = True
         for _ in range(int(PATIENCE * 100)):
             if session._stop[0] == b"\1":
@@ -132,7 +137,7 @@ def endless(monkeypatch: pytest.MonkeyPatch) -> threading.Event:
             threading.Event().wait(0.01)
         decode(session, batch)
 
-    monkeypatch.setattr(Session, "decode", lasting)
+    monkeypatch.setattr(LlamaSession, "decode", lasting)
     return stopped
 
 
@@ -141,7 +146,7 @@ def test_a_pass_goes_on_while_somebody_wants_it(
 ) -> None:
     wanted = [token.id for token in tiny_model.generate("ab", max_tokens=3)]
     interrupts = list[int]()
-    monkeypatch.setattr(Session, "interrupt", lambda session: interrupts.append(1))
+    monkeypatch.setattr(LlamaSession, "interrupt", lambda session: interrupts.append(1))
     both = tiny_model.submit("ab", core.GenerateConfig(max_tokens=3))
     beside = tiny_model.submit("a b", core.GenerateConfig(max_tokens=3))
     tiny_model._engine._passing = (both._request, beside._request)  # type: ignore[attr-defined]
@@ -181,8 +186,8 @@ def test_a_handler_closes_the_model_whose_tokenizer_it_interrupts(
 def test_a_model_is_freed_by_the_last_one_who_asks(tiny_model: LlamaModel) -> None:
     vocabulary, freed = tiny_model._loaded.tokenizer.vocabulary, list[int]()
     beside = Vocabulary(tiny_model._loaded.session.lib, vocabulary._pointer)
-    with beside._asked():
-        with beside._asked():
+    with beside._vocabulary():
+        with beside._vocabulary():
             beside.close(lambda: freed.append(1))
         assert freed == []
     assert freed == [1]
@@ -303,4 +308,4 @@ def test_reading_ends_when_nobody_waits(tiny_gguf: TinyGguf) -> None:
     stop.set()
     settings = SessionSettings(n_ctx=256, n_seq_max=2, n_batch=32, n_ubatch=32, n_threads=1)
     with pytest.raises(RuntimeError, match="could not load"):
-        Session.open(tiny_gguf(), settings, stop)
+        LlamaSession.open(tiny_gguf(), settings, stop)

@@ -40,12 +40,12 @@ def classify(
     if bool(labels) == bool(task):
         raise click.UsageError("Pass either --labels or --task.")
     try:
-        asked = (
+        definition = (
             core_tasks.load_task(task)
             if task
             else core_tasks.Task(template, tuple((labels or "").split(",")))
         )
-        failed = _answer(_model(model_id, backend), asked, texts, plain)
+        failed = _answer(_model(model_id, backend), definition, texts, plain)
     except core.CoreError as error:
         raise click.ClickException(str(error)) from error
     sys.exit(_FAILED_ROWS if failed else 0)
@@ -71,16 +71,16 @@ def _model(model_id: str | None, backend: str) -> Any:
 
 def _answer(model: Any, task: Any, texts: Sequence[str], plain: bool) -> bool:
     """Print the answers as they come; return whether any has failed."""
-    failed, asked = False, texts or _lines()
-    kept: list[str] = []
+    failed, inputs = False, texts or _lines()
+    pending: list[str] = []
 
     def noted() -> Iterator[str]:
-        for text in asked:
-            kept.append(text)
+        for text in inputs:
+            pending.append(text)
             yield text
 
     for decision in task.classify_iter(model, noted()):
-        text = kept.pop(0)
+        text = pending.pop(0)
         failed = failed or decision.error is not None
         if plain:
             click.echo(decision.label if task.mode != "many" else ",".join(decision.labels))

@@ -20,8 +20,8 @@ def register_models(register: Callable[..., None]) -> None:
     """Register every model that ``infer-cli discover`` lists, by its name and its short names."""
     from core_llm.models import AsyncCoreModel, CoreModel
 
-    found = discover_stores(examine=False)
-    for model, name, aliases in named(found):
+    models = discover_stores(examine=False)
+    for model, name, aliases in named(models):
         register(
             CoreModel(f"core/{name}", model.handle),
             AsyncCoreModel(f"core/{name}", model.handle),

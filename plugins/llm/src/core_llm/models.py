@@ -50,7 +50,7 @@ class _Chatting:
         """Return the model, which is loaded once per process."""
         return shared_model(self.path, getattr(prompt.options, "backend", None) or "")
 
-    def _asked(self, prompt: llm.Prompt) -> tuple[list[core.Message], dict[str, Any]]:
+    def _turns_and_options(self, prompt: llm.Prompt) -> tuple[list[core.Message], dict[str, Any]]:
         """Return the conversation and its options, for core's ``chat``."""
         options: dict[str, Any] = prompt.options.model_dump(exclude_none=True, exclude={"backend"})
         return [core.Message(cast("Role", m.role), _text(m)) for m in prompt.messages], options
@@ -72,7 +72,7 @@ class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
         self, prompt: llm.Prompt, stream: bool, response: llm.Response, conversation: Any
     ) -> Iterator[str]:
         """Yield the answer's text: token by token, or as one where nobody streams."""
-        turns, options = self._asked(prompt)
+        turns, options = self._turns_and_options(prompt)
         tokens = self._model(prompt).chat(turns, **options)
         try:
             if stream:
@@ -85,13 +85,13 @@ class CoreModel(_Chatting, llm.Model):  # type: ignore[misc]
 
 
 class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
-    """The same model, awaited; a cancelled task ends the answer."""
+    """The asynchronous variant; a cancelled task ends the answer."""
 
     async def execute(
         self, prompt: llm.Prompt, stream: bool, response: llm.AsyncResponse, conversation: Any
     ) -> AsyncGenerator[str, None]:
         """Yield the answer's text: token by token, or as one where nobody streams."""
-        turns, options = self._asked(prompt)
+        turns, options = self._turns_and_options(prompt)
         model = aio.of(await in_thread(lambda: self._model(prompt)))
         async with aclosing(model.chat(turns, **options)) as tokens:
             if not stream:
@@ -103,10 +103,10 @@ class AsyncCoreModel(_Chatting, llm.AsyncModel):  # type: ignore[misc]
 
 def _text(message: llm.Message) -> str:
     """Return the text of a turn. Raises `core.RequestError` for other content."""
-    said = []
+    parts = []
     for part in message.parts:
         if not isinstance(part, TextPart):
             kind = type(part).__name__
             raise core.RequestError(f"Unsupported content {kind}: models only read text.")
-        said.append(part.text)
-    return "".join(said)
+        parts.append(part.text)
+    return "".join(parts)

@@ -1,6 +1,6 @@
 """Log-likelihoods of token ids after contexts: many pairs in few calls, grouped by context.
 
-Pairs are `Pair`: the ids of a context, and those of the continuation to score.
+A `Pair` has the token ids of a context and of the continuation to score.
 """
 
 from __future__ import annotations
@@ -44,5 +44,5 @@ def _fitted(pair: Pair, limit: int) -> Pair:
     over = len(context) + len(scored) - 1 - limit
     if over <= 0:
         return pair
-    # At least one token has to stand in front of what is scored.
+    # At least one token has to precede the scored ones.
     return context[min(over, len(context) - 1) :], scored

@@ -17,7 +17,7 @@ from core.secret import refuse_secrets
 from core_lm_eval.generating import config_of
 from core_lm_eval.likelihoods import Pair, scores
 
-_BATCH = 256  # pairs of a call: a backend makes batches of its own of them
+_BATCH = 256  # pairs of a call, which a backend divides into batches
 
 
 @register_model("core")
@@ -47,12 +47,12 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         **options: Any,
     ) -> None:
         super().__init__()
-        found: Any = path if model is None else model
-        if found is None:
+        source: Any = path if model is None else model
+        if source is None:
             raise TypeError("CoreLM() requires a loaded model, or the path of one.")
-        own = isinstance(found, str | os.PathLike)
-        self.model: Any = core.load_model(found, backend=backend, **options) if own else found
-        self.name = os.path.basename(os.fspath(found)) if own else found.model_type
+        own = isinstance(source, str | os.PathLike)
+        self.model: Any = core.load_model(source, backend=backend, **options) if own else source
+        self.name = os.path.basename(os.fspath(source)) if own else source.model_type
         self.max_gen_toks = max_gen_toks
         size = str(batch_size or "")  # "auto" without a number
         self._batch = int(size) if size.isdecimal() else _BATCH
@@ -113,27 +113,29 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         disable_tqdm: bool = False,
         **kwargs: Any,
     ) -> list[tuple[float, bool]]:
-        found = []
+        answers = []
         pairs = [(context, scored) for _, context, scored in requests]
         for (texts, *_), score in zip(
-            self._told(requests, disable_tqdm, "likelihoods"), self._scores(pairs), strict=True
+            self._with_progress(requests, disable_tqdm, "likelihoods"),
+            self._scores(pairs),
+            strict=True,
         ):
             answer = (score.logprob, score.is_greedy)
             self.cache_hook.add_partial("loglikelihood", texts, answer)
-            found.append(answer)
-        return found
+            answers.append(answer)
+        return answers
 
     def loglikelihood_rolling(
         self, requests: Sequence[Any], disable_tqdm: bool = False
     ) -> list[float]:
         """Return the log-likelihood of entire texts, in windows of the context, as in HFLM."""
         windows = [self._windows(request.args[0]) for request in requests]
-        found = self._scores([pair for each in windows for pair in each])
+        results = self._scores([pair for pairs in windows for pair in pairs])
         sums = []
-        for request, each in zip(
-            self._told(requests, disable_tqdm, "whole texts"), windows, strict=True
+        for request, pairs in zip(
+            self._with_progress(requests, disable_tqdm, "whole texts"), windows, strict=True
         ):
-            total = sum(next(found).logprob for _ in each)
+            total = sum(next(results).logprob for _ in pairs)
             self.cache_hook.add_partial("loglikelihood_rolling", request.args, total)
             sums.append(total)
         return sums
@@ -162,24 +164,26 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         for place, request in enumerate(requests):
             groups.setdefault(repr(request.args[1]), []).append(place)
 
-        found: dict[int, str] = {}
+        generated: dict[int, str] = {}
         progress = tqdm(total=len(requests), disable=disable_tqdm, desc="texts")
         for places in groups.values():
-            asked = requests[places[0]].args[1]
-            config = config_of(asked, self.max_gen_toks)
+            options = requests[places[0]].args[1]
+            config = config_of(options, self.max_gen_toks)
             for start in range(0, len(places), self._batch):
                 some = places[start : start + self._batch]
                 texts = self._texts([requests[place].args[0] for place in some], config)
                 for place, text in zip(some, texts, strict=True):
                     self.cache_hook.add_partial("generate_until", requests[place].args, text)
-                    found[place] = text
+                    generated[place] = text
                 progress.update(len(some))
 
         progress.close()
-        return [found[place] for place in range(len(requests))]
+        return [generated[place] for place in range(len(requests))]
 
     def _texts(self, contexts: Sequence[str], config: core.GenerateConfig) -> list[str]:
-        prompts = [core.RenderedPrompt(each) if self._templated else each for each in contexts]
+        prompts = [
+            core.RenderedPrompt(context) if self._templated else context for context in contexts
+        ]
         answers = self.model.batch_generate(prompts, config)
         return [answer.raise_for_error().text for answer in answers]
 
@@ -194,7 +198,7 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         beginning of the answer."""
         model = self._with(core.Tokenizing, core.Capability.TOKENIZING)
         self._templated = True
-        turns = [core.Message(each["role"], each["content"]) for each in chat_history]  # type: ignore[arg-type]
+        turns = [core.Message(turn["role"], turn["content"]) for turn in chat_history]  # type: ignore[arg-type]
         if add_generation_prompt:
             return str(model.render_chat(turns))
         *before, last = turns
@@ -221,5 +225,5 @@ class CoreLM(TemplateLM):  # type: ignore[misc]
         raise unsupported(needed, type(self.model).__name__)
 
     @staticmethod
-    def _told(requests: Sequence[Any], disabled: bool, what: str) -> Any:
+    def _with_progress(requests: Sequence[Any], disabled: bool, what: str) -> Any:
         return tqdm(requests, disable=disabled, desc=what)

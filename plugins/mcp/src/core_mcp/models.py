@@ -12,7 +12,7 @@ from core.types import DiscoveredModel
 
 
 class Models:
-    """Models by name: ``given`` by their paths or names, or without any those of all stores.
+    """Models by name: those in ``given``, as paths or names, or by default all models found.
 
     Raises `core.ModelNotFoundError` for a path without a model, and `core.InvalidOptionError` for
     two with the same name.
@@ -34,11 +34,11 @@ class Models:
 
         Raises `core.ModelNotFoundError` for an unknown name, and the errors of a load.
         """
-        found = self._given or discover_stores(examine=False)
-        fits = [model for model in found if not name or name == model.name or name in model.names]
+        models = self._given or discover_stores(examine=False)
+        fits = [model for model in models if not name or name == model.name or name in model.names]
         exact = [model for model in fits if name == model.name]
         if len(exact or fits) != 1:
-            known = ", ".join(sorted({repr(model.name) for model in found})) or "none"
+            known = ", ".join(sorted({repr(model.name) for model in models})) or "none"
             what = f"No single model is named {name!r}" if name else "The model is not named"
             raise core.ModelNotFoundError(f"{what}. Choose one of: {known}.")
         return shared_model((exact or fits)[0].handle, self._backend)
@@ -46,9 +46,9 @@ class Models:
 
 def _described(model: str) -> DiscoveredModel:
     place = located(model)
-    found = place.described(model_at(place.path))
-    if found is None:
+    description = place.described(model_at(place.path))
+    if description is None:
         raise core.ModelNotFoundError(
             f"{place.path!r} is not a model: expected a directory with config.json, or a GGUF file."
         )
-    return found
+    return description

@@ -71,8 +71,8 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
     @server.tool(annotations=_READ_ONLY)
     async def discover() -> list[Found]:
         """List the models on this machine by the names that the other tools accept."""
-        found = await asyncio.to_thread(models.found)
-        return [Found.model_validate(each, from_attributes=True) for each in found]
+        described = await asyncio.to_thread(models.found)
+        return [Found.model_validate(model, from_attributes=True) for model in described]
 
     @server.tool(annotations=_READ_ONLY)
     async def classify(
@@ -86,7 +86,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
         model: _Name = "",
     ) -> Rows:
         """Choose a label for each text, by its probability after the template."""
-        with _told() as cancel:
+        with _cancelled() as cancel:
             task = core_tasks.Task(template, tuple(labels))
             config = core.GenerateConfig(cancel=cancel, timeout=timeout)
             loaded = await asyncio.to_thread(models.load, model)
@@ -111,7 +111,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
         """Answer a prompt with a local model."""
         turns = [core.Message("system", system)] if system else []
         turns.append(core.Message("user", prompt))
-        with _told() as cancel:
+        with _cancelled() as cancel:
             config = core.GenerateConfig(
                 max_tokens=max_tokens,
                 temperature=temperature,
@@ -137,7 +137,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
 
 
 @contextmanager
-def _told() -> Iterator[threading.Event]:
+def _cancelled() -> Iterator[threading.Event]:
     """Yield a cancel that is set if the client gives up; core's errors become tool errors."""
     cancel = threading.Event()
     try:

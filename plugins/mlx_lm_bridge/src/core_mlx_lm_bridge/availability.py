@@ -27,8 +27,8 @@ def resolve_interpreter(name: str) -> str | None:
 
     Symbolic links are not resolved: a virtual environment's interpreter is one.
     """
-    found = shutil.which(os.path.expanduser(name))
-    return None if found is None else os.path.abspath(found)
+    path = shutil.which(os.path.expanduser(name))
+    return None if path is None else os.path.abspath(path)
 
 
 def unavailable_reason() -> str | None:
@@ -42,7 +42,7 @@ def unavailable_reason() -> str | None:
     if name:
         if resolve_interpreter(name) is None:
             return f"{ENVIRONMENT}={name} is not an executable interpreter. Correct the path."
-        return None  # only a worker can tell what it has installed
+        return None  # only a worker knows its packages
     return next(
         (reason for module in ("msgspec", "mlx_lm", "mlx") if (reason := _missing(module))), None
     )

@@ -5,11 +5,10 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from core.errors import BackendUnavailableError, UnsupportedOptionError
-from core.kit.support import refuse_load_options
+from core.errors import UnsupportedOptionError
+from core.kit.base import BackendBase
 from core.models.files import resolve_path
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION, Capability
 from core_mlx_lm_bridge import availability
 from core_mlx_lm_bridge.capabilities import BACKEND_CAPABILITIES
 
@@ -24,22 +23,13 @@ _OWN_OPTIONS = {
 }
 
 
-class MlxLm:
+class MlxLm(BackendBase):
     """mlx-lm in a subprocess, for every model that it can run. See `core.Backend`."""
 
     name = "mlx_lm"
-    protocol = PROTOCOL_VERSION
+    capabilities = BACKEND_CAPABILITIES
     formats = frozenset({"safetensors"})
     own_options = _OWN_OPTIONS
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of models of this backend: streams only."""
-        return BACKEND_CAPABILITIES
-
-    def available(self) -> bool:
-        """Return True if a worker can probably run here."""
-        return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
         """Return the reason why no worker can run here, and what to install, or None."""
@@ -56,12 +46,11 @@ class MlxLm:
 
         `core.BackendProcessError` is raised if the worker dies, is silent, or breaks the protocol.
         """
-        reason = None if "python" in config.options else self.unavailable_reason()
-        if reason is not None:
-            raise BackendUnavailableError(self.name, reason)
-        from core_mlx_lm_bridge.opening import open_model
+        if "python" not in config.options:
+            self.check_available()
+        self.check_options(config)
+        from core_mlx_lm_bridge.loading import open_model
 
-        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
         if config.gpu_layers > 0:
             raise UnsupportedOptionError(
                 "gpu_layers",

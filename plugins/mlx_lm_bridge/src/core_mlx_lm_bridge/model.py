@@ -25,10 +25,11 @@ from core.options import (
 from core.protocols import Capability
 from core.types import Choice, Conversation, Message, ModelInfo
 from core_mlx_lm_bridge.capabilities import MODEL_CAPABILITIES
-from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, Options
-from core_mlx_lm_bridge.stream import BridgeStream, Line
+from core_mlx_lm_bridge.protocol import Chat, ChatTurn, Generate, GenerationOptions
+from core_mlx_lm_bridge.stream import BridgeStream, WorkerLine
 
-_FIELDS = frozenset(Options.__struct_fields__) - {"id", "stop_tokens"}  # that are handed on as is
+# The options of a request that are copied as they are; all others are refused.
+_FIELDS = frozenset(GenerationOptions.__struct_fields__) - {"id", "stop_tokens"}
 
 
 class BridgeModel(TextModelBase):
@@ -40,11 +41,11 @@ class BridgeModel(TextModelBase):
     """
 
     def __init__(
-        self, backend: str, info: ModelInfo, choices: Sequence[Choice], line: Line
+        self, backend: str, info: ModelInfo, choices: Sequence[Choice], line: WorkerLine
     ) -> None:
         super().__init__(backend)
         self._info, self._choices, self._line = info, tuple(choices), line
-        # Also when nobody calls close(), and when the program ends.
+        # Runs also without close(), and at the program's end.
         self._finalizer = weakref.finalize(self, line.session.close)
 
     @property

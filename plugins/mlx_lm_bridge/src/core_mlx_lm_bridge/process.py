@@ -22,7 +22,7 @@ from contextlib import ExitStack, contextmanager, suppress
 from io import FileIO
 
 from core.system.child_process import Child, pipe
-from core_mlx_lm_bridge.protocol import MAX_ANSWER_BYTES, Lines, ProtocolError
+from core_mlx_lm_bridge.protocol import MAX_ANSWER_BYTES, LineSplitter, ProtocolError
 
 _CHUNK = 2**16
 _TAIL_BYTES = 8192
@@ -45,7 +45,7 @@ class WorkerProcess:
         self._requests, self._answers, self._printed = map(_unblocked, pipes)
 
         # Lines that were read and not handed out, bytes to be written, and the last printed text.
-        self._lines = Lines(MAX_ANSWER_BYTES)
+        self._lines = LineSplitter(MAX_ANSWER_BYTES)
         self._read: deque[bytes] = deque()
         self._unsent = memoryview(b"")
         self._tail = b""

@@ -25,20 +25,20 @@ MAX_ANSWER_BYTES = 2**20
 """The longest line that a caller accepts: an answer has the text of one or two tokens."""
 
 
-class Message(msgspec.Struct, tag_field="type", tag=str.lower, omit_defaults=True):
+class ProtocolMessage(msgspec.Struct, tag_field="type", tag=str.lower, omit_defaults=True):
     """A line of the protocol. Ids begin at 1; 0 means no request."""
 
     id: int = 0
 
 
-class ChatFormat(msgspec.Struct):
+class FamilyTemplate(msgspec.Struct):
     """A jinja template for models that have the special token ``mark``."""
 
     mark: str
     template: str
 
 
-class Load(Message):
+class Load(ProtocolMessage):
     """Load the model at ``path``; the first message. Answered by `Ok` or `Error`.
 
     ``context_len`` 0 means the model's. With ``cpu`` nothing is computed on a GPU.
@@ -52,14 +52,14 @@ class Load(Message):
     adapter_path: str | None = None
     prefill_step_size: int = 512
     cpu: bool = False
-    chat_formats: list[ChatFormat] = []
+    chat_formats: list[FamilyTemplate] = []
 
 
-class Info(Message):
+class Info(ProtocolMessage):
     """Ask for the facts of the loaded model. Answered by `Ok` or `Error`."""
 
 
-class Options(Message):
+class GenerationOptions(ProtocolMessage):
     """Options of a generation: the fields of `core.GenerateConfig` that a worker uses."""
 
     max_tokens: int = 256
@@ -73,8 +73,8 @@ class Options(Message):
     return_logprobs: bool = False
 
 
-class Generate(Options):
-    """Continue ``prompt``. Answered by any number of `Token`, then `Done` or `Error`."""
+class Generate(GenerationOptions):
+    """Continue ``prompt``. Answered by any number of `TokenAnswer`, then `Done` or `Error`."""
 
     prompt: str = ""
 
@@ -87,7 +87,7 @@ class ChatTurn(msgspec.Struct, omit_defaults=True):
     name: str | None = None
 
 
-class Chat(Options):
+class Chat(GenerationOptions):
     """Answer a conversation, through the model's chat template. Answered like `Generate`.
 
     ``chat_template_kwargs`` are the template's variables; with ``continue_final_message`` the last
@@ -99,18 +99,18 @@ class Chat(Options):
     continue_final_message: bool = False
 
 
-class Cancel(Message):
+class Cancel(ProtocolMessage):
     """Stop the request ``id``, which is then answered by `Done` with "cancelled". Has no answer.
 
     Ignored for a request that has ended.
     """
 
 
-class Quit(Message):
+class Quit(ProtocolMessage):
     """Exit. Has no answer; the end of the request pipe means the same."""
 
 
-class Ok(Message):
+class Ok(ProtocolMessage):
     """The facts of the loaded model.
 
     ``dtype`` is the dtype of its weights, ``device`` its device ("cpu: ..." or "gpu: ..."),
@@ -133,7 +133,7 @@ class Ok(Message):
     ignored_window: int = 0
 
 
-class Token(Message):
+class TokenAnswer(ProtocolMessage, tag="token"):
     """A generated token; with ``open``, more of its text may come, in the next token or `Done`."""
 
     token: str = ""
@@ -142,7 +142,7 @@ class Token(Message):
     open: bool = False
 
 
-class Done(Message, omit_defaults=False):
+class Done(ProtocolMessage, omit_defaults=False):
     """The last answer to a `Generate` or `Chat`, with mlx-lm's metrics.
 
     ``finish_reason``: "stop", "length" or "cancelled". ``token``: text of the previous tokens.
@@ -161,7 +161,7 @@ class Done(Message, omit_defaults=False):
     active_memory_bytes: int = 0
 
 
-class Error(Message):
+class Error(ProtocolMessage):
     """The last answer to a request that failed.
 
     ``error`` names a class of ``core.errors``, or the exception class in the worker. ``length`` and
@@ -177,7 +177,7 @@ class Error(Message):
 
 
 Request = Load | Info | Generate | Chat | Cancel | Quit
-Answer = Ok | Token | Done | Error
+Answer = Ok | TokenAnswer | Done | Error
 
 
 class _Header(msgspec.Struct):
@@ -199,7 +199,7 @@ class ProtocolError(Exception):
         self.id = id
 
 
-def encode(message: Message) -> bytes:
+def encode(message: ProtocolMessage) -> bytes:
     """Return a message as a line, its end included.
 
     Raises UnicodeEncodeError for lone surrogates.
@@ -236,7 +236,7 @@ def _shown(line: bytes, limit: int = 120) -> str:
     return repr(text) + ("…" if len(line) > limit else "")
 
 
-class Lines:
+class LineSplitter:
     """A splitter of a byte stream into lines of at most ``limit`` bytes."""
 
     def __init__(self, limit: int) -> None:

@@ -15,7 +15,7 @@ from functools import partial
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
-from core.kit.base import Check
+from core.kit.base import Check, check_process
 from core.system.child_process import started
 from core_mlx_lm_bridge import failures
 from core_mlx_lm_bridge.compiling import compiling_environment
@@ -31,7 +31,7 @@ from core_mlx_lm_bridge.protocol import (
     Ok,
     ProtocolError,
     Quit,
-    Token,
+    TokenAnswer,
     decode_answer,
     encode,
 )
@@ -58,7 +58,7 @@ class WorkerSettings:
     silence_timeout: float
 
 
-class Session:
+class WorkerSession:
     """The workers of a model, one after another. One caller at a time; any thread may `close`.
 
     Every failure of a worker ends it and raises `BackendProcessError`; the next request starts a
@@ -71,7 +71,7 @@ class Session:
         self._id = 0
         self._stale: set[int] = set()  # cancelled; their last answer is still to come
         self._abandoned: deque[int] = deque()
-        self._lock = threading.Lock()  # held by whoever uses the worker at this moment
+        self._lock = threading.Lock()  # locked during each use of the worker
         self._closed = False
         self._pid = os.getpid()
 
@@ -115,7 +115,7 @@ class Session:
             self._cancel_abandoned()
         return self._send(request)
 
-    def answer(self, id: int, check: Check) -> Token | Done:
+    def answer(self, id: int, check: Check) -> TokenAnswer | Done:
         """Return the next answer to a request.
 
         Raises the error in it, and the errors of ``check``.
@@ -139,7 +139,7 @@ class Session:
             while not isinstance(answer := self._answer(id, check, "while it stopped"), Done):
                 check()
             return answer
-        except (_TooLateError, CoreError):  # a dead worker is nothing to one who leaves
+        except (_TooLateError, CoreError):  # a dead worker does not matter to a caller that leaves
             self._stale.add(id)
             return None
 
@@ -159,14 +159,14 @@ class Session:
         self._closed = True
         if os.getpid() != self._pid:
             return  # a fork: the worker is its parent's
-        # Not for ever: a signal handler may have interrupted the very thread that holds it.
-        held = self._lock.acquire(timeout=1.0)
+        # With a limit: a signal handler may have interrupted the thread that has locked it.
+        locked = self._lock.acquire(timeout=1.0)
         try:
             worker, self._worker = self._worker, None
             if worker is not None:
                 worker.quit(encode(Quit()))
         finally:
-            if held:
+            if locked:
                 self._lock.release()
 
     def _send(self, message: Load | Generate | Chat) -> int:
@@ -175,7 +175,7 @@ class Session:
             self._used().send(encode(msgspec.structs.replace(message, id=self._id)))
         return self._id
 
-    def _answer(self, id: int, check: Check, when: str) -> Ok | Token | Done:
+    def _answer(self, id: int, check: Check, when: str) -> Ok | TokenAnswer | Done:
         heard = time.monotonic()
         while True:
             with self._lock:
@@ -190,10 +190,10 @@ class Session:
                 continue
             heard = time.monotonic()
             if 0 < answer.id < id and answer.id not in self._stale:
-                with self._lock:  # an interrupt came before whoever asked it knew its number
+                with self._lock:  # interrupted before its caller knew its number
                     self._cancel(answer.id)
 
-            # What is left of cancelled requests is passed over.
+            # Late answers to cancelled requests are skipped.
             if answer.id in self._stale:
                 self._forget(answer)
                 check()
@@ -255,8 +255,4 @@ class Session:
         """Raise `ModelClosedError` after ``close()``, and in a fork."""
         if self._closed:
             raise ModelClosedError
-        if os.getpid() != self._pid:
-            raise ModelClosedError(
-                "The model was loaded before a fork and cannot be used in the child process. Load "
-                "it again with core.load_model()."
-            )
+        check_process(self._pid)

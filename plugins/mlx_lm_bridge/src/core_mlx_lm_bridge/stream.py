@@ -15,17 +15,17 @@ from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
 from core_mlx_lm_bridge import protocol
 from core_mlx_lm_bridge.protocol import Chat, Done, Generate
-from core_mlx_lm_bridge.session import Session
-from core_mlx_lm_bridge.turns import Place, Turns
+from core_mlx_lm_bridge.session import WorkerSession
+from core_mlx_lm_bridge.turns import QueuePlace, Turns
 
-_STOP_SECONDS = 1.0  # a worker that decodes stops within a token, and tells its metrics
+_STOP_SECONDS = 1.0  # a decoding worker stops within a token, and reports its metrics
 
 
 @dataclass(frozen=True, slots=True)
-class Line:
+class WorkerLine:
     """A model's worker, and the turns in which streams may use it."""
 
-    session: Session
+    session: WorkerSession
     turns: Turns
 
 
@@ -49,7 +49,7 @@ class BridgeStream(TokenStreamBase):
 
     def __init__(
         self,
-        line: Line,
+        line: WorkerLine,
         prepare: Callable[[], Generate | Chat],
         config: GenerateConfig,
         record: Callable[[GenerateMetrics], None],
@@ -57,10 +57,10 @@ class BridgeStream(TokenStreamBase):
         super().__init__()
         self._line, self._prepare, self._config, self._record = line, prepare, config, record
         self._buffer = TokenBuffer(config.stop)
-        self._given = 0  # tokens that have come out of it
+        self._given = 0  # tokens that the buffer has released
         self._ready: deque[Token] = deque()
 
-        self._turn = Place()
+        self._turn = QueuePlace()
         self._clock: RequestClock | None = None
         self._first = 0.0  # seconds from the start to the first token
 
@@ -102,7 +102,7 @@ class BridgeStream(TokenStreamBase):
         """Cancel the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
-            return  # a signal handler within next(), which sees it when it goes on
+            return  # a signal handler within next(), which sees it afterwards
         with self._lock:
             self._ready.clear()
             self._finish("cancelled")
@@ -129,7 +129,7 @@ class BridgeStream(TokenStreamBase):
         self._turn.id = id = self._line.session.ask(request, self._check)
         return id
 
-    def _take(self, answer: protocol.Token | Done) -> None:
+    def _take(self, answer: protocol.TokenAnswer | Done) -> None:
         if isinstance(answer, Done):
             self._give(self._buffer.release(answer.token))
             self._conclude("stop" if self._buffer.stopped else _reason(answer), answer)
@@ -202,7 +202,7 @@ class BridgeStream(TokenStreamBase):
         )
 
 
-def _drop(line: Line, turn: Place) -> None:
+def _drop(line: WorkerLine, turn: QueuePlace) -> None:
     """Cancel the request of a garbage-collected stream, and make room for the next."""
     if turn.id is not None:
         line.session.abandon(turn.id)

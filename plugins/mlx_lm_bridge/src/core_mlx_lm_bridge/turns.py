@@ -11,7 +11,7 @@ from core.errors import ModelBusyError
 _LOOK_SECONDS = 0.02  # interval at which waiting streams poll their cancel
 
 
-class Place:
+class QueuePlace:
     """A stream's place in the queue: the thread that read it last, and its request's id."""
 
     def __init__(self) -> None:
@@ -23,10 +23,10 @@ class Turns:
     """The queue of waiting streams. Its lock is reentrant: finalizers run anywhere, and `leave`."""
 
     def __init__(self) -> None:
-        self._line: deque[Place] = deque()
+        self._line: deque[QueuePlace] = deque()
         self._changed = threading.Condition(threading.RLock())
 
-    def join(self, turn: Place, check: Callable[[], None]) -> None:
+    def join(self, turn: QueuePlace, check: Callable[[], None]) -> None:
         """Wait until it is this place's turn.
 
         Raises the errors of ``check`` while it waits, and `ModelBusyError` if an earlier stream
@@ -42,14 +42,14 @@ class Turns:
             self.leave(turn)
             raise
 
-    def leave(self, turn: Place) -> None:
+    def leave(self, turn: QueuePlace) -> None:
         """Leave the queue and make room for the next place. May be called twice."""
         with self._changed:
             if turn in self._line:
                 self._line.remove(turn)
                 self._changed.notify_all()
 
-    def _is_first(self, turn: Place) -> bool:
+    def _is_first(self, turn: QueuePlace) -> bool:
         with self._changed:
             if any(other.thread == turn.thread for other in self._before(turn)):
                 raise ModelBusyError(
@@ -61,6 +61,6 @@ class Turns:
                 self._changed.wait(_LOOK_SECONDS)
             return self._line[0] is turn
 
-    def _before(self, turn: Place) -> list[Place]:
+    def _before(self, turn: QueuePlace) -> list[QueuePlace]:
         line = list(self._line)
         return line[: line.index(turn)]

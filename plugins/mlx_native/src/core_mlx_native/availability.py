@@ -92,7 +92,7 @@ def _processor() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class MachineFacts:
     """The facts about a machine; ``installed`` maps MLX's distributions to their versions.
 
     ``cuda_driver`` is the newest CUDA that the driver supports, 12040 for 12.4; 0 if unknown.
@@ -110,19 +110,19 @@ class Facts:
         return [name for name in _LINUX_BUILDS if name in self.installed]
 
 
-def gather_facts() -> Facts:
+def gather_facts() -> MachineFacts:
     """Collect the facts about this machine."""
-    return Facts(sys.platform, platform.machine(), _installed(), *_cuda())
+    return MachineFacts(sys.platform, platform.machine(), _installed(), *_cuda())
 
 
-def metal_reason(facts: Facts) -> str | None:
+def metal_reason(facts: MachineFacts) -> str | None:
     """Return the reason why MLX cannot use Metal; None if it can."""
     if facts.system != "darwin" or facts.machine != "arm64":
         return f"it requires a Mac with Apple silicon; this is {facts.system} on {facts.machine}."
     return _mlx_reason(facts, "mlx")
 
 
-def cuda_reason(facts: Facts) -> str | None:
+def cuda_reason(facts: MachineFacts) -> str | None:
     """Return the reason why MLX cannot use CUDA; None if it can."""
     if facts.system != "linux":
         return f"MLX supports CUDA on Linux only; this is {facts.system}."
@@ -155,12 +155,12 @@ def _old_driver(build: str, driver: int) -> str:
     return f"{reason}, or uninstall {build} and run: {install_command('mlx-cuda12')}"
 
 
-def cpu_reason(facts: Facts) -> str | None:
+def cpu_reason(facts: MachineFacts) -> str | None:
     """Return the reason why MLX cannot use the CPU; None if it can."""
     return _mlx_reason(facts, "mlx")
 
 
-def _mlx_reason(facts: Facts, extra: str) -> str | None:
+def _mlx_reason(facts: MachineFacts, extra: str) -> str | None:
     install = install_command(extra)
     version = facts.installed.get("mlx")
     if version is None:
@@ -208,12 +208,12 @@ def _cuda() -> tuple[int, int]:
     if sys.platform != "linux":
         return 0, 0
     try:
-        return _asked(ctypes.CDLL("libcuda.so.1"))
+        return _versions(ctypes.CDLL("libcuda.so.1"))
     except (OSError, AttributeError):
         return 0, 0
 
 
-def _asked(driver: ctypes.CDLL) -> tuple[int, int]:
+def _versions(driver: ctypes.CDLL) -> tuple[int, int]:
     count, version = ctypes.c_int(0), ctypes.c_int(0)
     if driver.cuInit(0) or driver.cuDeviceGetCount(ctypes.byref(count)):
         return 0, 0

@@ -6,16 +6,16 @@ Importing this module and checking availability does not import MLX.
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from core.errors import BackendUnavailableError, CoreError, UnsupportedOptionError
-from core.kit.support import chosen_backend, refuse_load_options
+from core.errors import CoreError, UnsupportedOptionError
+from core.kit.base import BackendBase
+from core.kit.support import chosen_backend
 from core.models.files import model_formats, resolve_path
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION, Capability
 from core.types import Choice, Device
 from core_mlx_native import availability
 from core_mlx_native.capabilities import BACKEND_CAPABILITIES
@@ -36,27 +36,13 @@ _OWN_OPTIONS = {
 }
 
 
-class MlxBackend(ABC):
+class MlxBackend(BackendBase):
     """The common base of the three backends. See `core.Backend`."""
 
-    name: str
-    protocol = PROTOCOL_VERSION
+    capabilities = BACKEND_CAPABILITIES
     formats = frozenset({"safetensors"})
     own_options = _OWN_OPTIONS
     on_gpu = True
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The capabilities of this backend and its models."""
-        return BACKEND_CAPABILITIES
-
-    def available(self) -> bool:
-        """Return True if MLX can compute on this backend's device here."""
-        return self.unavailable_reason() is None
-
-    @abstractmethod
-    def unavailable_reason(self) -> str | None:
-        """Return the reason why MLX cannot run here, and the remedy; None if it can."""
 
     @abstractmethod
     def _device(self) -> Device:
@@ -86,15 +72,12 @@ class MlxBackend(ABC):
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> MlxModel:
         """Load a safetensors directory. Raises like `core.Backend.load_model`."""
-        reason = self.unavailable_reason()
-        if reason is not None:
-            raise BackendUnavailableError(self.name, reason)
-
-        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
+        self.check_available()
+        self.check_options(config)
         self._refuse_gpu_layers(config.gpu_layers)
 
         blas = ensure_blas()  # before anything imports mlx.core
-        from core_mlx_native.opening import open_model
+        from core_mlx_native.loading import open_model
 
         # The settings chosen here; the load adds more.
         where = self._device()

@@ -3,35 +3,16 @@
 from __future__ import annotations
 
 from core.protocols import Capability
+from core_runtime.capabilities import READING
 
-MODEL_CAPABILITIES = frozenset(
-    {
-        Capability.GENERATE,
-        Capability.CHAT,
-        Capability.CLASSIFY,
-        Capability.CLASSIFY_STREAMING,
-        Capability.BATCH_GENERATE,
-        Capability.LABELS,
-        Capability.LOGITS,
-        Capability.LOGPROBS,
-        Capability.SEED,
-        Capability.PARALLEL,
-        Capability.ROTATE,
-        Capability.ADAPTERS,
-        Capability.CHAT_TEMPLATE,
-        Capability.ADAPTING,
-        Capability.TOKENIZING,
-        Capability.SUBMITTING,
-        Capability.BATCH_STREAMING,
-        Capability.SCORING,
-        Capability.TOKEN_PROMPTS,
-        Capability.HIDDEN_STATES,
-        Capability.ATTENTION_INSPECTOR,
-        Capability.MEMORY_REPORTING,
-        Capability.TRAINABLE,
-        Capability.EXPLAINING,
-    }
-)
+MODEL_CAPABILITIES = READING | {
+    Capability.ROTATE,
+    Capability.ADAPTERS,
+    Capability.ADAPTING,
+    Capability.ATTENTION_INSPECTOR,
+    Capability.MEMORY_REPORTING,
+    Capability.TRAINABLE,
+}
 
 BACKEND_CAPABILITIES = MODEL_CAPABILITIES | {
     Capability.MODEL_PROBE,

@@ -10,7 +10,7 @@ import pluggy
 
 from core.system.outputs import output_type
 from core.system.terminal import visible
-from core_mlx_native.progress_bar import progress_bar
+from core_mlx_native.progress import progress_bar
 
 if TYPE_CHECKING:
     import click

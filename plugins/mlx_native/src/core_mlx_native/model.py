@@ -14,11 +14,10 @@ import mlx.core as mx
 
 from core.errors import ModelClosedError
 from core.kit.base import Check, RequestClock, stopping
-from core.kit.support import checked_layers, checked_pairs, checked_prompts
+from core.kit.support import checked_prompts
 from core.models.fingerprint import known_as, remember_adapter
 from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability
-from core.token_ids import TokenIds, token_pairs
 from core.training import (
     Examples,
     TrainConfig,
@@ -28,25 +27,28 @@ from core.training import (
     checked_examples,
     resolve_train,
 )
-from core.types import AttentionSnapshot, ClassifyResult, HiddenResult, MemoryReport, Score
+from core.types import AttentionSnapshot, HiddenResult, MemoryReport, Score
 from core_mlx_native import memory
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.classify.hidden import HiddenTask
-from core_mlx_native.classify.microbatch import ClassifyTask, HostResult
+from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.scheduler import Scheduler
 from core_mlx_native.classify.scoring import ScoreTask
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.failures import not_finite, of_request
-from core_mlx_native.loader import LoadedModel, with_adapter, with_own_base
+from core_mlx_native.loaded import LoadedModel, with_adapter, with_own_base
 from core_mlx_native.network.prefill import prefill
+from core_mlx_native.sampling.sampling import HONOURED
 from core_mlx_native.to_python import bools, float_array
 from core_mlx_native.train.beginning import begin, save, training_rows
 from core_mlx_native.train.rows import TokenRow
 from core_mlx_native.train.training import Training
-from core_runtime.classifying import ClassifyingModel
+from core_runtime.classifying import Classifier
+from core_runtime.equal_rows import RowComputation
 from core_runtime.owner import OwnerThread
+from core_runtime.reading import ReadingModel
 from core_runtime.request import forget_frames
-from core_runtime.rows import Row, checked_ids
+from core_runtime.rows import PromptRow, ScoreRow, checked_ids
 
 
 def _another_at_each(
@@ -95,14 +97,14 @@ def _heads(keys: mx.array) -> tuple[array[float], ...]:
     return tuple(float_array(head) for head in heads)
 
 
-class MlxModel(ClassifyingModel):
+class MlxModel(ReadingModel):
     """A model on one MLX device. `core.TextModel` documents the methods."""
 
-    honours = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
-    _engine: Engine
+    honours = HONOURED
+    _engine: MlxEngine
 
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
-        super().__init__(backend, loaded, Engine(loaded, owner), MODEL_CAPABILITIES)
+        super().__init__(backend, loaded, MlxEngine(loaded, owner), MODEL_CAPABILITIES)
         self._loaded, self._owner = loaded, owner
         self.equal_rows = loaded.fast.equal_rows
         self._trained: TrainConfig | None = None  # the configuration that trained the adapter
@@ -114,65 +116,21 @@ class MlxModel(ClassifyingModel):
         """The ``model_type`` of config.json."""
         return self._loaded.config.model_type
 
-    def classifier(
-        self, request: GenerateConfig, clock: RequestClock
-    ) -> Scheduler[Row, HostResult, ClassifyResult]:
+    def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """See `ClassifyingModel`."""
         task = ClassifyTask(self._loaded, request)
         return Scheduler(self._loaded, self._owner, task, clock.check)
 
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """Score ``continuations[i]`` after ``prompts[i]``; errors are per row."""
-        request = self.checked_request(Capability.SCORING, config, options)
-        heads, tails = checked_pairs("score", prompts, continuations)
+    def scorer(self, clock: RequestClock) -> RowComputation[ScoreRow, Score]:
+        """See `ReadingModel`."""
+        return Scheduler(self._loaded, self._owner, ScoreTask(self._loaded), clock.check)
 
-        with stopping(RequestClock(request)) as clock:
-            scheduler = Scheduler(self._loaded, self._owner, ScoreTask(self._loaded), clock.check)
-            return self.read(scheduler, *self.score_rows(heads, tails, clock), clock)
-
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """Score token ids; see `core.TokenPrompts`."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
-        pairs = token_pairs(prompts, continuations)
-        with stopping(RequestClock(request)) as clock:
-            scheduler = Scheduler(self._loaded, self._owner, ScoreTask(self._loaded), clock.check)
-            return self.read(scheduler, *self.score_token_rows(pairs, clock), clock)
-
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        *,
-        layers: Sequence[int] = (-1,),
-        **options: Unpack[RequestOptions],
-    ) -> list[HiddenResult]:
-        """Read the hidden states at each prompt's last token; errors are per row.
-
-        Layers above the highest requested one are not run.
-        """
-        request = self.checked_request(Capability.HIDDEN_STATES, config, options)
-        numbers = checked_layers(layers, self.info.num_layers)
-        rows = checked_prompts("hidden_states", prompts)
-
-        with stopping(RequestClock(request)) as clock:
-            task = HiddenTask(self._loaded, numbers)
-            scheduler = Scheduler(self._loaded, self._owner, task, clock.check)
-            return self.read(scheduler, *self.hidden_rows(rows, clock), clock)
+    def state_reader(
+        self, layers: tuple[int, ...], clock: RequestClock
+    ) -> RowComputation[PromptRow, HiddenResult]:
+        """See `ReadingModel`; layers above the highest requested one are not run."""
+        task = HiddenTask(self._loaded, layers)
+        return Scheduler(self._loaded, self._owner, task, clock.check)
 
     def inspect_attention(
         self,

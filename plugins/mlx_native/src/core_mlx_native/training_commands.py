@@ -217,8 +217,8 @@ def _label_flags(command: Any) -> Any:
 def _config_flags(command: Any) -> Any:
     import click
 
-    flags = [click.option(flag, field, type=kind, help=told) for flag, field, kind, told in _CONFIG]
-    flags += [click.option(flag, field, is_flag=True, help=told) for flag, field, told in _SWITCHES]
+    flags = [click.option(flag, field, type=kind, help=text) for flag, field, kind, text in _CONFIG]
+    flags += [click.option(flag, field, is_flag=True, help=text) for flag, field, text in _SWITCHES]
     flags += [
         click.option(
             "--bias-correction/--no-bias-correction",

@@ -31,7 +31,7 @@ class Gate(Generic[D]):
         self._read, self._write = read, write
         self._lock = threading.Lock()
         self._inside = 0  # jobs that hold the value now
-        self._held = self._outside = read()  # their value, and the one outside of jobs
+        self._value = self._outside = read()  # their value, and the one outside of jobs
         self._waiting: deque[tuple[D, threading.Lock]] = deque()
 
     def at(self, value: D) -> Turn[D]:
@@ -42,9 +42,9 @@ class Gate(Generic[D]):
         """Hold the value from now on; wait while other jobs hold a different one."""
         with self._lock:
             if not self._inside:
-                self._outside = self._held = self._read()
+                self._outside = self._value = self._read()
                 self._hold(value)
-            if self._held == value and not self._waiting:
+            if self._value == value and not self._waiting:
                 self._inside += 1
                 return
 
@@ -57,21 +57,21 @@ class Gate(Generic[D]):
         """Release the value; the last holder admits waiting jobs, or restores the outside value."""
         with self._lock:
             self._inside -= 1
-            if self._inside or (self._held == self._outside and not self._waiting):
+            if self._inside or (self._value == self._outside and not self._waiting):
                 return
-            if self._read() != self._held:  # the user's code has set it meanwhile
+            if self._read() != self._value:  # the user's code has set it meanwhile
                 self._outside = self._read()
 
             # All consecutive waiting jobs with the value of the first.
             self._hold(self._waiting[0][0] if self._waiting else self._outside)
-            while self._waiting and self._waiting[0][0] == self._held:
+            while self._waiting and self._waiting[0][0] == self._value:
                 self._waiting.popleft()[1].release()
                 self._inside += 1
 
     def _hold(self, value: D) -> None:
-        if value != self._held:
+        if value != self._value:
             self._write(value)
-            self._held = value
+            self._value = value
 
 
 @dataclass(frozen=True, slots=True)

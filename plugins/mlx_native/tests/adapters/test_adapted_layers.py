@@ -25,11 +25,12 @@ from core_mlx_native.adapters.apply import (
     twin,
 )
 from core_mlx_native.adapters.layers import Dropout, LoRALinear, LowRank
+from core_mlx_native.adapters.layers import merged as merged_weight
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode.kv_cache import BatchCache, CacheShape
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, prefill, read, run_prefix
@@ -79,7 +80,7 @@ def merged(directory: Path, target: Path, adapter: Adapter, **options: Any) -> D
     tensors = mx.load(str(directory / "model.safetensors"))
     assert isinstance(tensors, dict)
     for name, layer in adapter.layers.items():
-        tensors[f"{name}.weight"] = layer.merged_weight()
+        tensors[f"{name}.weight"] = merged_weight(layer.linear.matrix.dense(), layer.low_rank)
     mx.save_safetensors(str(target / "model.safetensors"), tensors)
     (target / "config.json").write_bytes((directory / "config.json").read_bytes())
     return load_decoder(target, **options)

@@ -12,16 +12,15 @@ import pytest
 
 import core
 from core_mlx_native.adapters.files import read_adapter
-from core_mlx_native.adapters.opening import adapted
+from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.convert.merging import merge
-from core_mlx_native.loader import load_decoder
-from plugins.mlx_native.tests.adapters.conftest import QUERY, TARGETS, Write, drawn
+from core_mlx_native.loaded import load_decoder
+from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
 from plugins.mlx_native.tests.adapters.test_adapted_layers import difference, pack, passes
 from plugins.mlx_native.tests.adapters.test_loaded_adapters import OPERATIONS, distance
 from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
 
 TOLERANCE = 1e-5  # times the largest logit
-ADAPTED = tuple(f"{target}.weight" for target in TARGETS)
 
 
 @pytest.mark.parametrize(

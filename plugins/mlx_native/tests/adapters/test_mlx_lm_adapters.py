@@ -14,8 +14,8 @@ from mlx.utils import tree_flatten
 from core_mlx_native.adapters.apply import LoraSettings, new_adapter, twin
 from core_mlx_native.adapters.files import read_adapter, write_adapter
 from core_mlx_native.adapters.layers import LowRank
-from core_mlx_native.adapters.opening import adapted
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.adapters.loading import adapted
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill
 from plugins.mlx_native.tests.adapters.test_adapted_layers import pack

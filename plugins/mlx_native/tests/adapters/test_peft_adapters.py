@@ -9,9 +9,9 @@ import mlx.core as mx
 import pytest
 
 from core_mlx_native.adapters.files import read_adapter
-from core_mlx_native.adapters.opening import adapted
+from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.prefill import prefill
 
 TESTS = Path(__file__).parents[1]

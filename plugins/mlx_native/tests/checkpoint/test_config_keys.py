@@ -16,7 +16,7 @@ from core_mlx_native.checkpoint.config import ModelConfig, parse_config
 from core_mlx_native.checkpoint.config_keys import CONFIG_KEYS, ROPE_KEYS
 from core_mlx_native.checkpoint.families import FAMILIES as KNOWN
 from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
-from core_mlx_native.checkpoint.keys import Key
+from core_mlx_native.checkpoint.keys import KeyRule
 from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
 
 OF_TRANSFORMERS: dict[str, list[str]] = json.loads(
@@ -76,7 +76,7 @@ BESIDE: dict[str, dict[str, Any]] = {
 }
 
 
-def keys_of(family: str) -> Mapping[str, Key]:
+def keys_of(family: str) -> Mapping[str, KeyRule]:
     return {**CONFIG_KEYS, **KNOWN[FAMILIES[family]["model_type"]].keys}
 
 

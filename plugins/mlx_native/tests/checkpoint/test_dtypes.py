@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import core
-from core_mlx_native import availability, loader
+from core_mlx_native import availability, loaded
 from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Choices
 
@@ -49,8 +49,8 @@ def test_the_option_wins_and_a_cpu_is_asked_for_none(checkpoint: Checkpoint) -> 
 
 
 def test_a_load_asks_for_the_chip(checkpoint: Checkpoint, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(loader, "apple_chip", lambda: "Apple M2")
-    model = loader.load(checkpoint("llama"), core.LoadConfig(), on_gpu=True)
+    monkeypatch.setattr(loaded, "apple_chip", lambda: "Apple M2")
+    model = loaded.load(checkpoint("llama"), core.LoadConfig(), on_gpu=True)
     assert str(model.decoder.dtype) == "mlx.core.float16"
 
 

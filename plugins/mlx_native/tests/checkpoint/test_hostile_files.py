@@ -190,7 +190,7 @@ def test_a_load_for_which_mlx_gets_no_thread(
         raise RuntimeError("Resource temporarily unavailable")
 
     directory = checkpoint()
-    monkeypatch.setattr("core_mlx_native.opening.load", refuse)
+    monkeypatch.setattr("core_mlx_native.loading.load", refuse)
     with pytest.raises(core.OutOfMemoryError, match="cannot start another thread"):
         load(directory)
 
@@ -201,10 +201,10 @@ def test_a_limit_of_addresses_is_named_where_it_is_the_cause(checkpoint: Checkpo
 import sys
 import core, resource
 core.load_model(sys.argv[1], backend="mlx_cpu").close()
-import core_mlx_native.opening as opening
+import core_mlx_native.loading as loading
 def fail(*_):
     raise MemoryError
-opening.load = fail
+loading.load = fail
 for limit in (resource.RLIM_INFINITY, 2**36):
     resource.setrlimit(resource.RLIMIT_AS, (limit, resource.RLIM_INFINITY))
     try:

@@ -16,7 +16,7 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 
 Checkpoint = Callable[..., Path]
 Tensors = dict[str, mx.array]

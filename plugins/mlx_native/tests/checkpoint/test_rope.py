@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.rope import LayerType, parse_rope
 
 PLAIN = (1.0, 10.0, 100.0, 1000.0)  # theta 10,000 over a head of 8
 
 
 def periods(config: dict[str, Any], layer: LayerType = "full_attention") -> Any:
-    return pytest.approx(parse_rope(Fields(config, "config.json"), layer, 8).periods)
+    return pytest.approx(parse_rope(ConfigFields(config, "config.json"), layer, 8).periods)
 
 
 @pytest.mark.parametrize(

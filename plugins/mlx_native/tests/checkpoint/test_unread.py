@@ -15,7 +15,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.checkpoint.files import tensor_files
 from core_mlx_native.checkpoint.names import HARMLESS, STRANGERS, plain_name
 from core_mlx_native.convert.merging import merge
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from plugins.mlx_native.tests.adapters.conftest import drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 

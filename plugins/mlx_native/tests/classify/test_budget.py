@@ -17,7 +17,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Footprint, layers_in_flight, pass_tokens, token_budget
 from core_mlx_native.classify.microbatch import ClassifyTask
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 
 NONE = core.LoadConfig()
 GB = 10**9
@@ -117,7 +117,7 @@ def test_a_load_counts_them(
     checkpoint: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(platform, "system", lambda: "Linux")
-    monkeypatch.setattr("core_mlx_native.loader.free_memory", lambda on_gpu: 10**7)
+    monkeypatch.setattr("core_mlx_native.loaded.free_memory", lambda on_gpu: 10**7)
     directory = checkpoint()
     reasons = [
         next(each.reason for each in model.choices if each.name == "token_budget")

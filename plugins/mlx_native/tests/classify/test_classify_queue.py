@@ -26,14 +26,14 @@ from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.prefixes import Prefixes
 from core_mlx_native.classify.scheduler import MicroBatch, Ran, Scheduler
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load
+from core_mlx_native.loaded import load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, Prefix, read
 from core_mlx_native.sampling import sampling
 from core_runtime import classifying
 from core_runtime.owner import OwnerThread
-from core_runtime.rows import Row, classify_rows
+from core_runtime.rows import PromptRow, classify_rows
 
 
 class Pass:
@@ -229,7 +229,7 @@ def test_tokens_of_rows_that_fail_are_not_reused(
     """Out of memory, the row that does not fit counts for nothing, and the others as ever."""
     real = Scheduler._compute
 
-    def scarce(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> Ran[Row, Any]:
+    def scarce(self: Scheduler[Any, Any, Any], batch: MicroBatch[PromptRow]) -> Ran[PromptRow, Any]:
         if any(row.index == 3 for row in batch.rows):
             raise RuntimeError("[malloc] Unable to allocate 1 bytes")
         return real(self, batch)
@@ -374,7 +374,7 @@ def test_a_call_that_ends_early_withdraws_what_has_not_begun(
     started: list[int] = []
     real = Scheduler._compute
 
-    def noted(self: Scheduler[Any, Any, Any], batch: MicroBatch[Row]) -> Ran[Row, Any]:
+    def noted(self: Scheduler[Any, Any, Any], batch: MicroBatch[PromptRow]) -> Ran[PromptRow, Any]:
         started.append(len(batch.rows))
         time.sleep(0.05)
         return real(self, batch)

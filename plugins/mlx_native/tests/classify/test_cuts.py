@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 import core
-from core_mlx_native import loader
+from core_mlx_native import loaded
 from core_mlx_native.backend import Cpu
 from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Choices, FastPaths, cuts, pass_tokens
 from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.scheduler import MicroBatch, Scheduler
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Decoder
 from core_runtime.cuts import Cuts
@@ -92,7 +92,7 @@ def shapes_of(monkeypatch: pytest.MonkeyPatch) -> set[tuple[int, ...]]:
 
 def opened(directory: Path, monkeypatch: pytest.MonkeyPatch, asked: Cuts | None) -> MlxModel:
     """A model on the CPU, with the micro-batches of a GPU if ``asked``."""
-    monkeypatch.setattr(loader, "cuts", lambda *_: asked)
+    monkeypatch.setattr(loaded, "cuts", lambda *_: asked)
     options = {"token_budget": 128, "length_step": 4}
     return Cpu().load_model(directory, core.LoadConfig(options=options))
 
@@ -155,13 +155,13 @@ def test_the_engine_prefills_prompts_of_like_length_together(
 ) -> None:
     """Not a long one with many short ones, where that costs more than another pass."""
     groups: list[list[int]] = []
-    real = Engine._prefilling
+    real = MlxEngine._prefilling
 
-    def noted(self: Engine, jobs: Sequence[Any], prefixes: Sequence[Any]) -> Any:
+    def noted(self: MlxEngine, jobs: Sequence[Any], prefixes: Sequence[Any]) -> Any:
         groups.append([len(job.ids) for job in jobs])
         return real(self, jobs, prefixes)
 
-    monkeypatch.setattr(Engine, "_prefilling", noted)
+    monkeypatch.setattr(MlxEngine, "_prefilling", noted)
     with opened(checkpoint(), monkeypatch, Cuts(8)) as model:
         model.batch_generate(["a b c d e f g h " * 3, "a", "b", "c"], max_tokens=1)
     assert all(min(group) > 20 or max(group) < 10 for group in groups)

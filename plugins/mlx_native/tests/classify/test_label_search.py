@@ -20,7 +20,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import search as search_module
 from core_mlx_native.classify.labels import ask_labels
 from core_mlx_native.classify.search import find_labels
-from core_mlx_native.loader import LoadedModel, load_decoder
+from core_mlx_native.loaded import LoadedModel, load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill
 from core_runtime.label_search import LabelSearch

@@ -100,7 +100,7 @@ def from_whole_prompt(
 @given(st.text(min_size=1, max_size=80), st.sampled_from(ENDS))
 def test_any_prompt_and_any_end(tokenizer: Tokenizer, start: str, end: str) -> None:
     prompt = (start + end).encode(errors="ignore").decode()
-    [found] = LabelTokens(tokenizer, LABELS, " ").behind([prompt], [tokenizer.encode(prompt)])
+    [found] = LabelTokens(tokenizer, LABELS, " ").after([prompt], [tokenizer.encode(prompt)])
     assert (found.anchor, list(found.trie.paths)) == from_whole_prompt(tokenizer, prompt)
 
 
@@ -113,7 +113,7 @@ def test_ends_that_are_alike_as_far_as_they_are_shared(
     prompts = [prompt for prompt in prompts if prompt]
     ids = tokenizer.encode_batch(prompts)
     for prefix in (" ", "\n", "", "=> "):
-        found = LabelTokens(tokenizer, LABELS, prefix).behind(prompts, ids)
+        found = LabelTokens(tokenizer, LABELS, prefix).after(prompts, ids)
         for prompt, question in zip(prompts, found, strict=True):
             wanted = from_whole_prompt(tokenizer, prompt, prefix=prefix)
             assert (question.anchor, list(question.trie.paths)) == wanted
@@ -125,7 +125,7 @@ def test_the_whole_prompt_decides_what_its_tail_leaves_open(tokenizer: Tokenizer
     prompts = [f"one <topic {names}>", f"one topic {names}>"]
     ids = tokenizer.encode_batch(prompts)
     assert ids[0][-8:] == ids[1][-8:]
-    found = list(LabelTokens(tokenizer, LABELS, " ").behind(prompts, ids))
+    found = list(LabelTokens(tokenizer, LABELS, " ").after(prompts, ids))
     for prompt, question in zip(prompts, found, strict=True):
         assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
     assert found[0].trie.paths != found[1].trie.paths
@@ -134,7 +134,7 @@ def test_the_whole_prompt_decides_what_its_tail_leaves_open(tokenizer: Tokenizer
 def test_labels_that_merge_with_the_last_word(tokenizer: Tokenizer) -> None:
     """Of " brown", all that stands behind the last cut, "browns" has no token."""
     labels, prompts = ["s", "t", "ing"], ["The quick brown", "A dog, and the brown"]
-    questions = LabelTokens(tokenizer, labels, "").behind(prompts, tokenizer.encode_batch(prompts))
+    questions = LabelTokens(tokenizer, labels, "").after(prompts, tokenizer.encode_batch(prompts))
     for prompt, question in zip(prompts, questions, strict=True):
         wanted = from_whole_prompt(tokenizer, prompt, labels, "")
         assert (question.anchor, list(question.trie.paths)) == wanted
@@ -143,7 +143,7 @@ def test_labels_that_merge_with_the_last_word(tokenizer: Tokenizer) -> None:
 def test_prompts_with_one_end_share_their_trie(tokenizer: Tokenizer) -> None:
     finder = LabelTokens(tokenizer, LABELS, " ")
     prompts = [f"Sentence number {i} of some length.\nIts topic in one word is:" for i in range(20)]
-    found = list(finder.behind(prompts, tokenizer.encode_batch(prompts)))
+    found = list(finder.after(prompts, tokenizer.encode_batch(prompts)))
     assert len({id(question.trie) for question in found}) == 1
     for prompt, question in zip(prompts, found, strict=True):
         assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
@@ -155,9 +155,9 @@ def test_all_ends_are_tokenised_in_two_calls_and_known_ones_in_none(tokenizer: T
     finder = LabelTokens(counting, LABELS, " ")
     prompts = [f"A sentence of some length that is about subject {i} is:" for i in range(10, 40)]
     ids = tokenizer.encode_batch(prompts)
-    found = list(finder.behind(prompts, ids))
+    found = list(finder.after(prompts, ids))
     assert counting.calls == 2
-    assert list(finder.behind(prompts[::-1], ids[::-1])) == found[::-1]
+    assert list(finder.after(prompts[::-1], ids[::-1])) == found[::-1]
     assert counting.calls == 2
     for prompt, question in zip(prompts, found, strict=True):
         assert (question.anchor, list(question.trie.paths)) == from_whole_prompt(tokenizer, prompt)
@@ -171,17 +171,17 @@ def test_many_labels_are_tokenised_a_few_ends_at_a_time(
     counting = Counting(tokenizer)
     prompts = [f"A sentence of some length that is about subject{i}:" for i in range(10, 40)]
     ids = tokenizer.encode_batch(prompts)
-    found = list(LabelTokens(counting, LABELS, " ").behind(prompts, ids))
+    found = list(LabelTokens(counting, LABELS, " ").after(prompts, ids))
     assert counting.most == 5 * len(LABELS)
-    assert found == list(LabelTokens(tokenizer, LABELS, " ").behind(prompts, ids))
+    assert found == list(LabelTokens(tokenizer, LABELS, " ").after(prompts, ids))
 
 
 def test_a_trailing_space_moves_the_labels_before_it(tokenizer: Tokenizer) -> None:
     prompt = "The topic of this sentence about many things is: "
     ids = tokenizer.encode(prompt)
     finder = LabelTokens(tokenizer, ["finance"], " ")
-    [found] = finder.behind([prompt], [ids])
+    [found] = finder.after([prompt], [ids])
     assert found.anchor == len(ids) - 1
     stripped = prompt.rstrip()
-    [other] = finder.behind([stripped], [tokenizer.encode(stripped)])
+    [other] = finder.after([stripped], [tokenizer.encode(stripped)])
     assert found.trie.paths == other.trie.paths

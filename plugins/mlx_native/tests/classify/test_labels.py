@@ -15,11 +15,12 @@ from core.kit.labels import LabelScores, build_trie, score_labels
 from core.kit.labels import Path as TokenPath
 from core_mlx_native.classify import labels
 from core_mlx_native.classify.labels import DeviceLabels, ask_labels, tree_chunks
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
-from core_mlx_native.network.prefill import last_logits, prefill
+from core_mlx_native.network.prefill import prefill
 from core_mlx_native.to_python import floats
 from core_runtime.text.label_tokens import LabelQuestion
+from plugins.mlx_native.tests.network.logits import last_logits
 
 Checkpoint = Callable[..., Path]
 

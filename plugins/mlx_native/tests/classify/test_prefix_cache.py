@@ -157,7 +157,7 @@ def test_prompts_that_share_any_number_of_tokens(
             ]
             same(asked(model, *texts), asked(cold, *texts))
             seen += texts
-            held = model._loaded.prefixes.held
+            held = model._loaded.prefixes.used
             assert held <= (kept or held)
         assert held > 0
 
@@ -226,7 +226,7 @@ def test_bytes_are_those_of_keys_and_values_alone(llama: Path) -> None:
         before = model.memory().active_bytes
         for first in "def":
             asked(model, INSTRUCTION + first + "d" * 60)
-        held = model._loaded.prefixes.held
+        held = model._loaded.prefixes.used
         assert held == 30 * 2 * 2 * 2 * 8 * 4  # tokens, layers, keys and values, heads, size, float
         assert 0 <= model.memory().active_bytes - before - held < 1000
         model._loaded.prefixes.clear()
@@ -243,13 +243,13 @@ def test_out_of_memory_what_is_kept_goes_first(
 
         def scarce(decoder: object, prompts: Sequence[object], *rest: Any, **more: Any) -> Any:
             sizes.append(len(prompts))
-            if model._loaded.prefixes.held:
+            if model._loaded.prefixes.used:
                 raise RuntimeError("[malloc_or_wait] Unable to allocate 12 bytes.")
             return real(decoder, prompts, *rest, **more)
 
         for first in "def":
             asked(model, INSTRUCTION + first)
-        assert model._loaded.prefixes.held
+        assert model._loaded.prefixes.used
         monkeypatch.setattr(scheduler, "read", scarce)
         results = asked(model, "dd", "e", "kkd")
     assert [result.error for result in results] == [None] * 3
@@ -264,7 +264,7 @@ def test_a_prefix_that_finds_no_memory_is_computed_without_what_is_kept(
     with opened(llama) as model:
 
         def scarce(*given: Any) -> Any:
-            if model._loaded.prefixes.held:
+            if model._loaded.prefixes.used:
                 raise RuntimeError("[malloc_or_wait] Unable to allocate 12 bytes.")
             return real(*given)
 
@@ -287,7 +287,7 @@ def test_one_text_that_finds_no_memory_for_its_prefix_runs_without(
 
         monkeypatch.setattr(PrefixStore, "cut", scarce)
         same(asked(model, INSTRUCTION + "g"), asked(cold, INSTRUCTION + "g"))
-        assert model._loaded.prefixes.held == 0
+        assert model._loaded.prefixes.used == 0
         assert model.metrics.cached_prompt_tokens == 0
 
 
@@ -296,12 +296,12 @@ def test_less_is_kept_where_memory_is_scarce(llama: Path, monkeypatch: pytest.Mo
         store: PrefixStore = model._loaded.prefixes
         for first in "def":
             asked(model, INSTRUCTION + first)
-        held = store.held
+        held = store.used
         monkeypatch.setattr(store, "_free", lambda: 0)
         monkeypatch.setattr(store, "_looked", -1e9)
         for first in "def":
             asked(model, "d" * 20 + first)
-        assert 0 < store.held <= held // 2 or store.held == 0
+        assert 0 < store.used <= held // 2 or store.used == 0
 
 
 @pytest.mark.parametrize("options", [{"prefix_cache": 0}, {"without": "prefix_cache"}])
@@ -310,7 +310,7 @@ def test_off_is_off(llama: Path, options: dict[str, Any]) -> None:
         for first in "defg":
             asked(model, INSTRUCTION + first)
             assert model.metrics.cached_prompt_tokens == 0
-        assert model._loaded.prefixes.held == 0
+        assert model._loaded.prefixes.used == 0
         chosen = {choice.name: choice.value for choice in model.choices()}
         assert chosen["prefix_cache"] == "0"
 

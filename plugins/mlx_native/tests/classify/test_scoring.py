@@ -197,7 +197,7 @@ def test_scores_behind_shared_prefixes_and_in_lanes_are_those_of_each_pair_alone
     lanes: int,
     without: tuple[str, ...],
 ) -> None:
-    monkeypatch.setattr("core_mlx_native.loader.usable_lanes", lambda: lanes)
+    monkeypatch.setattr("core_mlx_native.loaded.usable_lanes", lambda: lanes)
     monkeypatch.setattr(scheduler, "_WORTH", 1)
     taken: list[int] = []
     real = lanes_module.run

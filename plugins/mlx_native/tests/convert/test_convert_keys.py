@@ -16,7 +16,7 @@ from core.errors import ConversionError, UnsupportedModelError
 from core_mlx_native.convert import convert
 from core_mlx_native.convert.ends import end_ids
 from core_mlx_native.convert.keys import HARMLESS, NEUTRAL
-from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.source import GgufSource
 
 MakeGguf = Callable[..., Any]
 ARCHITECTURES = ("llama", "gemma3")
@@ -170,7 +170,7 @@ def test_generations_end_where_llama_cpp_ends_them(
     for key, place in {"eos": 0, **named}.items():
         tiny.metadata[f"tokenizer.ggml.{key}_token_id"] = 6 + place % len(texts)
     path = tiny.write(tmp_path / "m.gguf")
-    assert set(end_ids(Source(path).metadata)) == _llama_cpp_ends(path)
+    assert set(end_ids(GgufSource(path).metadata)) == _llama_cpp_ends(path)
 
 
 def test_a_plain_token_ends_nothing_by_its_text(tmp_path: Path, tiny_gguf: MakeGguf) -> None:
@@ -179,7 +179,7 @@ def test_a_plain_token_ends_nothing_by_its_text(tmp_path: Path, tiny_gguf: MakeG
     types = [*tiny.metadata["tokenizer.ggml.token_type"][:-1], 4]
     tiny.metadata |= {"tokenizer.ggml.tokens": words, "tokenizer.ggml.token_type": types}
     path = tiny.write(tmp_path / "m.gguf")
-    assert end_ids(Source(path).metadata) == [1, 5]
+    assert end_ids(GgufSource(path).metadata) == [1, 5]
     assert _llama_cpp_ends(path) == {1, 5, len(words) - 1}
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from core_mlx_native.convert.config import generation_config, hf_config
 from core_mlx_native.convert.keys import HARMLESS, NEUTRAL
-from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.source import GgufSource
 from core_mlx_native.convert.templates import write_templates
 from core_mlx_native.convert.vocabulary import write_tokenizer
 
@@ -61,7 +61,7 @@ def test_what_convert_refuses_or_passes_over_is_on_the_page() -> None:
 def test_what_convert_reads_is_on_the_page(
     tmp_path: Path, tiny_gguf: Callable[..., Any], architecture: str
 ) -> None:
-    source = Source(tiny_gguf(architecture).write(tmp_path / "m.gguf"))
+    source = GgufSource(tiny_gguf(architecture).write(tmp_path / "m.gguf"))
     hf_config(source, "float32")
     generation_config(source.metadata)
     write_tokenizer(source.metadata, tmp_path)

@@ -11,7 +11,7 @@ import pytest
 
 from core_mlx_native.convert import convert
 from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.source import GgufSource
 from core_mlx_native.convert.vocabulary import build_tokenizer
 from core_mlx_native.text.tokenizer import Tokenizer
 
@@ -26,7 +26,7 @@ _REFERENCE = json.loads(
 def test_the_converted_models_have_what_the_converter_makes_now(
     request: pytest.FixtureRequest, name: str
 ) -> None:
-    source = Source(request.getfixturevalue(f"{name}_gguf"))
+    source = GgufSource(request.getfixturevalue(f"{name}_gguf"))
     built = build_tokenizer(source.metadata)
     stored = request.getfixturevalue(f"{name}_dir") / "tokenizer.json"
     # Where this fails after a change of the converter: raise CONVERTER_VERSION.
@@ -39,7 +39,7 @@ def test_the_converted_models_have_what_the_converter_makes_now(
 @pytest.mark.parametrize("name", ["llama-bpe", "gpt-2"])
 def test_other_pre_tokenizers(smollm2_gguf: Path, name: str) -> None:
     """Over SmolLM2's vocabulary, with the name of the pre-tokenizer changed."""
-    found = Source(smollm2_gguf).metadata
+    found = GgufSource(smollm2_gguf).metadata
     built = build_tokenizer(Metadata({**found.values, "tokenizer.ggml.pre": name}, found.where))
     built.encode_special_tokens = True
     encoded = built.encode_batch_fast(_REFERENCE["plain"])

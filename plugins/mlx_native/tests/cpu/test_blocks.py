@@ -8,10 +8,10 @@ import pytest
 
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.cpu import blocks
-from core_mlx_native.cpu.blocks import Blocks
+from core_mlx_native.cpu.blocks import BlockMatrix
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.product import functions
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.prefill import NO_PREFIX, read
 from plugins.mlx_native.tests.conftest import Checkpoint
 
@@ -24,13 +24,13 @@ def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(blocks, "_TURNED", 3)
 
 
-def made(vocabulary: int) -> tuple[Blocks, mx.array]:
+def made(vocabulary: int) -> tuple[BlockMatrix, mx.array]:
     weight = mx.random.normal((vocabulary, WIDTH), key=mx.random.key(vocabulary))
     plain = weight + 0
     mx.eval(weight, plain)
     by = functions()
     assert by is not None
-    return Blocks(weight, by), plain
+    return BlockMatrix(weight, by), plain
 
 
 @pytest.mark.parametrize("vocabulary", [1, 7, 8, 9, 24, 29])
@@ -52,7 +52,7 @@ def test_it_takes_no_memory_but_the_weights() -> None:
     by, before = functions(), mx.get_active_memory()
     assert by is not None
     mx.reset_peak_memory()
-    matrix = Blocks(weight, by)
+    matrix = BlockMatrix(weight, by)
     address = np.asarray(weight).ctypes.data
     del weight
     assert mx.get_peak_memory() - before < 4096
@@ -65,7 +65,7 @@ def test_a_tied_head_gives_the_logits_of_the_plain_one(checkpoint: Checkpoint, f
 
     def logits(few_tokens: bool) -> mx.array:
         decoder = load_decoder(directory, ops=CpuOps(few_tokens=few_tokens))
-        assert isinstance(decoder.embed_tokens, Blocks) == few_tokens
+        assert isinstance(decoder.embed_tokens, BlockMatrix) == few_tokens
         hidden = read(decoder, [prompt], [(2,)], NO_PREFIX, FastPaths()).hidden[:, 0]
         whole = decoder.logits(hidden)
         some = mx.array([3, 60, 9])

@@ -12,7 +12,7 @@ from core_mlx_native.cpu import few_tokens
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode.kv_cache import BatchCache, CacheShape
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, read, run_prefix

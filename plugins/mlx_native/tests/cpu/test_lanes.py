@@ -18,7 +18,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import scheduler
 from core_mlx_native.cpu import blas_threads, lanes, numpy_ops
 from core_mlx_native.cpu.blas_threads import (
-    Threads,
+    ThreadCount,
     follow_load,
     free_of,
     one_thread_each,
@@ -51,7 +51,7 @@ class Counted:
 def blas(monkeypatch: pytest.MonkeyPatch) -> Counted:
     counted = Counted(4)
     monkeypatch.setattr(blas_threads, "_followed", None)
-    monkeypatch.setattr(blas_threads, "_threads", lambda: Threads(counted.get, counted.set))
+    monkeypatch.setattr(blas_threads, "_threads", lambda: ThreadCount(counted.get, counted.set))
     return counted
 
 
@@ -307,7 +307,7 @@ def lane_threads(monkeypatch: pytest.MonkeyPatch) -> set[str]:
 
     monkeypatch.setattr(scheduler, "read", watched)
     monkeypatch.setattr(scheduler, "_WORTH", 1)
-    monkeypatch.setattr("core_mlx_native.loader.usable_lanes", lambda: 2)
+    monkeypatch.setattr("core_mlx_native.loaded.usable_lanes", lambda: 2)
     return names
 
 
@@ -378,7 +378,7 @@ def test_a_real_model_takes_its_lanes(smollm2_dir: Path, monkeypatch: pytest.Mon
         return real(jobs, check)
 
     monkeypatch.setattr(lanes, "run", watched)
-    monkeypatch.setattr("core_mlx_native.loader.usable_lanes", lambda: 2)
+    monkeypatch.setattr("core_mlx_native.loaded.usable_lanes", lambda: 2)
     file = Path(__file__).parents[4] / "examples" / "headlines.jsonl"
     texts = [json.loads(line)["text"] for line in file.read_text().splitlines()][:12]
     with loaded(smollm2_dir, token_budget=512) as model:

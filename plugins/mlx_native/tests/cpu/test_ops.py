@@ -15,9 +15,9 @@ from core.options import LoadConfig
 from core_mlx_native.cpu import lanes
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load, load_decoder
+from core_mlx_native.loaded import load, load_decoder
 from core_mlx_native.network.ops import Ops
-from core_mlx_native.network.prefill import last_logits
+from plugins.mlx_native.tests.network.logits import last_logits
 
 ONE_TOKEN, MANY = mx.ones((1, 1, 8)), mx.ones((4, 32, 8))  # [B, T, H]
 

@@ -13,7 +13,7 @@ from tokenizers.processors import TemplateProcessing
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.model import MlxModel
 from core_mlx_native.text.tokenizer import Tokenizer
 
@@ -285,7 +285,7 @@ def test_it_runs_at_the_first_next(model: MlxModel, monkeypatch: pytest.MonkeyPa
 
     with monkeypatch.context() as patch:
         patch.setattr(Tokenizer, "encode", fail)
-        patch.setattr(Engine, "submit", fail)
+        patch.setattr(MlxEngine, "submit", fail)
         stream = model.chat(TURNS, SAMPLED)
     assert stream.finish_reason is None
     assert list(stream) == list(model.chat(TURNS, SAMPLED))

@@ -20,14 +20,14 @@ from core.options import GenerateConfig, LoadConfig
 from core.types import Token
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.batch import DecodeBatch
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
-from core_mlx_native.loader import LoadedModel, load
+from core_mlx_native.loaded import LoadedModel, load
 from core_mlx_native.model import MlxModel
 from core_runtime.owner import OwnerThread
-from core_runtime.request import End, Item, Request
+from core_runtime.request import Item, Request, RequestEnd
 from core_runtime.stream import RequestStream
-from core_runtime.waiting import Job, WaitingLine
+from core_runtime.waiting import PromptJob, WaitingLine
 
 Checkpoint = Callable[..., Path]
 
@@ -50,10 +50,10 @@ class Output:
     """Where one request's tokens go."""
 
     ids: list[int] = field(default_factory=list)
-    end: End | None = None
+    end: RequestEnd | None = None
 
     def __call__(self, item: Item) -> None:
-        if isinstance(item, End):
+        if isinstance(item, RequestEnd):
             assert self.end is None, "ended twice"
             self.end = item
         else:
@@ -71,7 +71,7 @@ class Bench:
         model = load(directory, LoadConfig(**config), on_gpu=False)
         self.model: LoadedModel = replace(model, stop_ids=frozenset())
         self.owner = Owner()
-        self.engine = Engine(self.model, self.owner)
+        self.engine = MlxEngine(self.model, self.owner)
         self.requests: list[Request] = []
 
     def add(self, length: int, samples: int = 1, **options: Any) -> list[Output]:
@@ -82,7 +82,7 @@ class Bench:
         config = GenerateConfig(**options)
         requests = tuple(Request(self.model, ids, config, output) for output in outputs)
         self.requests += requests
-        self.engine.submit([Job(ids, requests)])
+        self.engine.submit([PromptJob(ids, requests)])
         return outputs
 
     def run(self) -> int:

@@ -20,18 +20,18 @@ import numpy.typing as npt
 import pytest
 
 from core.options import GenerateConfig, LoadConfig
-from core_mlx_native.decode.batch import Drawn, Rows
+from core_mlx_native.decode.batch import DrawnTokens, SamplingRows
 from core_mlx_native.decode.columns import Columns
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.kv_cache import BatchCache, CacheShape, LayerCache
-from core_mlx_native.loader import LoadedModel, load
+from core_mlx_native.loaded import LoadedModel, load
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
 from core_mlx_native.sampling.sampling import sample
 from core_runtime.owner import OwnerThread
-from core_runtime.request import End, Item, Request
-from core_runtime.waiting import Job
+from core_runtime.request import Item, Request, RequestEnd
+from core_runtime.waiting import PromptJob
 
 Floats = npt.NDArray[np.float32]
 Checkpoint = Callable[..., Path]
@@ -92,15 +92,17 @@ Traces = dict[Request, Trace]
 def traces(monkeypatch: pytest.MonkeyPatch) -> Traces:
     """Filled by every engine while the test runs."""
     found: Traces = defaultdict(Trace)
-    draw, take = Rows.draw, Request.take
+    draw, take = SamplingRows.draw, Request.take
 
-    def drawn(rows: Rows, logits: mx.array, broken: mx.array, behind: int = 0) -> Drawn:
+    def drawn(
+        rows: SamplingRows, logits: mx.array, broken: mx.array, pending: int = 0
+    ) -> DrawnTokens:
         for request, row in zip(rows.requests, np.array(logits), strict=True):
             if not request.ended:
-                step = request.drawn + behind
+                step = request.drawn + pending
                 assert step not in found[request].logits, "a step was drawn twice"
                 found[request].logits[step] = row
-        return draw(rows, logits, broken, behind)
+        return draw(rows, logits, broken, pending)
 
     def taken(request: Request, token: int, logprob: float | None) -> None:
         assert logprob is not None
@@ -108,7 +110,7 @@ def traces(monkeypatch: pytest.MonkeyPatch) -> Traces:
         found[request].logprobs.append(logprob)
         take(request, token, logprob)
 
-    monkeypatch.setattr(Rows, "draw", drawn)
+    monkeypatch.setattr(SamplingRows, "draw", drawn)
     monkeypatch.setattr(Request, "take", taken)
     return found
 
@@ -179,10 +181,10 @@ class Crowd:
     """Requests that come, wander at temperature 1, and are cancelled, by a fixed plan."""
 
     def __init__(self, model: LoadedModel) -> None:
-        self.model, self.engine = model, Engine(model, Stopped())
+        self.model, self.engine = model, MlxEngine(model, Stopped())
         self.random = np.random.default_rng(0)
         self.requests: list[Request] = []
-        self.ends: list[End] = []
+        self.ends: list[RequestEnd] = []
         self._step = 0
 
     def run(self, lengths: Sequence[int], together: int) -> None:
@@ -195,12 +197,12 @@ class Crowd:
                 self.engine.submit([self.job(length) for length in islice(later, 1)])
         assert next(later, None) is None, "ran out of work before the last one came"
 
-    def job(self, length: int) -> Job:
+    def job(self, length: int) -> PromptJob:
         """A prompt, every fifth with three continuations."""
         ids = self.random.integers(2, self.model.config.vocab_size, length).tolist()
         samples = 3 if length % 5 == 0 else 1
         requests = tuple(self.request(ids) for _ in range(samples))
-        return Job(ids, requests)
+        return PromptJob(ids, requests)
 
     def request(self, ids: Sequence[int]) -> Request:
         number = len(self.requests)
@@ -226,7 +228,7 @@ class Crowd:
         return None
 
     def sink(self, item: Item) -> None:
-        if isinstance(item, End):
+        if isinstance(item, RequestEnd):
             self.ends.append(item)
 
     @property

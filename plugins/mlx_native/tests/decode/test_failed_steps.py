@@ -17,7 +17,7 @@ from core.kit.text_stream import StreamDetokenizer
 from core_mlx_native.backend import Cpu
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.decode import engine
-from core_mlx_native.decode.batch import DecodeBatch, Rows
+from core_mlx_native.decode.batch import DecodeBatch, SamplingRows
 from core_mlx_native.decode.kv_cache import BatchCache
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.failures import is_out_of_memory, of_request
@@ -174,7 +174,7 @@ def test_a_step_that_fails_anywhere_else_reaches_all_callers(
     places: dict[str, tuple[Any, str]] = {
         "checking": (CpuOps, "broken"),
         "merge": (BatchCache, "keep"),
-        "drawing": (Rows, "draw"),
+        "drawing": (SamplingRows, "draw"),
         "admission": (engine, "Prefilling"),
     }
     owner, name = places[where]

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import core
 import core.kit.base
 from core_mlx_native.backend import Cpu
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
 from core_mlx_native.text.tokenizer import Tokenizer
@@ -148,7 +148,7 @@ def test_nothing_happens_before_the_first_next(
     model: MlxModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened: list[str] = []
-    for kind, name in [(Tokenizer, "encode"), (Engine, "submit"), (Prefilling, "step")]:
+    for kind, name in [(Tokenizer, "encode"), (MlxEngine, "submit"), (Prefilling, "step")]:
         monkeypatch.setattr(kind, name, noted(happened, getattr(kind, name)))
     stream = model.generate(PROMPT, max_tokens=2)
     model.memory()  # behind whatever the owner thread was given

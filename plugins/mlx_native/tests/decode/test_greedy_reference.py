@@ -23,7 +23,7 @@ import pytest
 import core
 from core.types import Message, Token
 from core_mlx_native.backend import Cpu
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill

@@ -14,12 +14,13 @@ from hypothesis import strategies as st
 
 from core_mlx_native.decode.columns import Columns, step_allowed
 from core_mlx_native.decode.kv_cache import BatchCache, CacheShape
-from core_mlx_native.loader import load_decoder
-from core_mlx_native.network.attention import KeysValues
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, prefill_allowed
-from core_mlx_native.network.prefill import NO_PREFIX, Prefix, last_logits, prefill
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.prefill import NO_PREFIX, Prefix, prefill
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues
+from plugins.mlx_native.tests.network.logits import last_logits
 
 Floats = npt.NDArray[np.float32]
 Checkpoint = Callable[..., Path]

@@ -11,11 +11,11 @@ import pytest
 
 from core.options import GenerateConfig, LoadConfig
 from core_mlx_native.decode.batch import DecodeBatch
-from core_mlx_native.decode.engine import Engine
-from core_mlx_native.loader import load
+from core_mlx_native.decode.engine import MlxEngine
+from core_mlx_native.loaded import load
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 Checkpoint = Callable[..., Path]
 WIDE = {"intermediate_size": 4096}  # 3 MB of weights; 256 columns of the cache are 64 KB
@@ -32,10 +32,10 @@ class Decoding:
         owner = OwnerThread("caches")
         owner.stop()
         patch.setattr(owner, "post", lambda job: True)
-        self._engine = Engine(model, owner)
+        self._engine = MlxEngine(model, owner)
         config = GenerateConfig(max_tokens=STEPS + 2, temperature=0.0, stop_tokens=())
         ids = list(range(2, 12))
-        self._engine.submit([Job(ids, (Request(model, ids, config, lambda _: None),))])
+        self._engine.submit([PromptJob(ids, (Request(model, ids, config, lambda _: None),))])
 
         # Only what a step of decoding says is noted.
         step = DecodeBatch.step

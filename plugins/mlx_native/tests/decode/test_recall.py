@@ -17,7 +17,7 @@ import pytest
 import core
 from core_mlx_native.backend import Cpu
 from core_mlx_native.classify import prefixes
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network import prefill
@@ -36,13 +36,13 @@ LETTERS = "defghijk"  # a token each
 def any_beginning(monkeypatch: pytest.MonkeyPatch) -> None:
     """One token is worth it: the tests are about what is right, not about what pays."""
     monkeypatch.setattr(prefixes, "_WORTH", 1)
-    real = Engine.__init__
+    real = MlxEngine.__init__
 
-    def init(self: Engine, *given: Any) -> None:
+    def init(self: MlxEngine, *given: Any) -> None:
         real(self, *given)
         self._recall.worth = 1
 
-    monkeypatch.setattr(Engine, "__init__", init)
+    monkeypatch.setattr(MlxEngine, "__init__", init)
 
 
 def opened(directory: Path, kept: int | None = None, **load: Any) -> MlxModel:
@@ -94,7 +94,7 @@ def generated(model: MlxModel, prompt: str, **options: Any) -> Answer:
 def kept(model: MlxModel) -> int:
     """The bytes that are kept, once the model's thread is done with what it was given."""
     model.memory()
-    return model._loaded.prefixes.held
+    return model._loaded.prefixes.used
 
 
 def batched(model: MlxModel, prompts: list[str], **options: Any) -> list[Answer]:
@@ -372,7 +372,7 @@ def test_whatever_shares_with_whatever(directory: Path, cold: MlxModel, size: in
             [scored], [known] = model.score([prompt], ["de"]), cold.score([prompt], ["de"])
             assert scored.logprob == pytest.approx(known.logprob, abs=TOLERANCE)
             seen += [*texts, long, prompt]
-            assert model._loaded.prefixes.held <= (size or 2**30)
+            assert model._loaded.prefixes.used <= (size or 2**30)
     assert cached > 30
 
 
@@ -446,7 +446,7 @@ def test_out_of_memory_what_is_kept_goes_and_prompts_are_tried_together(
 
     def scarce(group: Prefilling, tokens: int) -> None:
         rows.append(group.rows)
-        if model._loaded.prefixes.held:
+        if model._loaded.prefixes.used:
             raise RuntimeError("[malloc_or_wait] Unable to allocate 12 bytes.")
         real(group, tokens)
 
@@ -479,6 +479,6 @@ def test_a_closed_model_keeps_nothing(directory: Path) -> None:
     model = opened(directory)
     generated(model, "defgh" * 9)
     store = model._loaded.prefixes
-    assert store.held
+    assert store.used
     model.close()
-    assert not store.held
+    assert not store.used

@@ -22,7 +22,7 @@ import pytest
 import core
 from core_mlx_native.backend import Cpu
 from core_mlx_native.model import MlxModel
-from core_runtime.request import End, Item, Request
+from core_runtime.request import Item, Request, RequestEnd
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -49,7 +49,7 @@ class Ends:
             self.found[self._made] = 0
             return self._made
 
-    def count(self, number: int, end: End) -> None:
+    def count(self, number: int, end: RequestEnd) -> None:
         with self._lock:
             self.found[number] += 1
             self.reasons[end.reason] += 1
@@ -64,7 +64,7 @@ def ends(monkeypatch: pytest.MonkeyPatch) -> Ends:
         number = counted.number()
 
         def send(item: Item) -> None:
-            if isinstance(item, End):
+            if isinstance(item, RequestEnd):
                 counted.count(number, item)
             sink(item)
 
@@ -221,7 +221,7 @@ def settled(model: MlxModel) -> int:
         assert time.monotonic() < deadline
         time.sleep(0.01)
     kept = model._loaded.prefixes
-    assert 0 < kept.held <= KEPT
+    assert 0 < kept.used <= KEPT
     model._owner.run(kept.clear)  # behind the last step
     gc.collect()
     return mx.get_active_memory()

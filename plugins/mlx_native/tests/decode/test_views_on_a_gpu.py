@@ -18,14 +18,14 @@ import pytest
 from core.options import GenerateConfig, LoadConfig
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.decode.engine import Engine
+from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.kv_cache import LayerCache
-from core_mlx_native.loader import load
-from core_mlx_native.network.attention import KeysValues
+from core_mlx_native.loaded import load
 from core_mlx_native.network.ops import Ops
+from core_mlx_native.network.values import KeysValues
 from core_runtime.owner import OwnerThread
-from core_runtime.request import End, Item, Request
-from core_runtime.waiting import Job
+from core_runtime.request import Item, Request, RequestEnd
+from core_runtime.waiting import PromptJob
 
 Checkpoint = Callable[..., Path]
 
@@ -71,21 +71,21 @@ def decoded(directory: Path, on_gpu: bool, asked: Sequence[tuple[int, int]]) -> 
     owner = OwnerThread("views")
     owner.stop()
     owner.post = lambda job: True  # type: ignore[method-assign]  # the test takes the steps itself
-    engine = Engine(model, owner)
+    engine = MlxEngine(model, owner)
 
     texts = [list[int]() for _ in asked]
     for index, (length, count) in enumerate(asked):
         config = GenerateConfig(max_tokens=count, seed=index)
         ids = [2 + (7 * at + index) % 90 for at in range(length)]
         request = Request(model, ids, config, partial(_take, texts[index]))
-        engine.submit([Job(ids, (request,))])
+        engine.submit([PromptJob(ids, (request,))])
     while engine.step():
         pass
     return texts
 
 
 def _take(text: list[int], item: Item) -> None:
-    if not isinstance(item, End):
+    if not isinstance(item, RequestEnd):
         text += [token.id for token in item]
 
 

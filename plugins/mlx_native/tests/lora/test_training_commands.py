@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import core
 from core_mlx_native import hooks
-from core_mlx_native.lora.progress import Progress
+from core_mlx_native.progress import TrainingProgress
 from core_mlx_native.train import curve
 from core_mlx_native.training_commands import config_fields
 from plugins.mlx_native.tests.conftest import Checkpoint
@@ -164,7 +164,7 @@ def test_flags_are_fields_of_the_configuration() -> None:
 
 def test_progress_tells_loss_speed_time_and_memory() -> None:
     shown = io.StringIO()
-    with Progress(shown) as progress:
+    with TrainingProgress(shown) as progress:
         for number in range(1, 4):
             progress.show(
                 core.TrainStep(

@@ -20,7 +20,7 @@ from core_mlx_native.chosen import FastPaths
 from core_mlx_native.classify import microbatch
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import NO_PREFIX, prefill, read, run_prefix

@@ -16,7 +16,7 @@ import pytest
 import core
 from core_mlx_native.backend import Cpu
 from core_mlx_native.checkpoint import families
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.prefill import prefill
 from core_mlx_native.text.tokenizer import Tokenizer

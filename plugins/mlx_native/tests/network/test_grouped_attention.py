@@ -14,11 +14,12 @@ import pytest
 from core.options import LoadConfig
 from core_mlx_native.chosen import FastPaths
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.loader import load, load_decoder
+from core_mlx_native.loaded import load, load_decoder
 from core_mlx_native.network import prefill as prefilling
 from core_mlx_native.network.masks import additive, seen_from
 from core_mlx_native.network.ops import Ops, grouped_attention
-from core_mlx_native.network.prefill import NO_PREFIX, last_logits, read, run_prefix, windows
+from core_mlx_native.network.prefill import NO_PREFIX, read, run_prefix, windows
+from plugins.mlx_native.tests.network.logits import last_logits
 
 Checkpoint = Callable[..., Path]
 HEAD = 256

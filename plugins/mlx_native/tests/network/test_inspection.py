@@ -19,7 +19,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.cpu import few_tokens
 from core_mlx_native.cpu import ops as cpu_ops
 from core_mlx_native.model import MlxModel
-from core_mlx_native.network.rotation import Rotation, View
+from core_mlx_native.network.rotary import RotaryEmbedding, View
 
 Checkpoint = Callable[..., Path]
 Config = dict[str, Any]
@@ -131,15 +131,15 @@ def test_a_wrong_rope_on_the_keys_shows(
     case: Path, mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     kv_heads = read_config(case)["num_key_value_heads"]
-    turn = Rotation.turn
+    rotate = RotaryEmbedding.rotate
 
-    def wrong_turn(rotation: Rotation, x: mx.array, view: View) -> mx.array:
+    def wrong_rotate(rotary: RotaryEmbedding, x: mx.array, view: View) -> mx.array:
         if x.shape[1] != kv_heads:
-            return turn(rotation, x, view)
+            return rotate(rotary, x, view)
         shifted = View(view.positions + 1, view.masks)
-        return turn(rotation, x, shifted) if mistake == "shifted" else x
+        return rotate(rotary, x, shifted) if mistake == "shifted" else x
 
-    monkeypatch.setattr(Rotation, "turn", wrong_turn)
+    monkeypatch.setattr(RotaryEmbedding, "rotate", wrong_rotate)
     monkeypatch.setattr(cpu_ops, "_FEW_TOKENS", 0)  # those have a rope of their own
     wrong = keys_of(assemble(tmp_path / "model", case))
     assert distance(wrong[:1], reference(case)[:1]) > VISIBLE  # the first layer's own

@@ -16,9 +16,9 @@ import pytest
 
 import core
 from core_mlx_native.checkpoint import families
-from core_mlx_native.loader import load_decoder
-from core_mlx_native.network.prefill import last_logits
-from core_mlx_native.network.rotation import Rotation, View
+from core_mlx_native.loaded import load_decoder
+from core_mlx_native.network.rotary import RotaryEmbedding, View
+from plugins.mlx_native.tests.network.logits import last_logits
 
 Config = dict[str, Any]
 Tensors = dict[str, mx.array]
@@ -344,13 +344,13 @@ def test_keys_one_position_off_show(
 ) -> None:
     case = DATA / name / "config.json"
     kv_heads = read_config(case)["num_key_value_heads"]
-    turn = Rotation.turn
+    rotate = RotaryEmbedding.rotate
 
-    def shifted(rotation: Rotation, x: mx.array, view: View) -> mx.array:
+    def shifted(rotary: RotaryEmbedding, x: mx.array, view: View) -> mx.array:
         offset = int(x.shape[1] == kv_heads)
-        return turn(rotation, x, View(view.positions + offset, view.masks))
+        return rotate(rotary, x, View(view.positions + offset, view.masks))
 
-    monkeypatch.setattr(Rotation, "turn", shifted)
+    monkeypatch.setattr(RotaryEmbedding, "rotate", shifted)
     assert distance(logits_of(assemble(tmp_path, case), [PROMPTS]), reference(case)) > VISIBLE
 
 

@@ -24,7 +24,7 @@ def test_top_p_is_right_on_a_flat_distribution_over_a_large_vocabulary() -> None
     """Added up one after another, 200,003 float32 are off by 210 tokens."""
     size, reach = 200_003, 180_003
     flat = mx.zeros((1, size))
-    kept = filters.kept(*ranked(flat, size, top_p=0.9))
+    kept = filters.passing(*ranked(flat, size, top_p=0.9))
     assert abs(ints(kept.sum(axis=-1))[0] - reach) < 5
 
 
@@ -47,14 +47,14 @@ def test_candidates_are_enough_when_a_token_among_them_is_dropped_and_beats_all_
 
 def test_a_filter_that_is_off_keeps_what_rounding_would_drop() -> None:
     row = mx.array([[0.0, 0.0, -18.4]])  # in float32, the first two add up to 1
-    assert filters.kept(*ranked(row, 3, top_p=math.nextafter(1.0, 0.0))).tolist() == [[1, 1, 0]]
-    assert filters.kept(*ranked(row, 3)).tolist() == [[1, 1, 1]]
+    assert filters.passing(*ranked(row, 3, top_p=math.nextafter(1.0, 0.0))).tolist() == [[1, 1, 0]]
+    assert filters.passing(*ranked(row, 3)).tolist() == [[1, 1, 1]]
 
 
 @pytest.mark.parametrize("options", [{"top_p": 5e-324}, {"min_p": 1.0}, {"top_k": 1}])
 def test_every_filter_keeps_the_best_token(options: dict[str, float]) -> None:
     row = mx.array([[0.0, 3.0, -18.4]])
-    assert filters.kept(*ranked(row, 3, **options)).tolist() == [[1, 0, 0]]
+    assert filters.passing(*ranked(row, 3, **options)).tolist() == [[1, 0, 0]]
 
 
 @given(
@@ -75,7 +75,7 @@ def test_a_constant_added_to_all_logits_changes_no_filter(
     for width in (4, len(row)):
         here = ranked(mx.array([row]), width, **options)
         there = ranked(mx.array([row]) + by, width, **options)
-        assert filters.kept(*here).tolist() == filters.kept(*there).tolist()
+        assert filters.passing(*here).tolist() == filters.passing(*there).tolist()
         assert (
             filters.nucleus_is_inside(*here).tolist() == filters.nucleus_is_inside(*there).tolist()
         )

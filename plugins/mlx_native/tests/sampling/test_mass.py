@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.options import GenerateConfig, LoadConfig
-from core_mlx_native.decode.batch import Rows
-from core_mlx_native.loader import load
+from core_mlx_native.decode.batch import SamplingRows
+from core_mlx_native.loaded import load
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.sampling import filters
 from core_mlx_native.sampling.mass import leading
@@ -148,7 +148,7 @@ def test_no_step_on_a_gpu_sorts_the_vocabulary(
         request = Request(
             model, [3], GenerateConfig(temperature=1.0, top_p=0.9, seed=1), lambda _: None
         )
-        rows = Rows.of([request], 20_000, model.decoder.ops.samples_by_mass)
+        rows = SamplingRows.of([request], 20_000, model.decoder.ops.samples_by_mass)
         both = rows.joined(rows).take([0, 1])
         mx.eval(both.draw(random_logits(2, 20_000, 1.0), mx.zeros(2, mx.bool_)).tokens)
         assert bool(sorted_sizes) != on_gpu

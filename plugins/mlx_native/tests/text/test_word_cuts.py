@@ -81,9 +81,9 @@ def test_labels_are_those_of_each_prompt_by_itself(
     prompts = [encodable(f"{start} {number} is {end}") for number in ("one", "two", "two")]
     labels = ["science", "sports", "it", "a"]
     ids = [tokenizer.encode(prompt) for prompt in prompts]
-    together = LabelTokens(tokenizer, labels, encodable(prefix)).behind(prompts, ids)
+    together = LabelTokens(tokenizer, labels, encodable(prefix)).after(prompts, ids)
     alone = [
-        next(LabelTokens(tokenizer, labels, encodable(prefix)).behind([prompt], [own]))
+        next(LabelTokens(tokenizer, labels, encodable(prefix)).after([prompt], [own]))
         for prompt, own in zip(prompts, ids, strict=True)
     ]
     assert list(together) == alone
@@ -131,7 +131,7 @@ def test_labels_are_tokenised_once_for_prompts_that_end_alike(
         return real(some, add_special=add_special)
 
     monkeypatch.setattr(tokenizer, "_batch", noted)
-    questions = list(labels.behind(prompts, ids))
+    questions = list(labels.after(prompts, ids))
     assert len({id(question.trie) for question in questions}) == 1
     assert len(read) <= 3  # the end, and the end with each label
 

@@ -23,9 +23,10 @@ from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
 from core_mlx_native.network.decoder import Decoder
-from core_mlx_native.network.ops import Mask, Ops, softcap
+from core_mlx_native.network.ops import Ops, softcap
+from core_mlx_native.network.values import LMHead, Mask
 from core_mlx_native.to_python import number
-from core_mlx_native.train.batches import Batch, batch_of
+from core_mlx_native.train.batches import TrainingBatch, batch_of
 from core_mlx_native.train.objective import Objective, Parameters
 from core_mlx_native.train.rows import TokenRow
 
@@ -70,8 +71,8 @@ class ExactOps(DifferentiableOps):
         shares = shares / shares.sum(axis=-1, keepdims=True)
         return (shares @ values[:, :, None]).reshape(batch, heads, length, dim)
 
-    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
-        logits = decoder.logits(hidden)
+    def token_losses(self, head: LMHead, hidden: mx.array, targets: mx.array) -> mx.array:
+        logits = head.logits(hidden)
         total = mx.log(mx.power(E, logits).sum(axis=-1))
         return total - mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
 
@@ -122,7 +123,11 @@ def one_changed(
 
 
 def difference(
-    objective: Objective, parameters: Parameters, batch: Batch, name: str, place: tuple[int, ...]
+    objective: Objective,
+    parameters: Parameters,
+    batch: TrainingBatch,
+    name: str,
+    place: tuple[int, ...],
 ) -> float:
     """The central difference of the loss by one number."""
     losses = []

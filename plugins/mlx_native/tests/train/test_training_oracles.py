@@ -18,7 +18,7 @@ from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
-from core_mlx_native.loader import load_decoder
+from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.batches import batch_of
 from core_mlx_native.train.objective import Objective

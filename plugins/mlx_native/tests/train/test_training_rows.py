@@ -12,7 +12,7 @@ import pytest
 import core
 from core_mlx_native.model import MlxModel
 from core_mlx_native.train.batches import IGNORED, Batches, batch_of
-from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
+from core_mlx_native.train.data import ExampleFields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.rows import TokenRow
 from plugins.mlx_native.tests.train.tasks import config, labelled
 
@@ -208,7 +208,7 @@ def test_all_four_forms_are_read(tmp_path: Path) -> None:
         core.TrainingExample(text="a", label="b"),
     ]
     path.write_text('{"body": "x", "topic": "y"}\n')
-    assert read_examples(path, Fields("body", "topic")) == [
+    assert read_examples(path, ExampleFields("body", "topic")) == [
         core.TrainingExample(text="x", label="y")
     ]
 

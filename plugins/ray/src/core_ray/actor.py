@@ -65,8 +65,8 @@ class Actor:
             raise core.InvalidOptionError(
                 "text", self._text, f"a column of text, not {values.type}"
             )
-        found = iter(self._watched(values.drop_null().to_pylist()))
-        answers = [next(found) if known else None for known in values.is_valid().to_pylist()]
+        results = iter(self._watched(values.drop_null().to_pylist()))
+        answers = [next(results) if known else None for known in values.is_valid().to_pylist()]
         return with_answers(rows, self._work.columns, answers)
 
     def _watched(self, texts: Sequence[str]) -> Sequence[Any]:

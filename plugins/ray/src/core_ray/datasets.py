@@ -102,8 +102,8 @@ def _mapped(
     dataset: ray.data.Dataset, model: Model, text: str, work: Work, running: Running
 ) -> ray.data.Dataset:
     tries = validate.integer("tries", running.get("tries", 3), 2)
-    asked = (running.get(name) for name in ("concurrency", "num_cpus", "num_gpus"))
-    placement = placed(alive(), *asked)  # type: ignore[arg-type]
+    wanted = (running.get(name) for name in ("concurrency", "num_cpus", "num_gpus"))
+    placement = placed(alive(), *wanted)  # type: ignore[arg-type]
     _LOGGER.info("%d actors: %s", placement.actors, placement.reason)
     load = _loading(model, running, placement.threads)
     return dataset.map_batches(

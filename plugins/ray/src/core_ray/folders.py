@@ -66,10 +66,10 @@ def listing(source: str) -> list[tuple[str, int, int]]:
         raise click.UsageError(f"{source} does not exist. Pass the file or folder of the input.")
     inside = whole.type == pyarrow.fs.FileType.Directory
     selector = pyarrow.fs.FileSelector(place, recursive=True)
-    found = files.get_file_info(selector) if inside else [whole]
+    entries = files.get_file_info(selector) if inside else [whole]
     return sorted(
         (info.path.removeprefix(place), info.size, info.mtime_ns)
-        for info in found
+        for info in entries
         if info.type == pyarrow.fs.FileType.File
     )
 
@@ -80,8 +80,8 @@ def refuse_inside(out: str, source: str) -> None:
     Answers inside the input would change the input, so that no job could be resumed.
     """
     place, inside = (_resolved(address).rstrip("/") for address in (out, source))
-    for each in (place, checkpoint_of(place)):
-        if f"{inside}/".startswith(f"{each}/"):
+    for folder in (place, checkpoint_of(place)):
+        if f"{inside}/".startswith(f"{folder}/"):
             raise click.UsageError(f"{out} contains the input, {source}. Choose another OUT.")
     if f"{place}/".startswith(f"{inside}/"):
         raise click.UsageError(f"{out} is inside the input, {source}. Choose another OUT.")
@@ -113,7 +113,7 @@ def clear_checkpoint(files: Any, folder: str) -> None:
         return
     if isinstance(files, pyarrow.fs.LocalFileSystem):
         os.rmdir(place)
-    else:  # where folders are names alone, an empty one is no more than its mark
+    else:  # in object stores an empty folder is only a marker object
         files.delete_dir(place)
 
 
@@ -143,11 +143,11 @@ def _note_in(files: Any, folder: str) -> Mapping[str, Any] | None:
         if kind != pyarrow.fs.FileType.File:  # a pipe would be waited for
             raise Refused("it is not a regular file")
         with files.open_input_stream(place) as stream:
-            found = json_value(stream.read(1 << 16))
-        if not isinstance(found, dict) or not isinstance(found.get("job"), str):
+            record = json_value(stream.read(1 << 16))
+        if not isinstance(record, dict) or not isinstance(record.get("job"), str):
             raise Refused("it names no job")
-        check_format(found.get("format"), FORMAT)
-        if not isinstance(found.get("finished"), bool):
+        check_format(record.get("format"), FORMAT)
+        if not isinstance(record.get("finished"), bool):
             raise Refused("it does not tell whether the job is finished")
     except NewerFormat as newer:
         raise click.UsageError(f"{place} has {newer}. Use a newer infercore-ray.") from None
@@ -155,7 +155,7 @@ def _note_in(files: Any, folder: str) -> Mapping[str, Any] | None:
         raise click.UsageError(
             f"{place} is not the note of a job: {error}. Give another OUT."
         ) from None
-    return found
+    return record
 
 
 def _names(files: Any, folder: str) -> list[str]:

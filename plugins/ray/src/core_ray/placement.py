@@ -52,8 +52,8 @@ def placed(
         room, num_cpus = sum(node.get("CPU", 0) >= 1 for node in nodes), 0.0
         reason = "one per node with CPUs, as there are no GPUs"
     if not room:
-        name, asked = ("num_gpus", num_gpus) if num_gpus else ("num_cpus", num_cpus)
-        raise core.InvalidOptionError(name, asked, "at most what a node of the cluster has")
+        name, amount = ("num_gpus", num_gpus) if num_gpus else ("num_cpus", num_cpus)
+        raise core.InvalidOptionError(name, amount, "at most what a node of the cluster has")
     if actors is not None:
         room, reason = validate.integer("concurrency", actors, 1), "as asked"
     return Placement(room, num_cpus, num_gpus, threads, reason)

@@ -45,8 +45,8 @@ class Reporter:
     def begun(self, what: str) -> int:
         """See `Record.begun`."""
         actor = ray.get_runtime_context().get_actor_id()
-        found: int = ray.get(self.record.begun.remote(actor, what))
-        return found
+        count: int = ray.get(self.record.begun.remote(actor, what))
+        return count
 
     def ended(self, what: str) -> None:
         """See `Record.ended`; it is not waited for, and later calls arrive later."""

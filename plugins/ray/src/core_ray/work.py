@@ -48,16 +48,16 @@ class Classifying:
     def columns(self) -> Columns:
         """The columns of `core_frames`; some exist only for tasks that have such values."""
         text, real, mode = pa.string(), pa.float64(), getattr(self.question, "mode", "one")
-        found: Columns = {"label": text}
+        columns: Columns = {"label": text}
         if mode == "many":
-            found["labels"] = pa.list_(text)
-        found["probabilities"] = pa.struct([(label, real) for label in self.question.labels])
-        found |= {"margin": real, "label_mass": real}
+            columns["labels"] = pa.list_(text)
+        columns["probabilities"] = pa.struct([(label, real) for label in self.question.labels])
+        columns |= {"margin": real, "label_mass": real}
         if mode == "levels":
-            found["value"] = real
+            columns["value"] = real
         if mode != "many" and getattr(self.question, "threshold", None) is not None:
-            found["accepted"] = pa.bool_()
-        return {**found, "error": text}
+            columns["accepted"] = pa.bool_()
+        return {**columns, "error": text}
 
     def bound(self, model: core.TextModel) -> Ask:
         """Return the function of the task or the head. Raises for one of another model."""
@@ -95,7 +95,7 @@ class Generating:
             prompts = [filled(self.template, text=text) for text in texts]
             if render is not None:
                 turns = ([core.Message("user", prompt)] for prompt in prompts)
-                prompts = [render(each, self.config) for each in turns]
+                prompts = [render(turn, self.config) for turn in turns]
             return model.batch_generate(prompts, self.config)
 
         return ask

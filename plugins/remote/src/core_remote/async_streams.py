@@ -9,7 +9,7 @@ from core.types import FinishReason, GenerateMetrics, Token
 from core_remote.stream import RemoteStream
 
 
-class AsyncTokens:
+class RemoteAsyncTokens:
     """A token stream that a task reads. See `core.AsyncStream`."""
 
     def __init__(self, stream: RemoteStream) -> None:
@@ -25,7 +25,7 @@ class AsyncTokens:
         """The metrics of the stream."""
         return self._stream.metrics
 
-    def __aiter__(self) -> AsyncTokens:
+    def __aiter__(self) -> RemoteAsyncTokens:
         return self
 
     async def __anext__(self) -> Token:
@@ -52,7 +52,7 @@ class Items(Protocol):
         ...
 
 
-class AsyncItems:
+class RemoteAsyncItems:
     """An async stream over the items of another operation. See `core.AsyncStream`."""
 
     finish_reason: FinishReason | None = None
@@ -65,7 +65,7 @@ class AsyncItems:
         """The metrics until now."""
         return self._items.metrics
 
-    def __aiter__(self) -> AsyncItems:
+    def __aiter__(self) -> RemoteAsyncItems:
         return self
 
     async def __anext__(self) -> Any:

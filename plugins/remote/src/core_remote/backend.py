@@ -5,10 +5,9 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from core.errors import BackendUnavailableError, UnsupportedOptionError
-from core.kit.support import refuse_load_options
+from core.errors import UnsupportedOptionError
+from core.kit.base import BackendBase
 from core.options import LoadConfig
-from core.protocols import PROTOCOL_VERSION, Capability
 from core_remote import availability
 from core_remote.capabilities import BACKEND_CAPABILITIES
 
@@ -23,22 +22,13 @@ _OWN_OPTIONS = {
 }
 
 
-class Remote:
+class Remote(BackendBase):
     """Models on a server: ``infer-cli serve``, llama.cpp's, or any with OpenAI's API."""
 
     name = "remote"
-    protocol = PROTOCOL_VERSION
+    capabilities = BACKEND_CAPABILITIES  # of any server; a model's ``declared()`` has its own
     formats = frozenset({"http"})
     own_options = _OWN_OPTIONS
-
-    @property
-    def capabilities(self) -> frozenset[Capability]:
-        """The most that a server's model may offer; its ``declared()`` has what it does offer."""
-        return BACKEND_CAPABILITIES
-
-    def available(self) -> bool:
-        """Return True if the HTTP client is installed."""
-        return self.unavailable_reason() is None
 
     def unavailable_reason(self) -> str | None:
         """Return the reason why the backend cannot be used, and what to install, or None."""
@@ -55,13 +45,11 @@ class Remote:
 
         `core.BackendProcessError` is raised if the server has no supported API.
         """
-        reason = self.unavailable_reason()
-        if reason is not None:
-            raise BackendUnavailableError(self.name, reason)
+        self.check_available()
         from core_remote.address import address_of
-        from core_remote.opening import open_model
+        from core_remote.loading import open_model
 
-        refuse_load_options(config, self.name, self.capabilities, _OWN_OPTIONS)
+        self.check_options(config)
         for option, default in (("gpu_layers", -1), ("context_len", 0)):
             if getattr(config, option) != default:
                 advice = f"The model is loaded on the server: set {option} there."

@@ -23,8 +23,8 @@ def read_all(
         for stream in streams:
             stream.close()
     return results, GenerateMetrics(
-        prompt_tokens=sum(each.prompt_tokens for each in costs),
-        cached_prompt_tokens=sum(each.cached_prompt_tokens for each in costs),
+        prompt_tokens=sum(metrics.prompt_tokens for metrics in costs),
+        cached_prompt_tokens=sum(metrics.cached_prompt_tokens for metrics in costs),
         generated_tokens=sum(len(result.tokens) for result in results),
         total_seconds=clock.seconds,
     )

@@ -45,5 +45,5 @@ def of_description(names: frozenset[str]) -> frozenset[Capability]:
 
     Capabilities that no API supports are left out.
     """
-    told = frozenset(each for each in CONTRACT if each.value in names)
-    return told | _ALWAYS | {Capability.MODEL_PROBE}
+    declared = frozenset(capability for capability in CONTRACT if capability.value in names)
+    return declared | _ALWAYS | {Capability.MODEL_PROBE}

@@ -21,7 +21,7 @@ import httpx
 import msgspec
 
 from core.errors import CoreError, ModelClosedError
-from core.kit.base import Check
+from core.kit.base import Check, check_process
 from core_remote import failures
 from core_remote.address import Address
 from core_remote.exchange import END, Exchange, forget
@@ -39,7 +39,7 @@ _JOIN_SECONDS = 10.0  # a name that is being looked up keeps its thread so long
 
 
 @dataclass(frozen=True, slots=True)
-class Settings:
+class ConnectionSettings:
     """Address of a server and limits of its requests.
 
     ``silence_timeout`` is in seconds; ``slots``: concurrent requests, 0 for no limit.
@@ -53,7 +53,7 @@ class Settings:
 class Connection:
     """A connection, open as long as its model. Any thread may send requests, and close it."""
 
-    def __init__(self, settings: Settings) -> None:
+    def __init__(self, settings: ConnectionSettings) -> None:
         self.settings = settings
         self._pid = os.getpid()
         self._closed = False
@@ -78,11 +78,7 @@ class Connection:
         """Raise `ModelClosedError` after ``close()``, and in a fork."""
         if self._closed:
             raise ModelClosedError
-        if os.getpid() != self._pid:
-            raise ModelClosedError(
-                "The model was loaded before a fork and cannot be used in the child process. Load "
-                "it again with core.load_model()."
-            )
+        check_process(self._pid)
 
     def ask(self, path: str, body: object, most: int) -> Exchange:
         """Send a request; its answer may have about ``most`` lines."""
@@ -139,7 +135,7 @@ class Connection:
                 if future.done():
                     raise
 
-    def tell(self, path: str, body: object) -> None:
+    def notify(self, path: str, body: object) -> None:
         """Send a request without waiting for its answer."""
         with suppress(CoreError, RuntimeError):
             self.check_usable()
@@ -226,7 +222,7 @@ class Connection:
             exchange.put(ModelClosedError() if self._closed else failures.died(self.address))
             raise
         except Exception as error:  # noqa: BLE001 - it is the reader's
-            # Of an answer that was broken off, the reader knows best what is missing.
+            # For a truncated answer, the reader knows best which part is missing.
             exchange.put(END if _is_broken_off(error) else self._typed(error))
         finally:
             self._running.discard(exchange)
@@ -247,7 +243,7 @@ class Connection:
                 if response.status_code != 200:
                     return response.status_code, await self._short(response)
                 return 200, await self._whole(response)
-        except Exception as error:  # noqa: BLE001 - whatever it is, it is told as ours
+        except Exception as error:  # noqa: BLE001 - any error becomes one of ours
             raise self._typed(error) from None
 
     async def _unheard(self, path: str, content: bytes) -> None:
@@ -318,28 +314,28 @@ class Connection:
             yield rest
 
     async def _whole(self, response: httpx.Response) -> bytes:
-        found = bytearray()
+        data = bytearray()
         silence = self.settings.silence_timeout
         try:
             async with asyncio.timeout(silence):
                 async for chunk in response.aiter_raw():
-                    found += chunk
-                    if len(found) > MAX_LINE:
+                    data += chunk
+                    if len(data) > MAX_LINE:
                         raise failures.nonsense(self.address, f"a body of over {MAX_LINE} bytes")
         except TimeoutError:
             raise failures.silent(self.address, silence) from None
-        return bytes(found)
+        return bytes(data)
 
     async def _short(self, response: httpx.Response) -> bytes:
         """Return the beginning of the body of an error response."""
-        found = bytearray()
+        data = bytearray()
         with suppress(TimeoutError, httpx.HTTPError):
             async with asyncio.timeout(min(5.0, self.settings.silence_timeout)):
                 async for chunk in response.aiter_raw():
-                    found += chunk
-                    if len(found) >= _MAX_REFUSAL:
+                    data += chunk
+                    if len(data) >= _MAX_REFUSAL:
                         break
-        return bytes(found[:_MAX_REFUSAL])
+        return bytes(data[:_MAX_REFUSAL])
 
     def _typed(self, error: Exception) -> Exception:
         if isinstance(error, CoreError):

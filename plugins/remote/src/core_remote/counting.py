@@ -8,7 +8,7 @@ from core.kit.base import RequestClock
 from core.types import GenerateMetrics
 
 _OF_MEMORY = {"peak_memory_bytes", "active_memory_bytes"}
-_ADDED = {each.name for each in fields(GenerateMetrics)} - _OF_MEMORY - {"total_seconds"}
+_ADDED = {field.name for field in fields(GenerateMetrics)} - _OF_MEMORY - {"total_seconds"}
 
 
 def followed(one: GenerateMetrics, other: GenerateMetrics) -> GenerateMetrics:

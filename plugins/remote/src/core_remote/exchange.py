@@ -33,7 +33,7 @@ class Exchange:
     def __init__(self) -> None:
         self._lines: SimpleQueue[bytes | Exception | _End] = SimpleQueue()
         self._put = self._read = 0  # bytes, each counted by one thread alone
-        self._told: Callable[[], object] | None = None
+        self._notify: Callable[[], object] | None = None
         self.task: Future[None] | None = None
         self.watch: Callable[[], None] | None = None
         """Called with each line that comes, even if nothing reads the request."""
@@ -45,13 +45,13 @@ class Exchange:
         if isinstance(item, bytes):
             self._put += len(item)
         self._lines.put(item)
-        told = self._told
-        if told is not None:
+        notify = self._notify
+        if notify is not None:
             with suppress(RuntimeError):  # the reader's loop has ended
-                told()
+                notify()
 
     async def room(self) -> None:
-        """Wait until the reader has taken most of what was put: no more is read from the server."""
+        """Wait until the reader has taken most lines; meanwhile nothing is read from the server."""
         while self._put - self._read > _MOST_WAITING:
             await asyncio.sleep(_LONGEST)
 
@@ -75,7 +75,7 @@ class Exchange:
     async def anext(self, check: Check) -> bytes | None:
         """Return the same for a task, which waits in its event loop."""
         loop, woken, start = asyncio.get_running_loop(), asyncio.Event(), time.monotonic()
-        self._told = partial(loop.call_soon_threadsafe, woken.set)
+        self._notify = partial(loop.call_soon_threadsafe, woken.set)
         try:
             while True:
                 check()
@@ -86,7 +86,7 @@ class Exchange:
                     async with asyncio.timeout(_pause(time.monotonic() - start)):
                         await woken.wait()
         finally:
-            self._told = None
+            self._notify = None
 
     def _taken(self, item: bytes | Exception | _End) -> bytes | None:
         if isinstance(item, bytes):

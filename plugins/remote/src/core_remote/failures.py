@@ -109,7 +109,7 @@ def stopped_there(address: Address, error: CoreError) -> RequestError:
 
 def refused(address: Address, response: httpx.Response, body: bytes) -> Exception:
     """Return the error of an answer with a status other than 200."""
-    status, told = response.status_code, _told(address, body)
+    status, shown = response.status_code, _message(address, body)
     who = f"The server at {address.base}"
     if 300 <= status < 400:
         elsewhere = _place(response.headers.get("location", ""))
@@ -119,14 +119,14 @@ def refused(address: Address, response: httpx.Response, body: bytes) -> Exceptio
             status,
         )
     if status in (401, 403):
-        return ModelAccessError(f"{who} refused the request ({status}{told}). {_GIVE_KEY}")
+        return ModelAccessError(f"{who} refused the request ({status}{shown}). {_GIVE_KEY}")
     if status in (429, 503):
         after = _seconds(response.headers.get("retry-after", ""))
         when = "later" if after is None else f"in {after:g} s"
         return ServerBusyError(
-            f"{who} has too many requests ({status}{told}). Retry {when}.", status, after
+            f"{who} has too many requests ({status}{shown}). Retry {when}.", status, after
         )
-    return ServerError(f"{who} answered {status}{told}. {_NEXT}", status)
+    return ServerError(f"{who} answered {status}{shown}. {_NEXT}", status)
 
 
 def of_request(response: httpx.Response, body: bytes, address: Address) -> Exception:
@@ -144,10 +144,12 @@ def of_words(address: Address, status: int, body: bytes) -> Exception:
         length = _LENGTH.search(words)
         most = max(map(int, _NUMBER.findall(words)))
         return PromptTooLongError(int(length[1]) if length else most, int(limit[1]))
-    told = f": {words}" if words else ""
+    message = f": {words}" if words else ""
     if status not in _FAULTS:
-        return ServerError(f"The server at {address.base} answered {status}{told}. {_NEXT}", status)
-    return RequestError(f"The server at {address.base} refused the request ({status}{told}).")
+        return ServerError(
+            f"The server at {address.base} answered {status}{message}. {_NEXT}", status
+        )
+    return RequestError(f"The server at {address.base} refused the request ({status}{message}).")
 
 
 def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
@@ -162,14 +164,14 @@ def missing_model(address: Address, names: list[str]) -> ModelNotFoundError:
 
 def unanswered(address: Address, status: int, body: bytes) -> Exception:
     """Return the error of a server without a supported API, or without the requested model."""
-    told = f"{status}{_told(address, body)}"
+    answer = f"{status}{_message(address, body)}"
     if address.model and status == _NOT_FOUND:
         return ModelNotFoundError(
-            f"The server at {address.base} returned no text for model {address.model!r} ({told})."
+            f"The server at {address.base} returned no text for model {address.model!r} ({answer})."
         )
     return ServerError(
         f"The server at {address.base} answers neither /v1/completions nor /v1/chat/completions "
-        f"({told}): its model did not load, or its API is not supported.",
+        f"({answer}): its model did not load, or its API is not supported.",
         status,
     )
 
@@ -184,7 +186,7 @@ def from_wire(address: Address, data: object) -> CoreError:
 
 def quoted(address: Address, error: CoreError) -> CoreError:
     """Return an error of the server, with its texts as `Address.quoted` returns them."""
-    error.args = tuple(_quoted(address, each) for each in error.args)
+    error.args = tuple(_quoted(address, argument) for argument in error.args)
     for name, value in vars(error).items():  # names that a server chose, "__class__" perhaps
         if not isinstance(value, Exception):
             vars(error)[name] = _quoted(address, value)
@@ -196,9 +198,9 @@ def _quoted(address: Address, value: object) -> object:
     if isinstance(value, str):
         return address.quoted(value)
     if isinstance(value, Mapping):
-        return {_quoted(address, name): _quoted(address, each) for name, each in value.items()}
+        return {_quoted(address, name): _quoted(address, part) for name, part in value.items()}
     if isinstance(value, list | tuple | frozenset):
-        return type(value)(_quoted(address, each) for each in value)
+        return type(value)(_quoted(address, part) for part in value)
     return value
 
 
@@ -218,16 +220,16 @@ def _text(body: bytes) -> str:
 
     text = body[: 4 * _SHOWN].decode(errors="replace").strip()
     try:
-        found = msgspec.json.decode(body)
+        content = msgspec.json.decode(body)
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         return text
     for name in ("error", "detail", "message"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return found if isinstance(found, str) else text
+        if isinstance(content, dict) and name in content:
+            content = content[name]
+    return content if isinstance(content, str) else text
 
 
-def _told(address: Address, body: bytes) -> str:
+def _message(address: Address, body: bytes) -> str:
     words = _words(address, body)
     return f": {words}" if words else ""
 

@@ -22,8 +22,8 @@ def listed_models(connection: Connection) -> list[dict[str, Any]]:
     if status != 200:
         return []
     try:
-        found = msgspec.json.decode(body)["data"]
-        return [each for each in found if isinstance(each, dict)]
+        models = msgspec.json.decode(body)["data"]
+        return [model for model in models if isinstance(model, dict)]
     except (msgspec.DecodeError, RecursionError, KeyError, TypeError, UnicodeDecodeError):
         return []
 

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core.kit.base import TextModelBase
-from core.kit.support import REFUSABLE, refuse_options
+from core.kit.support import refuse_options
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.types import Choice, ModelInfo
@@ -15,15 +15,15 @@ from core_remote.connection import Connection
 
 
 @dataclass(frozen=True, slots=True)
-class Facts:
+class ModelFacts:
     """The facts that a probe has shown about a model.
 
-    ``refused`` are sampling options that it does not support.
+    ``honours`` are the sampling options that it supports.
     """
 
     info: ModelInfo
     capabilities: frozenset[Capability]
-    refused: frozenset[str]
+    honours: frozenset[str]
     choices: tuple[Choice, ...]
 
 
@@ -33,7 +33,7 @@ class RemoteModel(TextModelBase):
     Its class has only the methods of the optional protocols that the server's model offers.
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts) -> None:
+    def __init__(self, backend: str, connection: Connection, facts: ModelFacts) -> None:
         super().__init__(backend)
         self._connection, self._facts = connection, facts
         # Also when nobody calls close(), and when the program ends.
@@ -80,5 +80,4 @@ class RemoteModel(TextModelBase):
         offered = self._facts.capabilities
         if capability not in offered:
             raise self.unsupported(capability)
-        honours = REFUSABLE - self._facts.refused
-        refuse_options(request, capability, self._backend, offered, honours=honours)
+        refuse_options(request, capability, self._backend, offered, honours=self._facts.honours)

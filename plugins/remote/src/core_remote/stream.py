@@ -136,7 +136,7 @@ class RemoteStream(TokenStreamBase):
         """Stop the stream. May be called at any time, from any thread, and more than once."""
         self._closed = True
         if self._reader == threading.get_ident():
-            return  # a signal handler within next(), which sees it when it goes on
+            return  # a signal handler within next(), which sees it afterwards
         with self._lock:
             self._ready.clear()
             self._stop("cancelled")
@@ -255,8 +255,8 @@ class RemoteStream(TokenStreamBase):
         record, self._record = self._record, None
         if record is not None:
             clock = self._clock or RequestClock(self._config)
-            found = self._wire.metrics(clock, self._given)
-            self._metrics = replace(found, generated_tokens=self._given)
+            metrics = self._wire.metrics(clock, self._given)
+            self._metrics = replace(metrics, generated_tokens=self._given)
             record(self._metrics)
 
 

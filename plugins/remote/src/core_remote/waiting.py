@@ -16,7 +16,7 @@ class TooLateError(Exception):
     """The error of waiting too long for the results of a stopped call."""
 
 
-class Reader(Protocol):
+class LineReader(Protocol):
     """A consumer of the lines of an answer."""
 
     def feed(self, line: bytes | None) -> bool:
@@ -28,7 +28,7 @@ class Reader(Protocol):
         ...
 
 
-def read(exchange: Exchange, reader: Reader, check: Check) -> None:
+def read(exchange: Exchange, reader: LineReader, check: Check) -> None:
     """Feed the reader until the answer is complete, or the call was stopped."""
     try:
         try:
@@ -47,7 +47,7 @@ def read(exchange: Exchange, reader: Reader, check: Check) -> None:
         raise
 
 
-async def read_async(exchange: Exchange, reader: Reader, check: Check) -> None:
+async def read_async(exchange: Exchange, reader: LineReader, check: Check) -> None:
     """Do the same in an event loop. A cancelled task closes the connection."""
     try:
         try:

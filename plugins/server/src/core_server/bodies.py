@@ -14,7 +14,7 @@ from typing import IO, Protocol, cast
 
 from starlette.requests import Request
 
-from core_server.allowance import Share
+from core_server.places import Share
 from core_server.settings import Settings
 from core_wires.errors import Dialect, WireError
 
@@ -135,7 +135,7 @@ class _Zlib:
                         break
                     self._stream = self._next()
                 piece = self._stream.decompress(rest, _PIECE)
-                full = len(piece) == _PIECE  # what is left of it needs no more input
+                full = len(piece) == _PIECE  # the rest of it needs no more input
                 rest = self._stream.unused_data or self._stream.unconsumed_tail
                 yield piece
 

@@ -14,6 +14,7 @@ from core_tasks.calibration import CONTENT_FREE
 from core_tasks.fitting import MOST_NAMED
 from core_tasks.task import Task
 from core_wires.errors import OPENAI, Dialect
+from core_wires.values import Value
 
 MAX_ROWS = 100_000
 """Prompts that a model reads, or texts that it generates."""
@@ -39,7 +40,7 @@ STOP_BYTES = 300
 """Bytes that a character of a stop string takes in the tree that finds it."""
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
 """Bytes of results in memory: a row, a probability with its logarithm, a number."""
-_SIDE_BY_SIDE = 256
+_CONCURRENT = 256
 _FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that level L0 is fitted on
 
 
@@ -47,18 +48,27 @@ def refuse_beyond(
     most: int, unit: str, factors: Mapping[str, int], dialect: Dialect = OPENAI
 ) -> int:
     """Return the product of the factors. Raises `WireError` if it exceeds ``most``."""
-    whole = math.prod(factors.values())
-    if whole > most:
+    total = math.prod(factors.values())
+    if total > most:
         product = " x ".join(f"{_shown(number)} {name}" for name, number in factors.items())
-        total = "" if len(factors) == 1 and unit in factors else f" = {_shown(whole)} {unit}"
+        equals = "" if len(factors) == 1 and unit in factors else f" = {_shown(total)} {unit}"
         limit = f"a request may have at most {most:,} {unit}"
-        message = f"{product}{total}: {limit}. Split the request."
+        message = f"{product}{equals}: {limit}. Split the request."
         raise dialect.invalid((), message, "too_long")
-    return whole
+    return total
 
 
 def _shown(number: int) -> str:
     return f"{number:,}" if number < 10**18 else "over 10**18"
+
+
+def token_ids(value: Value, vocab_size: int) -> list[int]:
+    """Return an array of token ids. Raises `WireError` for ids outside the vocabulary."""
+    ids = [item.integer() for item in value.items()]
+    for item, id in zip(value.items(), ids, strict=True):
+        if not 0 <= id < vocab_size:
+            raise item.wrong(f"Token id out of range: expected 0 to {vocab_size - 1}.")
+    return ids
 
 
 def bytes_of_text(text: str) -> int:
@@ -70,7 +80,7 @@ def bytes_of_stops(stops: Sequence[str], texts: int) -> int:
     """Return the bytes that finding stop strings takes. Raises `WireError` for too many."""
     factors = {
         "characters of stop strings": sum(map(len, stops)),
-        "texts": min(texts, _SIDE_BY_SIDE),
+        "texts": min(texts, _CONCURRENT),
     }
     return STOP_BYTES * refuse_beyond(MAX_WORDS, "characters of stop strings", factors)
 
@@ -106,8 +116,8 @@ def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
     fitted = _FIT_TEXTS if level != "raw" else 0
     rows, labels = len(texts) + fitted, len(task.labels)
     name = f"texts ({fitted} of them for level {level})" if fitted else "texts"
-    asked = {name: rows} | ({"labels": labels} if task.mode == "many" else {})
-    prompts = refuse_beyond(MAX_ROWS, "rows", asked)
+    factors = {name: rows} | ({"labels": labels} if task.mode == "many" else {})
+    prompts = refuse_beyond(MAX_ROWS, "rows", factors)
     factors = {name: rows, "labels": labels}
     probabilities = refuse_beyond(MAX_PROBABILITIES, "probabilities", factors)
     characters = rows * fixed_characters(task)
@@ -118,8 +128,7 @@ def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
 
 def rows_at_once(task: Task, most: int) -> int:
     """Return the number of texts that may be classified together, at least one."""
-    each = len(task.questions)
-    by_labels = min(MAX_ROWS // each, MAX_PROBABILITIES // len(task.labels))
+    by_labels = min(MAX_ROWS // len(task.questions), MAX_PROBABILITIES // len(task.labels))
     return max(1, min(most, by_labels, MAX_CHARACTERS // max(1, fixed_characters(task))))
 
 

@@ -63,5 +63,5 @@ def _name(host: str) -> str:
 
     "" for an invalid header.
     """
-    found = _HOST.fullmatch(host)
-    return "" if found is None else (found[1] or found[2]).lower()
+    match = _HOST.fullmatch(host)
+    return "" if match is None else (match[1] or match[2]).lower()

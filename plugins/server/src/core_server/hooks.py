@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -10,14 +11,14 @@ if TYPE_CHECKING:
     import click
 
 hookimpl = pluggy.HookimplMarker("core")
+_SIZE = re.compile(r"\s*(\d+(?:\.\d*)?)\s*([kmgt]?)(i?)b?\s*", re.IGNORECASE)
+_POWERS = {"": 0, "k": 1, "m": 2, "g": 3, "t": 4}
 
 
 @hookimpl
 def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli serve``."""
     import click
-
-    from core_server.sizes import size
 
     @cli.command()
     @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
@@ -93,3 +94,17 @@ def core_register_commands(cli: click.Group) -> None:
         from core_server.running import run
 
         run(models, **given)  # type: ignore[arg-type]
+
+
+def size(text: str) -> int:
+    """Return the bytes of a size such as ``6GB`` or ``500 MiB``; an i makes units of 1,024.
+
+    Raises `click.BadParameter`.
+    """
+    import click
+
+    match = _SIZE.fullmatch(text)
+    if match is None:
+        raise click.BadParameter(f"{text!r} is not a size. Write, for example, 6GB, 500MB or 2GiB.")
+    number, unit, binary = match.groups()
+    return int(float(number) * (1024 if binary else 1000) ** _POWERS[unit.lower()])

@@ -121,10 +121,12 @@ def _unsent(transport: asyncio.Transport) -> int:
         import fcntl
         import termios
 
-        held = fcntl.ioctl(transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4)
+        queued = fcntl.ioctl(
+            transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, b"\0" * 4
+        )
     except (ImportError, OSError):  # a system that does not report it
         return written
-    return written + int.from_bytes(held, sys.byteorder)
+    return written + int.from_bytes(queued, sys.byteorder)
 
 
 def connections(queue: int) -> int:

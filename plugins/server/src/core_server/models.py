@@ -3,9 +3,9 @@
 A request holds the models that it uses while they work for it, and a held model stays. To make
 room, the server unloads models that no request holds, then those used longest ago. A held one takes
 no new requests for a while, so that it becomes idle; if it does not, it serves for as long again,
-and is then closed to requests for twice the time: those who ask for it wait no longer than those
-who wait for its room. All of this runs on the event loop, but for loading and closing, which take
-a thread each.
+and is then closed to requests for twice the time, so that requests for it wait no longer than
+requests for its room. All of this runs on the event loop, except loading and closing, which take a
+thread each.
 """
 
 from __future__ import annotations
@@ -55,13 +55,13 @@ class Shelf:
     loadable: Loadable | None
     served: Served | None = None
     bytes_: int = 0
-    held: int = 0
+    holders: int = 0
     leaving: int = 0
     used: int = 0
     loads: int = 0
     loading: asyncio.Task[None] | None = None
     waiting: deque[asyncio.Future[Served]] = field(default_factory=deque)
-    counted: Counter[tuple[str, str]] = field(default_factory=Counter)
+    counted: Counter[str] = field(default_factory=Counter)
     since: int = field(default_factory=lambda: int(time.time()))
 
     @property
@@ -81,7 +81,7 @@ class Models:
     def __init__(self, offered: Sequence[Served | Loadable], limit: int | None = None) -> None:
         if not offered:
             raise ValueError("No models given: a server needs at least one.")
-        self.shelves = {each.name: _shelf(each) for each in offered}
+        self.shelves = {one.name: _shelf(one) for one in offered}
         if len(self.shelves) < len(offered):
             raise ValueError("Two of the models have the same name. Give each its own.")
         self._limit = limit
@@ -94,8 +94,7 @@ class Models:
     @contextmanager
     def holding(self) -> Iterator[Callable[[], None]]:
         """Hold the models taken in this context until the yielded function is called."""
-        held: list[Shelf] = []
-        token = _HELD.set(held)
+        token = _HELD.set([])
         try:
             yield self.releasing()
         finally:
@@ -103,8 +102,8 @@ class Models:
 
     def releasing(self) -> Callable[[], None]:
         """Return a function that releases the models taken in this context, once."""
-        held = _HELD.get()
-        return lambda: self._release(held)
+        shelves = _HELD.get()
+        return lambda: self._release(shelves)
 
     @contextmanager
     def held_meanwhile(self) -> Iterator[None]:
@@ -116,11 +115,11 @@ class Models:
                 release()
 
     async def take(self, name: str) -> Served:
-        """Return the model of this name, loaded. Raises KeyError, and what loading it raises."""
+        """Return the model of this name, loaded. Raises KeyError, and the errors of loading it."""
         shelf = self.shelves[name]
         shelf.used = next(self._clock)
         if shelf.open:
-            shelf.held += 1
+            shelf.holders += 1
             assert shelf.served is not None
             served = shelf.served
         else:
@@ -153,11 +152,11 @@ class Models:
                 self._release([shelf])  # it was handed out to a request that has left
             raise
 
-    def _release(self, held: list[Shelf]) -> None:
-        for shelf in held:
-            shelf.held -= 1
+    def _release(self, shelves: list[Shelf]) -> None:
+        for shelf in shelves:
+            shelf.holders -= 1
             shelf.used = next(self._clock)
-        held.clear()
+        shelves.clear()
         self._freed.set()
 
     def _begin(self, shelf: Shelf) -> None:
@@ -173,7 +172,7 @@ class Models:
             if error is not None or shelf.served is None:
                 waiter.set_exception(error or RuntimeError("The model is not loaded."))
             else:
-                shelf.held += 1
+                shelf.holders += 1
                 waiter.set_result(shelf.served)
 
     # ------------------------------------------------------------------ loading, unloading
@@ -196,7 +195,7 @@ class Models:
         shelf.loading = None
         self._hand_out(shelf, error)
         self._freed.set()
-        if self._victims(0, shelf)[0]:  # it took more than was thought
+        if self._victims(0, shelf)[0]:  # it took more than estimated
             task = asyncio.create_task(self._shrink(shelf))
             self._shrinking.add(task)
             task.add_done_callback(self._shrinking.discard)
@@ -234,7 +233,7 @@ class Models:
             async with asyncio.timeout(patience):
                 while True:
                     victims, enough = self._victims(needed, but)
-                    rest = not any(shelf.held for shelf in victims)
+                    rest = not any(shelf.holders for shelf in victims)
                     if rest and (enough or not self._claimed):
                         self._claimed += needed
                         return self._taken_off(victims)
@@ -263,14 +262,14 @@ class Models:
         if self._limit is None:
             return [], True
         taken = self._claimed + sum(shelf.bytes_ for shelf in self._loaded())
-        found = []
-        for shelf in sorted(self._loaded(), key=lambda each: (each.held > 0, each.used)):
+        victims = []
+        for shelf in sorted(self._loaded(), key=lambda shelf: (shelf.holders > 0, shelf.used)):
             if taken + needed <= self._limit:
                 break
             if shelf is not but and shelf.loadable is not None:
-                found.append(shelf)
+                victims.append(shelf)
                 taken -= shelf.bytes_
-        return found, taken + needed <= self._limit
+        return victims, taken + needed <= self._limit
 
     def _loaded(self) -> list[Shelf]:
         return [shelf for shelf in self.shelves.values() if shelf.served is not None]
@@ -293,8 +292,8 @@ class Models:
     async def _take_in(self, shelf: Shelf) -> None:
         loadable = shelf.loadable
         assert loadable is not None
-        others = [each for each in self._loaded() if each.backend == loadable.backend]
-        before = max((_reported(each) for each in others), default=0)
+        others = [other for other in self._loaded() if other.backend == loadable.backend]
+        before = max((_reported(other) for other in others), default=0)
         shelf.served = await asyncio.to_thread(loadable.load)
         shelf.model_type = shelf.served.model.model_type
         shelf.loads += 1

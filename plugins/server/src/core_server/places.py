@@ -1,14 +1,87 @@
-"""Places for requests in progress, with their memory and disk."""
+"""Places for requests in progress, with their memory and disk.
+
+The memory budget is one of all requests together: bodies, prompts, results, answers.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import threading
 from collections import Counter
 from collections.abc import Callable
 from typing import IO
 
-from core_server.allowance import Allowance, Share
 from core_server.settings import Settings
-from core_wires.errors import Dialect
+from core_wires.errors import OPENAI, Dialect
+
+_AGAIN = 0.05  # seconds
+
+
+class Budget:
+    """``most`` bytes, of which each request takes a `Share`."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.taken = most, 0
+        self._lock = threading.Lock()
+
+    def add(self, size: int) -> bool:
+        """Take some bytes, or give some back (negative). Returns False if they are not free."""
+        with self._lock:
+            fits = size <= 0 or self.taken + size <= self.most
+            self.taken += size if fits else 0
+            return fits
+
+
+class Share:
+    """The memory that one request has taken, until it is closed. Any thread may use it."""
+
+    def __init__(self, budget: Budget, dialect: Dialect = OPENAI) -> None:
+        self._budget, self._dialect, self._taken = budget, dialect, 0
+        self._lock, self._closed = threading.Lock(), False
+
+    def take(self, size: int) -> None:
+        """Take bytes. Raises `WireError`: 413 if they never fit, 429 if others have them now."""
+        most = self._budget.most
+        if self._taken + size > most:
+            message = (
+                f"Request too large: it needs {self._taken + size:,} bytes, and the limit for all "
+                f"requests together is {most:,}. Split the request."
+            )
+            raise self._dialect.failed(413, "request_too_large", message)
+        if not self._budget.add(size):
+            message = (
+                f"Not enough memory now: the request needs {size:,} bytes, and the requests in "
+                f"progress have {self._budget.taken:,} of {most:,}. Retry in 1 s."
+            )
+            raise self._dialect.failed(429, "rate_limit_exceeded", message)
+        self._hold(size)
+
+    async def wait_for(self, size: int) -> None:
+        """Take bytes once they are free. Raises `WireError` if they never fit."""
+        while not self._budget.add(size):
+            if self._taken + size > self._budget.most:
+                self.take(size)
+            await asyncio.sleep(_AGAIN)
+        self._hold(size)
+
+    def another(self) -> Share:
+        """Return a separate share, to be closed before this one."""
+        return Share(self._budget, self._dialect)
+
+    def close(self) -> None:
+        """Give all bytes back, also those that a thread takes later: it may outlive the request."""
+        with self._lock:
+            self._closed = True
+            self._budget.add(-self._taken)
+            self._taken = 0
+
+    def _hold(self, size: int) -> None:
+        """Count bytes that were taken. Raises RuntimeError after `close`, and gives them back."""
+        with self._lock:
+            if self._closed:
+                self._budget.add(-size)
+                raise RuntimeError("The request has ended.")
+            self._taken += size
 
 
 class Places:
@@ -20,7 +93,7 @@ class Places:
     def __init__(self, settings: Settings) -> None:
         self.begun = self.ended = 0
         self.answers: Counter[int] = Counter()
-        self.memory, self.disk = Allowance(settings.max_memory), Allowance(settings.max_spooled)
+        self.memory, self.disk = Budget(settings.max_memory), Budget(settings.max_spooled)
         self._most = settings.max_queue
 
     @property

@@ -12,15 +12,10 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.rendering import Rendering
 from core.types import ClassifyResult
-from core_server.questions import QuestionQueue
-from core_server.tasks import Tasks
-from core_server.texts import TextQueue
-
-COUNTERS = {
-    "questions": ("questions", "calls", "prompt_tokens", "cached_tokens"),
-    "texts": ("texts", "prompt_tokens", "cached_tokens", "generated_tokens"),
-}
-"""The counters of each queue of a model."""
+from core_server.queues.fits import FittedTasks
+from core_server.queues.question_queue import QuestionQueue
+from core_server.queues.text_queue import TextQueue
+from core_wires.usage import token_count
 
 
 class Served:
@@ -43,7 +38,7 @@ class Served:
         self.defaults = defaults or GenerateConfig()
         self.questions = QuestionQueue(model)
         self.texts = TextQueue(self.capabilities)
-        self.tasks = Tasks(model)
+        self.tasks = FittedTasks(model)
 
     def needs(self, capability: Capability, operation: str) -> None:
         """Raise `core.UnsupportedOperationError` if the backend does not offer a capability."""
@@ -70,21 +65,12 @@ class Served:
         They are counted afterwards: by then the model has refused prompts that are much too long,
         which would take seconds.
         """
-        if not isinstance(self.model, Tokenizing):
-            return 0
         pairs = zip(prompts, results, strict=True)
-        return sum(len(self.model.encode(prompt)) for prompt, row in pairs if row.error is None)
+        return token_count(self.model, (prompt for prompt, row in pairs if row.error is None))
 
-    def counted(self) -> Counter[tuple[str, str]]:
-        """Return the queues' counters, by queue and name."""
-        queues = {"questions": self.questions, "texts": self.texts}
-        return Counter(
-            {
-                (queue, name): getattr(queues[queue], name)
-                for queue, names in COUNTERS.items()
-                for name in names
-            }
-        )
+    def counted(self) -> Counter[str]:
+        """Return the counters of both queues."""
+        return Counter(self.questions.counted) + Counter(self.texts.counted)
 
     def close(self) -> None:
         """End the queues and fits, then the model."""

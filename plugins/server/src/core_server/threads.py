@@ -12,6 +12,17 @@ T = TypeVar("T")
 _LARGE = 1 << 20  # bytes; to tokenise them, for example, takes a second
 
 
+def call_in_loop(
+    loop: asyncio.AbstractEventLoop, function: Callable[..., object], *arguments: object
+) -> bool:
+    """Schedule a call in an event loop, from any thread. Returns False if the loop has ended."""
+    try:
+        loop.call_soon_threadsafe(function, *arguments)
+    except RuntimeError:
+        return False
+    return True
+
+
 class Once(Generic[T]):
     """A function that is referenced until it is called or dropped.
 

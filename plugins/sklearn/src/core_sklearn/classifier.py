@@ -19,7 +19,7 @@ from core import validate
 from core.secret import hidden
 from core_learn import FewShot
 from core_sklearn.estimating import TextEstimator
-from core_sklearn.logprobs import Array, said
+from core_sklearn.logprobs import Array, label_logprobs
 from core_tasks.calibration import CONTENT_FREE, Adjustment, Level
 from core_tasks.fitting import calibration_of, named_rows, texts_with_names
 from core_tasks.template import behind
@@ -117,10 +117,10 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             return shares
         if self.calibration_ is not None:
             self.calibration_.check(self.task_.key(model))
-        rows = said(model, self.task_, texts)
+        rows = label_logprobs(model, self.task_, texts)
         adjust = Adjustment() if self.calibration_ is None else self.calibration_.adjustments[""]
-        found = [adjust(row) for row in rows.tolist()]
-        return np.exp(np.array(found, np.float64).reshape(len(texts), len(self.classes_)))
+        adjusted = [adjust(row) for row in rows.tolist()]
+        return np.exp(np.array(adjusted, np.float64).reshape(len(texts), len(self.classes_)))
 
     def predict_log_proba(self, X: Any) -> Array:
         """Return the logarithms of `predict_proba`: [n, K]."""
@@ -131,8 +131,8 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     def predict(self, X: Any) -> Array:
         """Return the likeliest class of each text: [n]."""
         likeliest = self.predict_proba(X).argmax(axis=1)
-        found: Array = self.classes_[likeliest]
-        return found
+        predicted: Array = self.classes_[likeliest]
+        return predicted
 
     # ----------------------------------------------------------------------- fitting
 
@@ -152,11 +152,11 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
                     f"y has 1 class, {self.classes_[0]!r:.40}: at least two are required. Add "
                     "texts of other classes, or pass labels."
                 )
-            return tuple(str(each) for each in self.classes_.tolist())
+            return tuple(str(name) for name in self.classes_.tolist())
 
         if isinstance(given, Mapping):
             self.classes_ = np.array(sorted(given))
-            return tuple(given[each] for each in self.classes_.tolist())
+            return tuple(given[name] for name in self.classes_.tolist())
         self.classes_ = np.array(sorted(given))
         return tuple(self.classes_.tolist())
 
@@ -165,19 +165,19 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         given = y.tolist()
         if len(given) != len(texts):
             raise ValueError(f"{len(texts)} texts and {len(given)} classes: pass as many.")
-        known = {each: place for place, each in enumerate(self.classes_.tolist())}
-        for each in given:
-            if each not in known:
-                raise ValueError(f"y has {each!r:.40}, which is not one of {[*known]!r:.80}.")
-        return [known[each] for each in given]
+        known = {name: place for place, name in enumerate(self.classes_.tolist())}
+        for name in given:
+            if name not in known:
+                raise ValueError(f"y has {name!r:.40}, which is not one of {[*known]!r:.80}.")
+        return [known[name] for name in given]
 
     def _words(self) -> dict[str, tuple[str, ...]]:
-        return {label: tuple(each) for label, each in (self.words or {}).items()}
+        return {label: tuple(synonyms) for label, synonyms in (self.words or {}).items()}
 
     def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core_tasks.Calibration | None:
         """Return the calibration that the level fits to these texts; None for none."""
         model, task = self._model(), self.task_
-        rows = said(model, task, texts).tolist()
+        rows = label_logprobs(model, task, texts).tolist()
         method = Method(self.prior, self.method if self.level == "L1" else "")
         free, named = self._content_free()
         heard = Said(rows, free, self._domain(), 0.0, 0.0, named)
@@ -196,7 +196,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             return [], []
         names = texts_with_names(self.task_)
         texts = [*CONTENT_FREE, *names.values()]
-        rows: list[list[float]] = said(self._model(), self.task_, texts).tolist()
+        rows: list[list[float]] = label_logprobs(self._model(), self.task_, texts).tolist()
         free = len(CONTENT_FREE)
         return rows[:free], named_rows(self.task_, names, rows[free:])
 
@@ -208,8 +208,8 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             "{text}", self.task_.labels, words=self._words(), label_prefix=self.label_prefix
         )
         domain = behind(self.template, "text")
-        found: list[list[float]] = said(self._model(), bare, [domain]).tolist()
-        return found
+        scores: list[list[float]] = label_logprobs(self._model(), bare, [domain]).tolist()
+        return scores
 
 
 def _target(y: Any) -> Any:
@@ -219,6 +219,6 @@ def _target(y: Any) -> Any:
     """
     if y is None:
         return None
-    found = column_or_1d(y, warn=True)
-    check_classification_targets(found)
-    return found
+    column = column_or_1d(y, warn=True)
+    check_classification_targets(column)
+    return column

@@ -12,7 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 import core_tasks
 from core.secret import hidden
 from core_sklearn.estimating import TextEstimator
-from core_sklearn.logprobs import Array, said
+from core_sklearn.logprobs import Array, label_logprobs
 
 
 class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
@@ -45,7 +45,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
     def fit(self, X: Any, y: Any = None) -> Self:
         """Check the texts and the labels; nothing is learned. Raises their errors."""
         self._texts(X, reset=True)
-        words = {label: tuple(each) for label, each in (self.words or {}).items()}
+        words = {label: tuple(synonyms) for label, synonyms in (self.words or {}).items()}
         self.task_ = core_tasks.Task(
             self.template, tuple(self.labels), words=words, label_prefix=self.label_prefix
         )
@@ -57,7 +57,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         Raises the error of the first text that the model cannot read.
         """
         check_is_fitted(self, "task_")
-        return said(self._model(), self.task_, self._texts(X))
+        return label_logprobs(self._model(), self.task_, self._texts(X))
 
     def get_feature_names_out(self, input_features: Any = None) -> Array:
         """Return the labels."""

@@ -24,16 +24,16 @@ _LOCK = RLock()
 _KEPT: WeakKeyDictionary[Any, OrderedDict[Hashable, list[float]]] = WeakKeyDictionary()
 
 
-def said(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> Array:
+def label_logprobs(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> Array:
     """Return the raw log-probabilities of a task's labels after each text: [n, K].
 
     Cached texts are not computed again. Raises the error of the first failed text, and the errors
     of ``model.classify``.
     """
-    kept = _kept_of(model)
+    cache = _kept_of(model)
     question = task.template, tuple(task.words.items()), task.label_prefix
     with _LOCK:
-        rows = {text: kept[question, text] for text in texts if (question, text) in kept}
+        rows = {text: cache[question, text] for text in texts if (question, text) in cache}
     unknown = [text for text in dict.fromkeys(texts) if text not in rows]
     for text, decision in zip(unknown, task.classify(model, unknown), strict=True):
         if decision.error is not None:
@@ -41,9 +41,9 @@ def said(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> Array:
         rows[text] = [*(decision.raise_for_error().logprobs or {}).values()]
 
     with _LOCK:
-        kept.update({(question, text): rows[text] for text in unknown})
-        while len(kept) > MOST:
-            kept.popitem(last=False)
+        cache.update({(question, text): rows[text] for text in unknown})
+        while len(cache) > MOST:
+            cache.popitem(last=False)
     return np.array([rows[text] for text in texts], np.float64).reshape(
         len(texts), len(task.labels)
     )

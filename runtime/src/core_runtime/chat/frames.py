@@ -1,6 +1,6 @@
 """Frames on the socket between a program and the process that renders its chat templates.
 
-A frame is one byte for its kind, eight for its length, and a text, in JSON where it asks.
+A frame is one byte for its kind, eight for its length, and a text; requests are JSON.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ READY, ASKED, PROMPT, FAILED, NO_MEMORY = b"R", b"A", b"P", b"F", b"M"
 HEAD = 9
 """Bytes before a frame's text."""
 MAX_MEMORY_BYTES = 512 * 1024**2
-"""What the process may hold beyond what its interpreter holds."""
+"""The memory that the process may use in addition to its interpreter's."""
 
 
 def framed(kind: bytes, text: bytes = b"") -> bytes:
@@ -23,5 +23,5 @@ def encoded(text: str) -> bytes:
 
 
 def decoded(text: bytes) -> str:
-    """Return the text again."""
+    """Return the text of the bytes."""
     return text.decode(errors="surrogatepass")

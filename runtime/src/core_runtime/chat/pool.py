@@ -1,7 +1,6 @@
-"""The processes that render chat templates: few, shared by all models, and gone with the last.
+"""A few processes that render chat templates, shared by all models, and ended with the last one.
 
-No lock is held while one works, so that a signal handler may render where it interrupts a
-rendering.
+No lock is held during a rendering, so a signal handler that interrupts it may render, too.
 """
 
 from __future__ import annotations
@@ -19,16 +18,15 @@ from core_runtime.chat.frames import NO_MEMORY
 from core_runtime.chat.process import ProcessEnded, TemplateProcess
 
 _MOST = 4  # processes at one time
-_KEPT = 2  # of those, while they have nothing to do
+_MOST_IDLE = 2  # idle processes that are kept for later
 _TICK_SECONDS = 0.02
-_PATIENCE_SECONDS = 60.0  # to wait longer, all of them have to be held by who waits
+_PATIENCE_SECONDS = 60.0  # a longer wait means that the caller itself holds all of them
 
 
 class TemplateProcesses:
     """A few processes that render. Safe to use from several threads.
 
-    The first question starts a process, and so do others where none is idle; they end with this
-    object.
+    A request starts a process if none is idle; the processes end with this object.
     """
 
     def __init__(self) -> None:
@@ -39,29 +37,31 @@ class TemplateProcesses:
 
         Raises `ChatTemplateError` without an answer, `ProcessTooSlow`, and like ``check``.
         """
-        check()  # before, not within: a process that nobody waits for any more is killed
+        check()  # before, not within: an abandoned request kills its process
         process = self._taken(check)
         used = process.answered
 
         with suppress(ProcessEnded):
-            kind, text = self._asked(process, request, check)
+            kind, text = self._answered(process, request, check)
             if kind != NO_MEMORY or not used:
                 return kind, text
 
-        # It may have been killed while it was idle, or hold what it compiled for others.
+        # It may have been killed while idle, or its memory may be full of other templates.
         try:
-            return self._asked(self._started(), request, check)
+            return self._answered(self._started(), request, check)
         except ProcessEnded as error:
             raise ChatTemplateError(
                 f"The process that rendered the model's chat template {error}."
             ) from None
 
-    def _asked(self, process: TemplateProcess, request: bytes, check: Check) -> tuple[bytes, str]:
-        """Return what this process answers; afterwards it is idle, or it has ended."""
+    def _answered(
+        self, process: TemplateProcess, request: bytes, check: Check
+    ) -> tuple[bytes, str]:
+        """Return the answer of this process, which is then idle, or has ended."""
         keep = False
         try:
             kind, text = process.ask(request, check)
-            keep = kind != NO_MEMORY and self._idle.qsize() < _KEPT
+            keep = kind != NO_MEMORY and self._idle.qsize() < _MOST_IDLE
         finally:
             if not keep:
                 self._all.discard(process)
@@ -71,7 +71,7 @@ class TemplateProcesses:
         return kind, text
 
     def _taken(self, check: Check) -> TemplateProcess:
-        """Return a process that is idle, or a new one, or the next one that is idle."""
+        """Return an idle process, or a new one, or wait for one to become idle."""
         if os.getpid() != self._pid:
             self._own()
         end = time.monotonic() + _PATIENCE_SECONDS
@@ -92,7 +92,7 @@ class TemplateProcesses:
         return process
 
     def _own(self) -> None:
-        """Begin with no process: those that a fork sees are its parent's."""
+        """Start without processes: a fork must not use its parent's."""
         self._idle: SimpleQueue[TemplateProcess] = SimpleQueue()
         self._all: weakref.WeakSet[TemplateProcess] = weakref.WeakSet()
         self._pid = os.getpid()
@@ -102,5 +102,5 @@ _shared: weakref.WeakValueDictionary[str, TemplateProcesses] = weakref.WeakValue
 
 
 def shared_processes() -> TemplateProcesses:
-    """Return the processes of this program; they end when nobody holds them any more."""
+    """Return the processes of this program; they end with the last reference."""
     return _shared.setdefault("", TemplateProcesses())

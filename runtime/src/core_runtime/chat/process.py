@@ -1,8 +1,7 @@
-"""One process that renders chat templates: started, asked, and ended.
+"""One process that renders chat templates.
 
-Whoever waits for its answer looks every few milliseconds whether the answer is still wanted. Its
-descriptors are the two ends of one socket: a pipe's reader that has died would end a program that
-leaves SIGPIPE at its default.
+The caller polls its check every few milliseconds while it waits for an answer. The two communicate
+through a socket, because a pipe whose reader has died would end a program with the default SIGPIPE.
 """
 
 from __future__ import annotations
@@ -26,9 +25,9 @@ from core_runtime.chat.frames import ASKED, FAILED, HEAD, NO_MEMORY, PROMPT, REA
 
 T = TypeVar("T")
 
-_TICK_SECONDS = 0.02  # between two looks at whether the answer is still wanted
-_SILENCE_SECONDS = 120.0  # nothing that it does waits; it may wait for the processor, or be stopped
-_END_SECONDS = 5.0  # from its last word until it is gone
+_TICK_SECONDS = 0.02  # between two polls of the check
+_SILENCE_SECONDS = 120.0  # it never waits itself, but the machine may be busy
+_END_SECONDS = 5.0  # from its last message to its end
 _CHUNK = 2**20
 _MAX_ANSWER_BYTES = 2**26  # a prompt is limited in characters
 _NO_SIGNAL: int = getattr(socket, "MSG_NOSIGNAL", 0)
@@ -43,18 +42,18 @@ _NOT_STARTED = (
 
 
 class ProcessEnded(Exception):
-    """The process is gone, or of no use; the message says how."""
+    """The error of a process that has ended or is unusable; the message has the reason."""
 
 
 class ProcessTooSlow(Exception):
-    """The process took more of the processor than it had been given."""
+    """The error of a process that exceeded its CPU time."""
 
 
 class TemplateProcess:
-    """One process that renders. Not safe to use from two threads. It ends when it is dropped.
+    """One process that renders. Not safe to use from two threads. It ends with this object.
 
-    ``answered``: whether it has been of use yet. Made within `core.system.child_process.started`.
-    Raises `ChatTemplateError` where none can be started.
+    ``answered``: True once it has answered. Create it within `core.system.child_process.started`.
+    Raises `ChatTemplateError` if it cannot be started.
     """
 
     def __init__(self) -> None:
@@ -66,10 +65,9 @@ class TemplateProcess:
             _processes.add(self)
 
     def ask(self, request: bytes, check: Check) -> tuple[bytes, str]:
-        """Send a request; the kind and the text of the answer.
+        """Send a request and return the kind and the text of the answer.
 
-        Raises `ProcessEnded`, `ProcessTooSlow`, and what ``check`` raises. After any of these the
-        process has to be ended.
+        Raises `ProcessEnded`, `ProcessTooSlow`, and like ``check``; the process is then unusable.
         """
         if not self._ready:
             self._receive(check)
@@ -96,19 +94,19 @@ class TemplateProcess:
         return kind, self._read(size, check)
 
     def _read(self, size: int, check: Check) -> bytes:
-        found = bytearray()
-        while len(found) < size:
-            missing = min(size - len(found), _CHUNK)
+        data = bytearray()
+        while len(data) < size:
+            missing = min(size - len(data), _CHUNK)
             part = self._moved(lambda: self._socket.recv(missing), check)  # noqa: B023
             if not part:
                 raise self._ended()
-            found += part
-        return bytes(found)
+            data += part
+        return bytes(data)
 
     def _moved(self, move: Callable[[], T], check: Check) -> T:
-        """Return what ``move`` has moved.
+        """Return the result of ``move``, a send or a receive, polling ``check``.
 
-        Ticks are counted, for a machine that sleeps is not silent.
+        The limit counts ticks, not time: a sleeping machine is not a silent process.
         """
         for _ in range(int(_SILENCE_SECONDS / _TICK_SECONDS)):
             check()
@@ -121,7 +119,7 @@ class TemplateProcess:
         raise ProcessEnded(f"did not answer for {_SILENCE_SECONDS:g} s")
 
     def _ended(self) -> Exception:
-        status = self._child.wait(_END_SECONDS)  # its socket closes a moment before it is gone
+        status = self._child.wait(_END_SECONDS)  # its socket closes a moment before it ends
         if status == -signal.SIGPROF:
             return ProcessTooSlow()
         if not self._ready:
@@ -132,9 +130,9 @@ class TemplateProcess:
 
 
 def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
-    """Start one: our end of the socket that it has as its stdin, and the process.
+    """Start a process; return our end of the socket, and the process.
 
-    It inherits nothing else.
+    The other end is its stdin; it inherits nothing else.
     """
     if sys.platform == "win32":
         raise ChatTemplateError("Chat templates need a Unix system: a process with limits.")
@@ -143,7 +141,7 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
     with ExitStack() as undo:
         try:
             ours, its = map(undo.enter_context, map(_above_standard, socket.socketpair()))
-            its.settimeout(None)  # a default timeout would make it one that does not wait
+            its.settimeout(None)  # a default timeout would make it non-blocking
             ours.settimeout(_TICK_SECONDS)
             if sys.platform == "darwin":
                 ours.setsockopt(socket.SOL_SOCKET, _SO_NOSIGPIPE, 1)
@@ -155,7 +153,7 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
                 stderr=subprocess.DEVNULL,
                 cwd="/",
                 env={name: os.environ[name] for name in _FOR_THE_LINKER if name in os.environ},
-                start_new_session=True,  # Ctrl-C in the caller's terminal is the caller's alone
+                start_new_session=True,  # Ctrl-C in the terminal concerns only the caller
             )
         except OSError as error:
             raise ChatTemplateError(_NOT_STARTED.format(error)) from error
@@ -166,32 +164,30 @@ def _start() -> tuple[socket.socket, subprocess.Popen[bytes]]:
 
 
 def _interpreter() -> str:
-    """Return the interpreter that multiprocessing would start, where that is in use.
-
-    Else this one.
-    """
+    """Return the interpreter that multiprocessing would start if it is in use, else this one."""
     spawn = sys.modules.get("multiprocessing.spawn")
     name = os.fsdecode((spawn.get_executable() if spawn else sys.executable) or "")
     if not name:
         raise ChatTemplateError(_NOT_STARTED.format("sys.executable is empty"))
-    if getattr(sys, "frozen", False) and name == sys.executable:  # it would start all over
+    if getattr(sys, "frozen", False) and name == sys.executable:  # it would start itself
         raise ChatTemplateError(_NOT_STARTED.format(f"{name!r} is a frozen program"))
     return name
 
 
 def _folders() -> list[str]:
     """Return the folders of the process's imports, after the standard library's."""
-    found = []
+    origins = []
     for name in ("core_runtime", "jinja2", "markupsafe"):
         spec = find_spec(name)
         if spec is None or spec.origin is None:
             raise ChatTemplateError(f"Chat templates need {name}, which is not installed.")
-        found.append(spec.origin)
-    return list(dict.fromkeys(os.path.dirname(os.path.dirname(os.path.abspath(f))) for f in found))
+        origins.append(spec.origin)
+    folders = (os.path.dirname(os.path.dirname(os.path.abspath(file))) for file in origins)
+    return list(dict.fromkeys(folders))
 
 
 def _above_standard(end: socket.socket) -> socket.socket:
-    """Return the socket with a descriptor that nobody takes for stdin, stdout or stderr."""
+    """Return the socket with a descriptor above stdin, stdout and stderr."""
     if end.fileno() > 2:
         return end
     return socket.socket(fileno=above_standard(end.detach()))
@@ -206,7 +202,7 @@ def _fate(status: int | None) -> str:
 
 
 _processes: weakref.WeakSet[TemplateProcess] = weakref.WeakSet()
-_starting = threading.RLock()  # not during a fork, whose copy of the socket nobody would close
+_starting = threading.RLock()  # not during a fork, whose copy of the socket would stay open
 
 
 def _in_fork() -> None:

@@ -1,9 +1,8 @@
 """Chat templates: the model's own, or the format of its family, rendered outside this process.
 
 A template comes with the model and is an untrusted program. It runs in jinja's sandbox
-(`core_runtime.chat.sandbox`) in a process of its own (`core_runtime.chat.worker`), which has little
-memory and nothing that is this program's, and which is killed when it takes too long or is not
-wanted any more.
+(`core_runtime.chat.sandbox`) in a separate process (`core_runtime.chat.worker`) with little memory
+and no access to this program, which is killed if it takes too long or the caller stops waiting.
 """
 
 from __future__ import annotations
@@ -26,12 +25,12 @@ from core_runtime.chat.process import ProcessTooSlow
 MAX_LENGTH = 10_000_000
 """Characters of a template, and of all messages together."""
 MAX_SECONDS = 5.0
-"""What one rendering may take of the processor."""
+"""The CPU time of one rendering."""
 Tokenise = Callable[[list[str]], list[list[int]]]
 _NO_OPTIONS = GenerateConfig()
 
 
-class Template:
+class ChatTemplate:
     """A function from messages to prompt. Safe to use from several threads.
 
     ``variables``: ``bos_token`` and the like.
@@ -51,28 +50,28 @@ class Template:
         asks: bool = True,
         now: datetime | None = None,
     ) -> str:
-        """Render these messages. ``check`` is asked meanwhile, and may raise.
+        """Render these messages, polling ``check``.
 
         ``variables`` are the caller's, and win. ``asks``: the text ends where the assistant's next
-        turn begins. ``now`` is what the template's clock shows. Raises `ChatTemplateError` for a
-        template that fails on these messages or asks for too much time or memory.
+        turn begins. ``now`` is the time for the template. Raises `ChatTemplateError` for a template
+        that fails on these messages or needs too much time or memory.
         """
         turns = [message.to_dict() for message in messages]
-        return self._asked(check, turns, {**self._variables, **(variables or {})}, asks, now)
+        return self._rendered(check, turns, {**self._variables, **(variables or {})}, asks, now)
 
     def compile(self, check: Check) -> None:
-        """Raise `ChatTemplateError` when the template cannot be parsed."""
+        """Raise `ChatTemplateError` if the template cannot be parsed."""
         if len(self._source) > MAX_LENGTH:
             raise ChatTemplateError(
                 f"The model's chat template is broken: it has {len(self._source)} characters."
             )
-        self._asked(check)
+        self._rendered(check)
 
     def check_variables(self, names: Iterable[str], check: Check) -> None:
-        """Raise `core.InvalidOptionError` for the first that the template never reads."""
+        """Raise `core.InvalidOptionError` for the first name that the template never reads."""
         if self._reads is None:
             try:
-                self._reads = frozenset(map(str, json.loads(self._asked(check, names=True))))
+                self._reads = frozenset(map(str, json.loads(self._rendered(check, names=True))))
             except (ValueError, TypeError):
                 raise ChatTemplateError(
                     "The process that renders the model's chat template sent an invalid answer."
@@ -81,7 +80,7 @@ class Template:
             if name not in self._reads:
                 raise unread_variable(name, self._reads)
 
-    def _asked(
+    def _rendered(
         self,
         check: Check,
         messages: list[dict[str, str]] | None = None,
@@ -119,7 +118,7 @@ class Template:
 def check_length(
     messages: Sequence[Message], variables: Mapping[str, object] | None = None
 ) -> None:
-    """Raise `ChatTemplateError` for what is longer than any prompt may be."""
+    """Raise `ChatTemplateError` for messages longer than any prompt may be."""
     length = sum(len(message.content) + len(message.name or "") for message in messages)
     if variables is not None:
         length += len(json.dumps(variables, ensure_ascii=False))
@@ -131,9 +130,9 @@ def check_length(
 
 def compile_template(
     source: str, variables: Mapping[str, str], check: Check = never_stop
-) -> Template:
-    """Return a template that can be parsed. Raises `ChatTemplateError` for one that cannot."""
-    template = Template(source, variables)
+) -> ChatTemplate:
+    """Return a parsed template. Raises `ChatTemplateError` if it cannot be parsed."""
+    template = ChatTemplate(source, variables)
     template.compile(check)
     return template
 
@@ -150,7 +149,7 @@ class ChatPrompts:
     ) -> None:
         self._source, self._variables, self._special = template, variables, special
         self._marks = _any_of(special)
-        self._template: Template | None = None
+        self._template: ChatTemplate | None = None
 
     def render(
         self,
@@ -160,12 +159,12 @@ class ChatPrompts:
         *,
         asks: bool = True,
     ) -> RenderedPrompt:
-        """Return the prompt that asks for the assistant's next turn.
+        """Return the prompt that ends at the start of the assistant's next turn.
 
         ``config`` has the template's variables, and may continue the last message instead; without
-        ``asks`` the prompt is what was said. ``check`` is asked many times a second, and may raise.
-        Raises `ChatTemplateError` when the model has no template, or its template fails or asks for
-        too much, `core.InvalidOptionError` for a variable that it never reads.
+        ``asks`` the prompt is only the messages. ``check`` is polled many times a second. Raises
+        `ChatTemplateError` if the model has no template, or the template fails or needs too much,
+        `core.InvalidOptionError` for a variable that it never reads.
         """
         turns = checked_conversation(messages)
         config = config or _NO_OPTIONS
@@ -181,7 +180,7 @@ class ChatPrompts:
         return render(turns, self._special, written, check, config)
 
     def close(self) -> None:
-        """Let go of the process that renders; it ends with the last who holds it."""
+        """Release the rendering process; it ends with its last user."""
         self._template = None
 
     def encode(self, prompt: RenderedPrompt, tokenise: Tokenise) -> list[int]:
@@ -189,7 +188,7 @@ class ChatPrompts:
 
         Only special tokens written by the template are special.
 
-        ``tokenise`` gives the ids of plain texts, without a BOS; a text may be empty.
+        ``tokenise`` returns the ids of plain texts, without a BOS; a text may be empty.
         """
         parts = self._marks.split(prompt.marked) if self._marks else [prompt.marked]
         first, *others = tokenise([part.replace(prompt.marker, "") for part in parts[::2]])
@@ -198,7 +197,7 @@ class ChatPrompts:
             ids += [self._special[mark], *piece]
         return ids
 
-    def _compiled(self, check: Check) -> Template:
+    def _compiled(self, check: Check) -> ChatTemplate:
         if self._source is None:
             raise ChatTemplateError(
                 "The model has no chat template, and its family has no known chat format. "

@@ -1,7 +1,7 @@
-"""Chat templates in jinja's sandbox: what a template finds there, and what it cannot do.
+"""Chat templates in jinja's sandbox: the names that a template can use, and its limits.
 
-Runs in a process of its own (`core_runtime.chat.worker`), where time and memory are limited, and
-imports nothing of `core`. Names and filters are those that transformers gives to templates
+It runs in a separate process (`core_runtime.chat.worker`), where time and memory are limited, and
+imports nothing of `core`. Names and filters are the ones that transformers provides
 (``utils/chat_template_utils.py``).
 """
 
@@ -32,25 +32,25 @@ _EVERY_TEMPLATES = ("messages", "add_generation_prompt", "strftime_now")
 
 
 class TemplateFailed(Exception):
-    """Its message is what the user reads."""
+    """The error of a template, with a message for the user."""
 
 
 @lru_cache(maxsize=16)
 def compiled(source: str) -> Template:
-    """Return the template as Python's code. Raises `TemplateFailed`."""
+    """Return the compiled template. Raises `TemplateFailed`."""
     try:
         return _Environment().from_string(source)
     except MemoryError:
         raise
-    except Exception as error:  # jinja's own, and what Python says of the code it makes of it
+    except Exception as error:  # jinja's errors, and Python's for the generated code
         raise TemplateFailed(f"The model's chat template is broken: {_reason(error)}.") from error
 
 
 @lru_cache(maxsize=16)
 def names_read(source: str) -> tuple[str, ...]:
-    """Return the names that a template takes from outside, those of every template left out.
+    """Return the variables that a template reads, without the ones of every template.
 
-    As jinja finds them: one that it sets itself before it reads it, but not on every way, counts.
+    As in jinja, a variable that the template sets on some but not all paths counts, too.
     Raises `TemplateFailed`.
     """
     environment = compiled(source).environment
@@ -65,11 +65,9 @@ def rendered(
     now: datetime,
     asks: bool = True,
 ) -> str:
-    """Return the text of a conversation, ``now`` being what the clock shows.
+    """Return the text of a conversation at the time ``now``. Raises `TemplateFailed`.
 
-    Raises `TemplateFailed`.
-
-    ``asks``: it ends where the assistant's next turn begins, and with the last message otherwise.
+    With ``asks`` it ends where the assistant's next turn begins, otherwise with the last message.
     """
     assert isinstance(template.environment, _Environment)
     template.environment.steps = 0
@@ -77,7 +75,7 @@ def rendered(
     try:
         text = template.render(
             {
-                # Defined: many templates ask no more than whether these are none.
+                # Defined, because many templates only test whether they are none.
                 **{"tools": None, "documents": None, "strftime_now": now.strftime},
                 **variables,
                 **{"messages": messages, "add_generation_prompt": asks},
@@ -96,7 +94,7 @@ def rendered(
 
 
 class _Environment(ImmutableSandboxedEnvironment):
-    """The sandbox, with a count of steps and a limit on what ``*`` and ``**`` make."""
+    """The sandbox, with a limit on steps and on the results of ``*`` and ``**``."""
 
     intercepted_binops = frozenset({"*", "**"})
 
@@ -118,7 +116,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
     @staticmethod
     def loop_turn() -> None:
-        """Called at each turn of a loop, so that `call` counts it."""
+        """Do nothing: called in each turn of a loop, so that `call` counts it."""
 
     def call(self, context: Context, obj: Any, /, *args: Any, **kwargs: Any) -> Any:
         self.steps += 1
@@ -135,9 +133,7 @@ class _Environment(ImmutableSandboxedEnvironment):
 
 
 def _result_size(operator: str, left: Any, right: Any) -> int:
-    """Return how many items (of a string or list) or bits (of a whole number) ``*`` or ``**``
-    makes.
-    """
+    """Return the size of a result of ``*`` or ``**``: items, or bits of an integer."""
     if isinstance(left, int) and isinstance(right, int):
         bits = left.bit_length()
         return bits * right if operator == "**" else bits + right.bit_length()
@@ -148,7 +144,7 @@ def _result_size(operator: str, left: Any, right: Any) -> int:
 
 
 class _Namespace(Namespace):
-    """Without names that begin with an underscore, as in transformers."""
+    """A namespace without names that begin with an underscore, as in transformers."""
 
     def __init__(self, /, *args: Any, **kwargs: Any) -> None:
         super().__init__()
@@ -162,7 +158,7 @@ class _Namespace(Namespace):
 
 
 class _Generation(Extension):
-    """``{% generation %}`` marks what training learns from; here its body is all that counts."""
+    """The tag ``{% generation %}``, which marks text for training; here only its body counts."""
 
     tags = {"generation"}  # noqa: RUF012 - the base class has it so
 

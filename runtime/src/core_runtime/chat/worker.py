@@ -1,8 +1,8 @@
-"""The process that renders chat templates, with little memory and no way to anything else.
+"""The process that renders chat templates, with little memory and no access to anything else.
 
-`core_runtime.chat.process` starts it and speaks with it through descriptor 0
-(`core_runtime.chat.frames`). Templates are untrusted: this process limits itself before it
-reads its first request, and is killed from outside when nobody waits for its answer any more.
+`core_runtime.chat.process` starts it and communicates through descriptor 0
+(`core_runtime.chat.frames`). Templates are untrusted: this process limits itself before it reads
+its first request, and is killed from outside if the caller stops waiting.
 """
 
 from __future__ import annotations
@@ -30,23 +30,23 @@ _CHUNK = 2**20
 
 
 def main() -> None:
-    """Answer requests until nobody asks any more."""
+    """Answer requests until the socket closes."""
     from core_runtime.chat.sandbox import TemplateFailed, compiled, names_read, rendered
 
     def answer(request: bytes) -> bytes:
-        asked = json.loads(request)
+        job = json.loads(request)
 
-        # Of the processor, however busy the machine is. The signal's default is the process's end.
-        signal.setitimer(signal.ITIMER_PROF, asked["seconds"])
+        # CPU time, however busy the machine is. By default the signal ends the process.
+        signal.setitimer(signal.ITIMER_PROF, job["seconds"])
 
         try:
             text = ""
-            template = compiled(asked["source"])
-            if asked["names"]:
-                text = json.dumps(names_read(asked["source"]))
-            elif asked["messages"] is not None:
-                now = datetime.fromisoformat(asked["now"])
-                what = asked["messages"], asked["variables"], now, asked["asks"]
+            template = compiled(job["source"])
+            if job["names"]:
+                text = json.dumps(names_read(job["source"]))
+            elif job["messages"] is not None:
+                now = datetime.fromisoformat(job["now"])
+                what = job["messages"], job["variables"], now, job["asks"]
                 text = rendered(template, *what)
         except TemplateFailed as failure:
             return framed(FAILED, encoded(str(failure)))
@@ -61,11 +61,11 @@ def main() -> None:
         while (request := _request()) is not None:
             _write(answer(request))
     except MemoryError:
-        _write(framed(NO_MEMORY))  # and no more: what is left may be too little for the next
+        _write(framed(NO_MEMORY))  # and end: the memory left may be too little for the next one
 
 
 def _confine() -> None:
-    """Give up what a template has no use for: memory, files, processes, a dump of its core."""
+    """Give up the resources that a template does not need: memory, files, processes, core dumps."""
     sys.dont_write_bytecode = True
     signal.signal(signal.SIGPROF, signal.SIG_DFL)
     signal.pthread_sigmask(signal.SIG_SETMASK, ())
@@ -73,9 +73,9 @@ def _confine() -> None:
     _limit(resource.RLIMIT_FSIZE, 0)
     _limit(resource.RLIMIT_NPROC, 0)
     _limit(resource.RLIMIT_NOFILE, _MAX_FILES)
-    held = _address_space()
-    if held is not None:
-        _limit(resource.RLIMIT_AS, held + MAX_MEMORY_BYTES)
+    used = _address_space()
+    if used is not None:
+        _limit(resource.RLIMIT_AS, used + MAX_MEMORY_BYTES)
 
 
 def _limit(what: int, amount: int) -> None:
@@ -85,7 +85,7 @@ def _limit(what: int, amount: int) -> None:
 
 
 def _address_space() -> int | None:
-    """Bytes of addresses in use; None off Linux, where no limit is set (macOS ignores it)."""
+    """Return the address space in use, in bytes; None except on Linux (macOS ignores limits)."""
     try:
         with open("/proc/self/statm", encoding="ascii") as file:
             return int(file.read().split()[0]) * resource.getpagesize()

@@ -1,1 +1,1 @@
-"""From prompts to tokens: what a model's tokenizer is asked, and what is checked of it."""
+"""From prompts to tokens: the interface of tokenizers, labels' tokens, and special tokens."""

@@ -17,12 +17,12 @@ from core.kit.labels import (
 )
 from core_runtime.text.tokenizer import ContinuingTokenizer
 
-# A token that spans the border between prompt and label reaches back one token, in rare cases
-# two; what stands further back cannot change how the label is tokenised.
+# A token across the border between prompt and label reaches back one token, in rare cases two;
+# earlier text does not change the label's tokens.
 _TAIL = 8
 MOST_TOKENS = 256
 """Limit for one label: the trie of a longer one takes gigabytes, and cannot be cancelled."""
-_TOGETHER = 2048  # texts that are tokenised at once: the library takes 2 KB for each
+_TOGETHER = 2048  # texts per call of the library, which needs 2 KB for each
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,15 +34,15 @@ class LabelQuestion:
 
 
 Tail = tuple[int, ...] | str
-"""A prompt's end: its text from the last cut, or its last tokens where nothing is cut."""
+"""A prompt's end: its text from the last cut, or its last tokens without a cut."""
 
 Lead = str
-"""The text between a prompt and its labels, which more of the prompt may decide."""
+"""The text between a prompt and its labels, which may depend on the entire prompt."""
 
 
 @dataclass(frozen=True, slots=True)
-class _Learnt:
-    """Labels after the tail of a prompt: they begin ``back`` tokens before its end."""
+class _KnownTail:
+    """The labels' tokens after a prompt's tail; they begin ``back`` tokens before its end."""
 
     text: str
     back: int
@@ -50,7 +50,7 @@ class _Learnt:
 
 
 class LabelTokens:
-    """Finds the token paths of one set of labels.
+    """The token paths of one set of labels.
 
     Prompts whose labels have the same tokens share one trie object.
     """
@@ -58,20 +58,20 @@ class LabelTokens:
     def __init__(self, tokenizer: ContinuingTokenizer, labels: Sequence[str], prefix: str) -> None:
         self._tokenizer, self._labels, self._prefix = tokenizer, labels, prefix
         self._lead = len(tokenizer.encode(""))  # BOS, or nothing
-        self._texts: dict[Lead, list[str]] = {}  # of the labels: two leads, or one
-        # None: such a tail does not stand alone.
-        self._by_tail: dict[tuple[Lead, Tail], _Learnt | None] = {}
+        self._texts: dict[Lead, list[str]] = {}  # of the labels, by one or two leads
+        # None: the tail's tokens depend on the text before it.
+        self._by_tail: dict[tuple[Lead, Tail], _KnownTail | None] = {}
         self._tries: dict[tuple[Path, ...], LabelTrie] = {}
 
-    def behind(
+    def after(
         self, prompts: Sequence[str], ids: Sequence[Sequence[int]]
     ) -> Iterator[LabelQuestion]:
-        """Yield the labels' question for each prompt, of which ``ids`` are the tokens.
+        """Yield the labels' question for each prompt; ``ids`` are the prompts' tokens.
 
-        Raises `LabelError` if two labels have the same tokens after one of them.
+        Raises `LabelError` if two labels have the same tokens after a prompt.
         """
-        # Each prompt end that was not seen before is learnt, many at once.
-        cut = self._tokenizer.last_cut if len(prompts) > 1 else _nowhere  # one shares with nobody
+        # New prompt tails are tokenised with the labels, many at once; one prompt shares nothing.
+        cut = self._tokenizer.last_cut if len(prompts) > 1 else _nowhere
         tails = [
             (self._lead_of(prompt), self._tail(prompt, cut(prompt), tokens))
             for prompt, tokens in zip(prompts, ids, strict=True)
@@ -82,10 +82,10 @@ class LabelTokens:
             self._learn(new[start : start + step])
 
         for prompt, tokens, tail in zip(prompts, ids, tails, strict=True):
-            learnt = self._by_tail[tail]
-            if learnt is not None and prompt.endswith(learnt.text):
-                yield LabelQuestion(len(tokens) - learnt.back, learnt.trie)
-            else:  # its end reads otherwise without what stands before it
+            known = self._by_tail[tail]
+            if known is not None and prompt.endswith(known.text):
+                yield LabelQuestion(len(tokens) - known.back, known.trie)
+            else:  # its end has other tokens without the text before it
                 texts = self._texts[tail[0]]
                 continued = self._tokenizer.encode_continued(prompt, texts)
                 yield self._question(texts, tokens, continued)
@@ -97,16 +97,16 @@ class LabelTokens:
         return lead
 
     def _tail(self, prompt: str, cut: int, tokens: Sequence[int]) -> Tail:
-        """Return the end of a prompt that decides about its labels; ``()`` if that is all of it."""
+        """Return the end of a prompt that determines its labels' tokens; ``()`` for all of it."""
         if cut:
             return prompt[cut:]
         return tuple(tokens[-_TAIL:]) if len(tokens) > _TAIL + self._lead else ()
 
     def _learn(self, tails: Sequence[tuple[Lead, Tail]]) -> None:
-        """Tokenise labels after the text of each tail, all at once: the library has threads."""
+        """Tokenise the labels after each tail, in one call of the library, which uses threads."""
         self._by_tail |= dict.fromkeys(tails)
 
-        # Only tokens whose text has the same tokens again can stand for their prompt.
+        # A tail can replace its prompt only if its text has the same tokens again.
         texts = [
             tail if isinstance(tail, str) else self._tokenizer.decode(tail) for _, tail in tails
         ]
@@ -123,10 +123,10 @@ class LabelTokens:
         for key, text, ids in alone:
             row = self._texts[key[0]]
             both = [next(continued) for _ in row]
-            # A label that shares no token with the tail may reach in front of it.
+            # A label that shares no token with the tail may reach beyond its start.
             if all(common_length(ids, tokens) > self._lead for tokens in both):
                 question = self._question(row, ids, both)
-                self._by_tail[key] = _Learnt(text, len(ids) - question.anchor, question.trie)
+                self._by_tail[key] = _KnownTail(text, len(ids) - question.anchor, question.trie)
 
     def _question(
         self, texts: Sequence[str], ids: Sequence[int], continued: Sequence[Sequence[int]]

@@ -1,7 +1,7 @@
-"""Special tokens by their texts: those that end a generation, and those that a prompt spells.
+"""Special tokens by their texts: tokens that end a generation, and tokens spelled in prompts.
 
-A plain prompt that spells one is read as plain text, which is said once for each model. A stop
-string that spells one stands for it, too.
+A plain prompt that spells one is read as plain text, with a warning once per model. A stop string
+that spells one also matches the token itself.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from functools import cached_property
 
 from core.kit.chat import RenderedPrompt
 
-# What ends a turn or a text in known families, whatever the files say: many checkpoints name only
+# The end of a turn or a text in known families, whatever the files say: many checkpoints name only
 # one of several. <|endoftext|> may also be the BOS, the pad or the unknown token (GPT-2, Qwen,
-# SmolLM2): it still stands between two documents in training, so a model that writes it has come
-# to the end. As the BOS of a prompt it does no harm: only generated tokens are looked at.
+# SmolLM2), but it separates documents in training, so a model that writes it has reached the end.
+# As the BOS of a prompt it does no harm: only generated tokens are checked.
 END_MARKS = (
     "<end_of_turn>",  # Gemma
     "<|eot_id|>",  # Llama 3
@@ -27,39 +27,40 @@ END_MARKS = (
     "<｜end▁of▁sentence｜>",  # noqa: RUF001 - DeepSeek spells it with these characters
 )
 _LOG = logging.getLogger("core_runtime")
-_HEAD = 3  # characters of a token that are searched for: thousands of tokens begin with few
+_HEAD = 3  # first characters to search for: thousands of tokens share a few
 
 
 class SpecialTexts:
     """A model's special tokens, ids by text. Safe to use from several threads.
 
-    Looks at plain prompts until one spells a special token.
+    Plain prompts are checked until one spells a special token.
     """
 
     def __init__(self, special: Mapping[str, int]) -> None:
         self._ids = dict(special)
-        self._named: tuple[tuple[str, ...], dict[int, str]] = ((), {})  # of the last stop strings
+        # The texts for the last stop strings.
+        self._named: tuple[tuple[str, ...], dict[int, str]] = ((), {})
         self._tokens = [token for token in special if len(token) > 1]
         self._firsts = {token[0] for token in self._tokens}
-        self._said = not self._tokens
+        self._logged = not self._tokens
 
     def named(self, stops: tuple[str, ...]) -> Mapping[int, str]:
-        """Return the texts, by id, of the special tokens that these stop strings hold."""
-        known, found = self._named
+        """Return the texts, by id, of the special tokens within these stop strings."""
+        known, spelled = self._named
         if known != stops:
             ids = self._ids.items()
-            found = {id: text for text, id in ids if any(text in stop for stop in stops)}
-            self._named = stops, found  # the rows of a call have the same
-        return found
+            spelled = {id: text for text, id in ids if any(text in stop for stop in stops)}
+            self._named = stops, spelled  # all rows of a call have the same
+        return spelled
 
     def look(self, prompt: str) -> None:
-        """Log a warning for the first prompt of all in which a special token is plain text."""
-        if self._said or isinstance(prompt, RenderedPrompt):
+        """Log a warning for the first prompt that spells a special token."""
+        if self._logged or isinstance(prompt, RenderedPrompt):
             return
 
         token = self._spelled(prompt)
         if token is not None:
-            self._said = True
+            self._logged = True
             _LOG.warning(
                 "A prompt spells the special token %r, which is read as plain text. Use chat() for "
                 "a conversation; where special tokens are meant, give core.RenderedPrompt(prompt). "
@@ -68,16 +69,16 @@ class SpecialTexts:
             )
 
     def _spelled(self, prompt: str) -> str | None:
-        for first in self._firsts:  # of most prompts that is all
+        for first in self._firsts:  # usually none is found
             if first in prompt:
                 break
         else:
             return None
 
         heads, by_head = self._heads
-        for found in heads.finditer(prompt):
-            for token in by_head[found[0]]:
-                if prompt.startswith(token, found.start()):
+        for match in heads.finditer(prompt):
+            for token in by_head[match[0]]:
+                if prompt.startswith(token, match.start()):
                     return token
         return None
 

@@ -1,6 +1,6 @@
-"""Tokenising that can be stopped: many texts in blocks, and a large one where nobody waits for it.
+"""Tokenising that can be stopped: texts in blocks, and a large text on a separate thread.
 
-A library that tokenises a text cannot be interrupted; it reads a few megabytes a second.
+The library cannot be interrupted within a text; it reads a few megabytes per second.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from core.kit.base import Check
 from core_runtime.text.tokenizer import ContinuingTokenizer
 from core_runtime.threads import outlasting
 
-_BLOCK = 2**17  # characters that are tokenised at once: about a tenth of a second
+_BLOCK = 2**17  # characters per block: about a tenth of a second
 
-Encode = Callable[[slice], list[list[int]]]  # the ids of some of the texts
+Encode = Callable[[slice], list[list[int]]]  # returns the ids of a slice of the texts
 
 
 class Tokenising:
     """A model's tokenizer for one request, whose ``check`` raises when it is time to stop.
 
-    It is asked between two blocks of texts, and while a text larger than a block is read.
+    It is polled between two blocks of texts, and while a text larger than a block is read.
     """
 
     def __init__(self, tokenizer: ContinuingTokenizer, check: Check) -> None:
@@ -33,7 +33,7 @@ class Tokenising:
         return self._tokenizer.encode(text)
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Do `encode` for many texts."""
+        """Return the ids of many texts, like `encode`."""
         return self._in_blocks(
             list(map(len, texts)), lambda some: self._tokenizer.encode_batch(texts[some])
         )
@@ -46,27 +46,27 @@ class Tokenising:
         )
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, special tokens left out."""
+        """Return the text of ids without special tokens."""
         return self._tokenizer.decode(ids)
 
     def last_cut(self, text: str) -> int:
-        """Return a place near a text's end from which on its tokens are the rest's own; 0: none."""
+        """Return a place near a text's end after which its tokens are the rest's own; 0: none."""
         return self._tokenizer.last_cut(text)
 
     def _in_blocks(self, sizes: Sequence[int], encode: Encode) -> list[list[int]]:
-        found: list[list[int]] = []
+        ids: list[list[int]] = []
         for block, size in _blocks(sizes):
-            if found:
+            if ids:
                 self._check()
             job = partial(encode, block)
-            found += outlasting(job, self._check) if size > _BLOCK else job()
-        return found
+            ids += outlasting(job, self._check) if size > _BLOCK else job()
+        return ids
 
 
 def _blocks(sizes: Sequence[int]) -> Iterator[tuple[slice, int]]:
-    """Divide texts, in order, into blocks: each one text, or ``_BLOCK`` characters at most.
+    """Divide texts, in order, into blocks of one text, or of at most ``_BLOCK`` characters.
 
-    Yields which texts those are, and how many characters they have together.
+    Yields each block's slice of the texts, and its characters.
     """
     start = total = 0
     for index, size in enumerate(sizes):

@@ -13,14 +13,14 @@ from core_runtime.text.special_texts import SpecialTexts
 
 
 class ContinuingTokenizer(Protocol):
-    """A tokenizer, as far as finding a label's tokens needs it."""
+    """The part of a tokenizer that finds a label's tokens."""
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a prompt, with BOS if the model has one."""
         ...
 
     def encode_batch(self, texts: Sequence[str]) -> list[list[int]]:
-        """Do `encode` for many texts."""
+        """Return the ids of many texts, like `encode`."""
         ...
 
     def encode_continued(self, prompt: str, continuations: Sequence[str]) -> list[list[int]]:
@@ -28,48 +28,47 @@ class ContinuingTokenizer(Protocol):
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of ids, special tokens left out."""
+        """Return the text of ids without special tokens."""
         ...
 
     def last_cut(self, text: str) -> int:
-        """Return a place near a text's end from which on its tokens are the rest's own; 0: none.
+        """Return a place near a text's end after which its tokens are the rest's own; 0: none.
 
-        The rest has the tokens that it has by itself, whatever follows it.
+        The rest has the same tokens without the text before it, whatever follows.
         """
         ...
 
 
 class ServedTokenizer(ContinuingTokenizer, Protocol):
-    """A tokenizer, as far as requests need it. Safe to use from several threads."""
+    """The part of a tokenizer that requests need. Safe to use from several threads."""
 
     @property
     def special_texts(self) -> SpecialTexts:
-        """The special tokens, as far as prompts and stop strings spell them."""
+        """The special tokens, by their texts."""
         ...
 
     def token_text(self, token_id: int, /) -> str:
-        """Return the text of one token by itself, a special one's too; empty for unknown ids."""
+        """Return the text of one token, also of a special one; empty for an unknown id."""
         ...
 
     def fewest_tokens(self, text: str) -> int:
-        """Return how many tokens a text has at least, from its length alone.
+        """Return the least number of tokens of a text, from its length alone; 0 if unknown.
 
-        0 where that tells nothing.
-
-        Mostly its bytes, divided by those of the longest token: where no byte is dropped or joined
-        with others into one unknown token, and no normalizer shortens the text.
+        Usually its bytes divided by the bytes of the longest token, unless the tokenizer drops or
+        joins bytes, or a normalizer shortens the text.
         """
         ...
 
     def render_chat(
         self, messages: Conversation, check: Callable[[], None], config: GenerateConfig, /
     ) -> RenderedPrompt:
-        """Return the prompt that ``config`` asks for, which has the options of a chat template.
+        """Return the prompt of a conversation; ``config`` has the options of the chat template.
 
-        It asks for the assistant's next turn, or ends with its last; ``check`` may raise meanwhile.
+        It ends at the start of the assistant's next turn, or continues its last one; ``check`` is
+        polled.
         """
         ...
 
     def detokenizer(self, prompt: Sequence[int]) -> Detokenizer:
-        """Return the text of tokens that continue a prompt, as they come."""
+        """Return a detokenizer of the tokens that continue a prompt."""
         ...

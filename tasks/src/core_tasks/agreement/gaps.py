@@ -85,17 +85,17 @@ class CalibrationError:
 
 def calibration_error(bins: Sequence[Bin]) -> CalibrationError | None:
     """Return the calibration error of bins that have rows; None without any row."""
-    rows = sum(each.count for each in bins)
+    rows = sum(bin.count for bin in bins)
     if not rows:
         return None
     squared, variance = [], []
-    for each in bins:
-        weight = each.count / rows
-        apart = each.gap**2 - each.variance
+    for bin in bins:
+        weight = bin.count / rows
+        apart = bin.gap**2 - bin.variance
 
         # With one more row of each kind: even if all are right, the share is uncertain.
-        likely = (each.right + 1) / (each.count + 2)
-        unsure = likely * (1 - likely) / each.count
+        likely = (bin.right + 1) / (bin.count + 2)
+        unsure = likely * (1 - likely) / bin.count
         squared.append(weight * apart)
         variance.append(weight**2 * (4 * max(0.0, apart) * unsure + 2 * unsure**2))
     return CalibrationError(math.fsum(squared), math.fsum(variance))

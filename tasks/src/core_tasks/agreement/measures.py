@@ -18,15 +18,16 @@ def share(part: float, whole: float) -> float | None:
     return part / whole if whole else None
 
 
-def wilson(right: int, rows: int, z: float = Z_95) -> tuple[float, float] | None:
-    """Return the score interval of a share: within 0 and 1, and valid for few rows too.
+def wilson(right: int, rows: int) -> tuple[float, float] | None:
+    """Return the 95 % score interval of a share: within 0 and 1, and valid for few rows too.
 
     ``(p + z^2/2n ± z sqrt(p(1-p)/n + z^2/4n^2)) / (1 + z^2/n)``: E. B. Wilson, Probable inference,
     the law of succession, and statistical inference, JASA 22 (1927), 209-212.
     """
     if not rows:
         return None
-    p, square = right / rows, z * z / rows
+    p, z = right / rows, Z_95
+    square = z * z / rows
     middle = p + square / 2
     reach = z * math.sqrt(p * (1 - p) / rows + square / (4 * rows))
     low, high = (middle - reach) / (1 + square), (middle + reach) / (1 + square)
@@ -82,7 +83,7 @@ def by_label(
 
 def macro_f1(labels: Mapping[str, LabelMeasures]) -> float | None:
     """Return the mean of F1 over the labels, like scikit-learn's ``f1_score(average="macro")``."""
-    return share(math.fsum(each.f1 for each in labels.values()), len(labels))
+    return share(math.fsum(measures.f1 for measures in labels.values()), len(labels))
 
 
 def brier(probabilities: Mapping[str, float], gold: str) -> float:

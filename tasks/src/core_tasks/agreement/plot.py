@@ -54,18 +54,18 @@ def _summary(report: Mapping[str, Any]) -> str:
 def _reliability(bins: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield the bars of accuracy; on the diagonal, probabilities are calibrated."""
     bottom, base = _TOP + _SIDE, _TOP + _SIDE + _COUNTS + 14
-    most = max((each["count"] for each in bins), default=0)
-    for each in (each for each in bins if each["count"]):
-        x = _LEFT + each["low"] * _SIDE
-        width = (each["high"] - each["low"]) * _SIDE - 1
-        told = (
-            f"probability {each['low']:.2f} to {each['high']:.2f}: {each['count']:,} rows, "
-            f"{_percent(each['accuracy'])} right, {_percent(each['confidence'])} expected"
+    most = max((bin["count"] for bin in bins), default=0)
+    for bin in (bin for bin in bins if bin["count"]):
+        x = _LEFT + bin["low"] * _SIDE
+        width = (bin["high"] - bin["low"]) * _SIDE - 1
+        title = (
+            f"probability {bin['low']:.2f} to {bin['high']:.2f}: {bin['count']:,} rows, "
+            f"{_percent(bin['accuracy'])} right, {_percent(bin['confidence'])} expected"
         )
-        tall = each["accuracy"] * _SIDE
-        yield bar(x, bottom - tall, width, tall, 0.6, told)
-        tall = each["count"] / most * _COUNTS
-        yield bar(x, base - tall, width, tall, 0.3, told)
+        tall = bin["accuracy"] * _SIDE
+        yield bar(x, bottom - tall, width, tall, 0.6, title)
+        tall = bin["count"] / most * _COUNTS
+        yield bar(x, base - tall, width, tall, 0.3, title)
 
     yield frame(_LEFT, _TOP, _SIDE, _SIDE)
     yield (
@@ -121,8 +121,8 @@ def _cell(
         return
     of_all = rows / report["labels"][gold]["support"]
     got = "no answer" if answer is None else visible(answer)
-    told = f"{visible(gold)} as {got}: {rows:,} rows, {_percent(of_all)}"
-    yield bar(x, y, side, side, 0.08 + 0.57 * of_all, told)
+    title = f"{visible(gold)} as {got}: {rows:,} rows, {_percent(of_all)}"
+    yield bar(x, y, side, side, 0.08 + 0.57 * of_all, title)
     size = 11 if side > 30 else 8
     yield text(x + side / 2, y + side / 2 + 4, _compact(rows), size, "middle")
 

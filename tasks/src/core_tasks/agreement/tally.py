@@ -128,13 +128,13 @@ class Agreement:
             "brier": measures.share(self._brier / UNIT, self._brier_rows),
             "labels": {
                 label: {
-                    "precision": each.precision,
-                    "recall": each.recall,
-                    "f1": each.f1,
-                    "support": each.support,
-                    "answered": each.answered,
+                    "precision": item.precision,
+                    "recall": item.recall,
+                    "f1": item.f1,
+                    "support": item.support,
+                    "answered": item.answered,
                 }
-                for label, each in labels.items()
+                for label, item in labels.items()
             },
             "confusion": {
                 gold: dict(sorted(answers.items()))
@@ -143,13 +143,13 @@ class Agreement:
             "unanswered": dict(sorted(self._unanswered.items())),
             "bins": [
                 {
-                    "low": each.low,
-                    "high": each.high,
-                    "count": each.count,
-                    "accuracy": each.accuracy,
-                    "confidence": each.confidence,
+                    "low": item.low,
+                    "high": item.high,
+                    "count": item.count,
+                    "accuracy": item.accuracy,
+                    "confidence": item.confidence,
                 }
-                for each in bins
+                for item in bins
             ],
         }
 
@@ -191,17 +191,17 @@ class Agreement:
     @classmethod
     def _restored(cls, state: Mapping[str, Any], form: int) -> Self:
         cells = _cells_of_bins(state["bins"]) if form == 1 else state["cells"]
-        made = cls(bins=len(state["bins"]) if form == 1 else _count(state["bins"]))
+        restored = cls(bins=len(state["bins"]) if form == 1 else _count(state["bins"]))
         for gold, answers in state["confusion"].items():
-            made._confusion[gold] = _counts(answers)
-        made._unanswered = _counts(state["unanswered"])
+            restored._confusion[gold] = _counts(answers)
+        restored._unanswered = _counts(state["unanswered"])
         for cell, rows, right, p, squares in cells:
-            counts = [_count(each) for each in (rows, right, p, squares)]
-            if not 0 <= _count(cell) < made._bins * FINE or not counts[1] <= counts[0] > 0:
+            counts = [_count(number) for number in (rows, right, p, squares)]
+            if not 0 <= _count(cell) < restored._bins * FINE or not counts[1] <= counts[0] > 0:
                 raise ValueError(f"cell {cell} with {counts} is not valid")
-            gaps.count(made._cells, cell, counts)
-        made._brier_rows, made._brier = map(_count, state["brier"])
-        return made
+            gaps.count(restored._cells, cell, counts)
+        restored._brier_rows, restored._brier = map(_count, state["brier"])
+        return restored
 
 
 def _cells_of_bins(bins: Iterable[Sequence[int]]) -> Iterator[tuple[int, int, int, int, int]]:

@@ -87,11 +87,11 @@ def on_ladder(row: Row, knots: Knots) -> list[float]:
     share = max(share, odds / (1 + tops * odds) * (1 + _AHEAD))
 
     # If the others had no probability, they share the rest equally.
-    said, rest = math.log(share), math.log1p(-tops * share)
+    best_logprob, rest = math.log(share), math.log1p(-tops * share)
     equal = rest - math.log(len(others))
     changed = (equal if left == -math.inf else value - left + rest for value in row)
     pairs = zip(row, changed, strict=True)
-    return normalised([said if value == best else other for value, other in pairs])
+    return normalised([best_logprob if value == best else other for value, other in pairs])
 
 
 def interpolated(knots: Knots, x: float) -> float:

@@ -93,10 +93,10 @@ def row_threshold_for(
     kept_from = sorted((max(share for share, _ in row) for row in rows if row), reverse=True)
     wrong_from = sorted((_highest_wrong(row) for row in rows), reverse=True)
     passed = 0
-    for kept, allowed in _tests(kept_from, rate, sure):
-        if _errors(wrong_from, kept_from[kept - 1]) > allowed:
+    for accepted, allowed in _tests(kept_from, rate, sure):
+        if _errors(wrong_from, kept_from[accepted - 1]) > allowed:
             break
-        passed = kept
+        passed = accepted
     risk, everything = _ALL * (1 - sure), len(kept_from)
     if everything and rows_needed(_errors(wrong_from, kept_from[-1]), rate, risk) <= everything:
         passed = everything
@@ -138,16 +138,16 @@ def _tests(kept_from: Sequence[float], rate: float, sure: float) -> Iterator[tup
     while rows_needed(allowed + 1, rate, risk) <= first:
         allowed += 1
 
-    kept = 0
+    accepted = 0
     needed = rows_needed(allowed, rate, risk)
-    while kept < count:
-        kept = int(min(needed, count))
-        while kept < count and kept_from[kept] == kept_from[kept - 1]:
-            kept += 1  # rows of one probability are kept together
-        while rows_needed(allowed + 1, rate, risk) <= kept:
+    while accepted < count:
+        accepted = int(min(needed, count))
+        while accepted < count and kept_from[accepted] == kept_from[accepted - 1]:
+            accepted += 1  # rows of one probability are kept together
+        while rows_needed(allowed + 1, rate, risk) <= accepted:
             allowed += 1
-        if rows_needed(allowed, rate, risk) <= kept:
-            yield kept, allowed
+        if rows_needed(allowed, rate, risk) <= accepted:
+            yield accepted, allowed
         needed = rows_needed(allowed + 1, rate, risk)
 
 

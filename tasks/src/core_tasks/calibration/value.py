@@ -83,7 +83,7 @@ class Calibration:
             raise CalibrationError("The calibration's labels and words do not match.")
         if set(self.adjustments) != set(self.key.asked):
             raise CalibrationError("The calibration does not have one adjustment per question.")
-        sizes = {len(each.prior) for each in self.adjustments.values()}
+        sizes = {len(adjustment.prior) for adjustment in self.adjustments.values()}
         if not sizes <= {0, len(self.labels)}:
             raise CalibrationError("The calibration's priors do not have one value per label.")
 
@@ -98,8 +98,8 @@ class Calibration:
                 "Fit one for these."
             )
         adjusted = self.adjustments[question]([logprobs[label] for label in self.labels])
-        found = dict(zip(self.labels, adjusted, strict=True))
-        return {label: found[label] for label in logprobs}
+        by_label = dict(zip(self.labels, adjusted, strict=True))
+        return {label: by_label[label] for label in logprobs}
 
     def check(self, key: Key) -> None:
         """Raise `CalibrationError` for a different key, naming the first difference.
@@ -139,11 +139,11 @@ class Calibration:
             "words": {label: [*self.key.words[label]] for label in self.labels},
             "adjustments": [
                 {
-                    "prior": [*each.prior],
-                    "temperature": each.temperature,
-                    "knots": [[*knot] for knot in each.knots],
+                    "prior": [*adjustment.prior],
+                    "temperature": adjustment.temperature,
+                    "knots": [[*knot] for knot in adjustment.knots],
                 }
-                for each in (self.adjustments[question] for question in self.key.asked)
+                for adjustment in (self.adjustments[question] for question in self.key.asked)
             ],
         }
 

@@ -100,15 +100,15 @@ class Asker:
     def answered(self, items: Sequence[Item], config: GenerateConfig) -> list[ItemResult]:
         """Return the marked items, in order."""
         prompts: list[str | CoreError] = [self._prompt_or_error(item) for item in items]
-        asked = [n for n, prompt in enumerate(prompts) if isinstance(prompt, str)]
+        usable = [n for n, prompt in enumerate(prompts) if isinstance(prompt, str)]
         texts = [prompt for prompt in prompts if isinstance(prompt, str)]
         ask = self._chosen if self.marking.metric == "choice" else self._written
 
         if len(self.speeds) > 1 and not self._warm:
-            ask([items[n] for n in asked[:1]], texts[:1], config)  # the first pass is slower
+            ask([items[n] for n in usable[:1]], texts[:1], config)  # the first pass is slower
             self._warm = True
         rounds = [
-            list(self._in_batches(size, [items[n] for n in asked], texts, config, ask))
+            list(self._in_batches(size, [items[n] for n in usable], texts, config, ask))
             for size in self.speeds
         ]
         marked = iter(zip(*rounds, strict=True))
@@ -141,11 +141,11 @@ class Asker:
         for start in range(0, len(items), size or max(len(items), 1)):
             end = start + (size or len(items))
             before = self._clock()
-            found = ask(items[start:end], prompts[start:end], config)
+            results = ask(items[start:end], prompts[start:end], config)
             speed.seconds += self._clock() - before
-            speed.items += len(found)
-            speed.tokens += sum(sample.tokens for each in found for sample in each.samples)
-            yield from found
+            speed.items += len(results)
+            speed.tokens += sum(sample.tokens for result in results for sample in result.samples)
+            yield from results
 
     def _note_cost(self) -> None:
         """Count the prompts' tokens of the call that has ended."""
@@ -159,10 +159,10 @@ class Asker:
         if not others:
             return first
         again = {
-            size: (bool(each.right), _answer(each) == _answer(first))
-            for size, each in zip([*self.speeds][1:], others, strict=True)
+            size: (bool(result.right), _answer(result) == _answer(first))
+            for size, result in zip([*self.speeds][1:], others, strict=True)
         }
-        failed = next((each.error for each in rounds if each.error is not None), None)
+        failed = next((result.error for result in rounds if result.error is not None), None)
         if failed is not None:
             return replace(first, right=None, error=failed)
         return replace(first, again=again)
@@ -178,13 +178,13 @@ class Asker:
     def _written(
         self, items: Sequence[Item], prompts: Sequence[str], config: GenerateConfig
     ) -> list[ItemResult]:
-        found = drawn(self.model, prompts, config, self._samples, self._generate)
+        outputs = drawn(self.model, prompts, config, self._samples, self._generate)
         self._note_cost()
-        return [self._marked(item, texts) for item, texts in zip(items, found, strict=True)]
+        return [self._marked(item, texts) for item, texts in zip(items, outputs, strict=True)]
 
     def _marked(self, item: Item, results: Sequence[Drawn]) -> ItemResult:
         gold = self.marking.gold(item)
-        failed = next((each.error for each in results if each.error is not None), None)
+        failed = next((draw.error for draw in results if draw.error is not None), None)
         if failed is not None:
             return ItemResult(gold[0], error=failed, among_examples=self._given_away(item))
 
@@ -203,14 +203,14 @@ class Asker:
         )
 
     def _sample(self, result: Drawn, gold: Sequence[str]) -> Sample:
-        said, told = self.marking.said(result.text), result.logprobs
+        extracted, logprobs = self.marking.said(result.text), result.logprobs
         return Sample(
             output=result.text,
-            said=said,
-            right=said in gold,
+            said=extracted,
+            right=extracted in gold,
             finish_reason=result.finish_reason,
             tokens=result.tokens,
-            sureness=math.exp(math.fsum(told) / len(told)) if told else None,
+            sureness=math.exp(math.fsum(logprobs) / len(logprobs)) if logprobs else None,
         )
 
     # ----------------------------------------------------------------------- choices
@@ -227,19 +227,19 @@ class Asker:
         for place, item in enumerate(items):
             together.setdefault(self.prompting.names(item), []).append(place)
 
-        found: dict[int, ItemResult] = {}
+        results: dict[int, ItemResult] = {}
         for names, places in together.items():
             texts = [prompts[place] for place in places]
             for place, result in zip(places, self._classified(names, texts, limits), strict=False):
                 item = items[place]
                 sums = [(result.logprobs or {}).get(name, -math.inf) for name in names]
                 failed = result.error
-                found[place] = self._failed(item, failed) if failed else self._of(item, sums)
+                results[place] = self._failed(item, failed) if failed else self._of(item, sums)
 
-        others = [place for place in range(len(items)) if place not in found]
+        others = [place for place in range(len(items)) if place not in results]
         scored = self._scored([(items[place], prompts[place]) for place in others], limits)
-        found.update(zip(others, scored, strict=True))
-        return [found[place] for place in range(len(items))]
+        results.update(zip(others, scored, strict=True))
+        return [results[place] for place in range(len(items))]
 
     def _classified(
         self, names: tuple[str, ...], prompts: Sequence[str], limits: GenerateConfig
@@ -248,29 +248,31 @@ class Asker:
         if len(prompts) < _MANY:
             return []
         try:
-            found = self.model.classify(
+            results = self.model.classify(
                 prompts, limits, labels=names, label_prefix=self.prompting.prefix
             )
         except (LabelError, UnsupportedOperationError, UnsupportedOptionError):
             return []
         self._note_cost()
-        return found
+        return results
 
     def _scored(
-        self, asked: Sequence[tuple[Item, str]], limits: GenerateConfig
+        self, pending: Sequence[tuple[Item, str]], limits: GenerateConfig
     ) -> list[ItemResult]:
         """Return the likeliest choices of items with individual choices."""
-        if not asked:
+        if not pending:
             return []
-        endings = [self.prompting.endings(item, prompt) for item, prompt in asked]
-        repeated = [p for (_, p), ends in zip(asked, endings, strict=True) for _ in ends]
+        endings = [self.prompting.endings(item, prompt) for item, prompt in pending]
+        repeated = [p for (_, p), ends in zip(pending, endings, strict=True) for _ in ends]
         flat = [end for ends in endings for end in ends]
         scores = iter(scoring(self.model).score(repeated, flat, limits))
         self._note_cost()
-        return [self._likeliest(item, _take(scores, len(item.choices))) for item, _ in asked]
+        return [self._likeliest(item, _take(scores, len(item.choices))) for item, _ in pending]
 
     def _likeliest(self, item: Item, scores: Sequence[Score]) -> ItemResult:
-        failed = next((each.error for each in scores if each.error is not None), None)
+        failed = next(
+            (item_score.error for item_score in scores if item_score.error is not None), None
+        )
         if failed is not None:
             return self._failed(item, failed)
         return self._of(item, [score.logprob for score in scores])
@@ -280,7 +282,7 @@ class Asker:
         gold, shares, best = item.answers[0], softmax(sums), _best(sums)
         # By characters of the choice, without the text before it: lm-evaluation-harness 0.4.13,
         # `ConfigurableTask.process_results`.
-        by_length = [each / len(text) for each, text in zip(sums, item.choices, strict=True)]
+        by_length = [total / len(text) for total, text in zip(sums, item.choices, strict=True)]
         return ItemResult(
             gold=gold,
             prediction=item.choices[best],

@@ -26,7 +26,7 @@ class Flip:
     @property
     def sureness(self) -> float:
         """The larger of the two sureness values."""
-        return max(each.get("sureness") or 0.0 for each in (self.first, self.second))
+        return max(record.get("sureness") or 0.0 for record in (self.first, self.second))
 
     def to_dict(self) -> dict[str, Any]:
         """Return the flip for JSON."""
@@ -34,8 +34,8 @@ class Flip:
             "item": self.name,
             "gold": self.gold,
             **{
-                name: {key: each.get(key) for key in ("prediction", "right", "sureness")}
-                for name, each in (("first", self.first), ("second", self.second))
+                name: {key: record.get(key) for key in ("prediction", "right", "sureness")}
+                for name, record in (("first", self.first), ("second", self.second))
             },
         }
 

@@ -29,8 +29,8 @@ class Drawn:
     @classmethod
     def of(cls, result: BatchResult) -> Drawn:
         """Return the text of a ``batch_generate`` result."""
-        told = (token.logprob for token in result.tokens)
-        logprobs = tuple(value for value in told if value is not None)
+        reported = (token.logprob for token in result.tokens)
+        logprobs = tuple(value for value in reported if value is not None)
         size = len(result.tokens)
         return cls(result.text, size, logprobs, result.finish_reason, result.error)
 
@@ -54,7 +54,7 @@ def drawn(
     rounds = [
         generate(prompts, replace(config, seed=config.seed + number)) for number in range(samples)
     ]
-    return [[Drawn.of(result) for result in each] for each in zip(*rounds, strict=True)]
+    return [[Drawn.of(result) for result in results] for results in zip(*rounds, strict=True)]
 
 
 def _at_once(
@@ -90,6 +90,6 @@ def _read(
     before, whole = tokenizer.decode(prompt), tokenizer.decode(sequence.ids)
     new = sequence.ids[len(prompt) :]
     text = whole[len(before) :] if whole.startswith(before) else tokenizer.decode(new)
-    ends = [place for each in stop if (place := text.find(each)) >= 0]
+    ends = [place for string in stop if (place := text.find(string)) >= 0]
     text = text[: min(ends)] if ends else text
     return Drawn(text, len(new), sequence.logprobs, sequence.finish_reason, sequence.error)

@@ -48,11 +48,11 @@ def evaluate(
     A failure of one item is its ``error``. Raises `EvaluationError` without any items, TypeError
     and `OptionError` for invalid options, and the model's errors.
     """
-    found = [*items]
-    if not found:
+    listed = [*items]
+    if not listed:
         raise EvaluationError("The evaluation has no items. Pass at least one.")
     put = prompting or Prompting()
-    kind = metric or ("choice" if put.letters else metric_of(found[0]))
+    kind = metric or ("choice" if put.letters else metric_of(listed[0]))
     validate.one_of("metric", kind, METRICS)
     request = with_ends(resolve_generate(config, options), kind, put)
     if put.chat and request.chat_template_kwargs and put.chat_template_kwargs is None:
@@ -64,7 +64,7 @@ def evaluate(
     pattern = None if extract is None else re.compile(extract)
     marking = Marking(kind, not ignore_case, not ignore_punctuation, pattern)
     asker = Asker(model, put, marking, batch_sizes=sizes, samples=samples)
-    results = tuple(asker.answered(found, request))
+    results = tuple(asker.answered(listed, request))
     tally = Tally(pass_at)
     for result in results:
         tally.add(result.to_dict())

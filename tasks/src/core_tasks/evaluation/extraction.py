@@ -42,9 +42,9 @@ def number_in(text: str) -> Fraction | None:
     """
     plain = _plain(text)
     for place, mark in enumerate(_MARKED):
-        found = mark.findall(plain)
+        marks = mark.findall(plain)
         # The first #### ends a worked answer; later text answers something else.
-        for marked in found[:1] if place == 0 else reversed(found):
+        for marked in marks[:1] if place == 0 else reversed(marks):
             numbers = _numbers(marked)
             if numbers:
                 return numbers[0] if place != 1 else numbers[-1]
@@ -84,10 +84,10 @@ def words_of(text: str, *, case: bool = True, punctuation: bool = True) -> str:
 
 def matched(pattern: re.Pattern[str], text: str) -> str | None:
     """Return a pattern's last match: its first group that matched, or all of it."""
-    found = [*pattern.finditer(text)]
-    if not found:
+    matches = [*pattern.finditer(text)]
+    if not matches:
         return None
-    return next((group for group in found[-1].groups() if group is not None), found[-1][0])
+    return next((group for group in matches[-1].groups() if group is not None), matches[-1][0])
 
 
 def _plain(text: str) -> str:

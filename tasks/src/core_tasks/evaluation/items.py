@@ -73,7 +73,7 @@ def _value(record: Mapping[str, object], name: str | None, usual: Sequence[str])
     if name is not None and name not in record:
         raise EvaluationError(f"The item has no field {name!r}. Its fields are {_names(record)}.")
     names = usual if name is None else (name,)
-    return next((record[each] for each in names if record.get(each) not in (None, "")), None)
+    return next((record[key] for key in names if record.get(key) not in (None, "")), None)
 
 
 def _found(

@@ -31,16 +31,16 @@ class Marking:
     def said(self, text: str) -> str | None:
         """Return the normalised answer in a model's text, or None."""
         if self.extract is not None:
-            found = matched(self.extract, text)
-            if found is None:
+            extracted = matched(self.extract, text)
+            if extracted is None:
                 return None
-            text = found
+            text = extracted
         return self._form(text)
 
     def gold(self, item: Item) -> tuple[str, ...]:
         """Return the normalised right answers; those without an answer are omitted."""
-        found = (self._form(answer) for answer in item.answers)
-        return tuple(dict.fromkeys(each for each in found if each is not None))
+        forms = (self._form(answer) for answer in item.answers)
+        return tuple(dict.fromkeys(form for form in forms if form is not None))
 
     def _form(self, text: str) -> str | None:
         if self.metric == "numeric":
@@ -49,7 +49,7 @@ class Marking:
         return words_of(text, case=self.case, punctuation=self.punctuation)
 
 
-def majority(said: Sequence[str | None]) -> str | None:
+def majority(outputs: Sequence[str | None]) -> str | None:
     """Return the most frequent answer, the earliest of a tie. None does not count as a vote."""
-    votes = Counter(each for each in said if each is not None)
+    votes = Counter(answer for answer in outputs if answer is not None)
     return max(votes, key=votes.__getitem__) if votes else None

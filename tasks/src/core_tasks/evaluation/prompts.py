@@ -63,11 +63,11 @@ class Prompting:
 
     def messages(self, item: Item) -> list[Message]:
         """Return the conversation whose next answer is the item's."""
-        found = [] if self.system is None else [Message("system", self.system)]
+        turns = [] if self.system is None else [Message("system", self.system)]
         for example in self.examples:
-            found.append(Message("user", self._text(example)))
-            found.append(Message("assistant", self._answer(example)))
-        return [*found, Message("user", self._text(item))]
+            turns.append(Message("user", self._text(example)))
+            turns.append(Message("assistant", self._answer(example)))
+        return [*turns, Message("user", self._text(item))]
 
     def endings(self, item: Item, prompt: str) -> list[str]:
         """Return the possible continuations of the prompt, one for each choice."""
@@ -145,7 +145,7 @@ def rendering(prompting: Prompting, model: object, *, labels: bool = False) -> R
 
 def fingerprint(prompting: Prompting) -> dict[str, object]:
     """Return everything that the prompts depend on, for JSON."""
-    found: dict[str, object] = {
+    record: dict[str, object] = {
         "template": prompting.used,
         "examples": [[e.question, [*e.answers], [*e.choices]] for e in prompting.examples],
         "letters": prompting.letters,
@@ -155,8 +155,8 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
         "system": prompting.system,
     }
     if prompting.chat_template_kwargs:
-        found["chat_template_kwargs"] = dict(prompting.chat_template_kwargs)
-    return found | ({"opening": prompting.opening} if prompting.opening else {})
+        record["chat_template_kwargs"] = dict(prompting.chat_template_kwargs)
+    return record | ({"opening": prompting.opening} if prompting.opening else {})
 
 
 def told_by(item: Item) -> tuple[object, ...]:

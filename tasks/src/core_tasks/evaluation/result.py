@@ -54,39 +54,39 @@ class ItemResult(RowResult):
 
     def to_dict(self) -> dict[str, Any]:
         """Return the result for JSON: the fields of a line of ``infer-cli eval``."""
-        found: dict[str, Any] = {
+        record: dict[str, Any] = {
             "gold": self.gold,
             "prediction": self.prediction,
             "right": self.right,
             "sureness": number(self.sureness),
         }
         if self.probabilities:
-            found |= {
+            record |= {
                 "probabilities": numbers(self.probabilities),
                 "logprobs": numbers(self.logprobs),
                 "right_normalised": self.right_normalised,
             }
         if self.samples:
-            found |= {
+            record |= {
                 "output": self.samples[0].output,
                 "finish_reason": self.samples[0].finish_reason,
                 "tokens": sum(sample.tokens for sample in self.samples),
             }
         if len(self.samples) > 1:
-            found |= {
+            record |= {
                 "samples": [
-                    {"output": each.output, "said": each.said, "right": each.right}
-                    for each in self.samples
+                    {"output": one.output, "said": one.said, "right": one.right}
+                    for one in self.samples
                 ],
                 "majority": self.majority,
                 "majority_right": self.majority_right,
             }
         if self.again:
-            found["batch_sizes"] = {
+            record["batch_sizes"] = {
                 str(size): {"right": right, "same": same}
                 for size, (right, same) in self.again.items()
             }
-        return {**found, "among_examples": self.among_examples, "error": error_record(self.error)}
+        return {**record, "among_examples": self.among_examples, "error": error_record(self.error)}
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,8 +45,8 @@ class Tally:
         right = bool(record["right"])
         self.right += right
         self.tokens += record.get("tokens") or 0
-        told = record.get("sureness")
-        self._agreement.add("right", "right" if right else "wrong", told)
+        sureness = record.get("sureness")
+        self._agreement.add("right", "right" if right else "wrong", sureness)
 
         # Fields that not every item has.
         if record.get("right_normalised") is not None:
@@ -93,7 +93,7 @@ class Tally:
         Intervals are 95 %: Wilson's for shares, 1.96 standard errors for the means of ``pass_at``.
         """
         error = self._agreement.calibration_error()
-        found: dict[str, Any] = {
+        report: dict[str, Any] = {
             "items": self.items,
             "failed": self.failed,
             "right": self.right,
@@ -105,19 +105,19 @@ class Tally:
             "among_examples": self.among_examples,
         }
         if self.normalised:
-            found |= _accuracy("accuracy_normalised", self.normalised_right, self.normalised)
+            report |= _accuracy("accuracy_normalised", self.normalised_right, self.normalised)
         if self.among_examples:
             others = self.marked - self.among_examples
-            found |= _accuracy("accuracy_of_others", self.right - self.among_right, others)
+            report |= _accuracy("accuracy_of_others", self.right - self.among_right, others)
         if self._sizes:
-            found["batch_sizes"] = {
+            report["batch_sizes"] = {
                 size: {**_accuracy("accuracy", right, self.marked), "other_answers": other}
                 for size, (right, other) in self._sizes.items()
             }
         if self._samples:
-            found["pass_at"] = {str(k): self._pass(k) for k in sorted(self._passed)}
-            found |= _accuracy("accuracy_of_majority", self._majority, self._samples)
-        return found
+            report["pass_at"] = {str(k): self._pass(k) for k in sorted(self._passed)}
+            report |= _accuracy("accuracy_of_majority", self._majority, self._samples)
+        return report
 
     def _pass(self, k: int) -> dict[str, Any]:
         total, squares = self._passed[k]

@@ -23,25 +23,25 @@ Candidate = tuple[Said, Method]
 
 def out_of_fold(candidate: Candidate, gold: Sequence[int], folds: Sequence[int]) -> list[Row]:
     """Return the adjusted rows, each fitted on the rows of the other folds."""
-    said, method = candidate
-    fit = partial(method.adjustment, said, gold=gold)
-    found = left_out(said.rows, range(len(folds)), folds, fit)
-    return [found[row] for row in range(len(folds))]
+    answers, method = candidate
+    fit = partial(method.adjustment, answers, gold=gold)
+    adjusted = left_out(answers.rows, range(len(folds)), folds, fit)
+    return [adjusted[row] for row in range(len(folds))]
 
 
 def left_out(
-    said: Sequence[Row],
+    answers: Sequence[Row],
     rows: Iterable[int],
     folds: Sequence[int],
     fit: Callable[[Sequence[int]], Adjustment],
 ) -> dict[int, Row]:
     """Return some rows by number, each adjusted by ``fit`` on the other folds' rows."""
     numbers = [*rows]
-    found: dict[int, Row] = {}
+    adjusted: dict[int, Row] = {}
     for fold in sorted({folds[row] for row in numbers}):
         adjust = _fitted(fit, [row for row in numbers if folds[row] != fold])
-        found |= {row: adjust(said[row]) for row in numbers if folds[row] == fold}
-    return found
+        adjusted |= {row: adjust(answers[row]) for row in numbers if folds[row] == fold}
+    return adjusted
 
 
 def _fitted(fit: Callable[[Sequence[int]], Adjustment], rows: Sequence[int]) -> Adjustment:
@@ -57,25 +57,27 @@ def merit(rows: Sequence[Row], gold: Sequence[int]) -> tuple[float, float]:
 
     Larger is better.
     """
-    told = quality(rows, gold)
-    return told.accuracy, -told.nll
+    measured = quality(rows, gold)
+    return measured.accuracy, -measured.nll
 
 
 def nested(candidates: Sequence[Candidate], gold: Sequence[int], folds: Sequence[int]) -> list[Row]:
     """Return the rows as answered by the choice that was made without their fold."""
-    found: dict[int, Row] = {}
+    adjusted: dict[int, Row] = {}
     everything = range(len(gold))
     for fold in sorted(set(folds)):
         inside = [row for row in everything if folds[row] != fold]
         right = [gold[row] for row in inside]
         merits = []
-        for said, method in candidates:
-            judged = left_out(said.rows, inside, folds, partial(method.adjustment, said, gold=gold))
+        for answers, method in candidates:
+            judged = left_out(
+                answers.rows, inside, folds, partial(method.adjustment, answers, gold=gold)
+            )
             merits.append(merit([judged[row] for row in inside], right))
-        said, method = candidates[merits.index(max(merits))]
-        adjust = _fitted(partial(method.adjustment, said, gold=gold), inside)
-        found |= {row: adjust(said.rows[row]) for row in everything if folds[row] == fold}
-    return [found[row] for row in everything]
+        answers, method = candidates[merits.index(max(merits))]
+        adjust = _fitted(partial(method.adjustment, answers, gold=gold), inside)
+        adjusted |= {row: adjust(answers.rows[row]) for row in everything if folds[row] == fold}
+    return [adjusted[row] for row in everything]
 
 
 def coverage(rows: Sequence[Row], gold: Sequence[int]) -> float:
@@ -84,7 +86,10 @@ def coverage(rows: Sequence[Row], gold: Sequence[int]) -> float:
     The confidence of 95 % is for one trial, not for the best of many.
     """
     shares = [softmax(row) for row in rows]
-    best = [max(each) for each in shares]
-    right = [each.index(max(each)) == label for each, label in zip(shares, gold, strict=True)]
-    found = threshold_for(best, right, _ERROR_RATE)
-    return 0.0 if found is None else found.coverage
+    best = [max(row_shares) for row_shares in shares]
+    right = [
+        row_shares.index(max(row_shares)) == label
+        for row_shares, label in zip(shares, gold, strict=True)
+    ]
+    threshold = threshold_for(best, right, _ERROR_RATE)
+    return 0.0 if threshold is None else threshold.coverage

@@ -52,22 +52,22 @@ class Method:
         """The calibration level of the method."""
         return "L1" if self.fitted else "L0" if self.prior else "raw"
 
-    def possible(self, said: Said) -> bool:
+    def possible(self, answers: Said) -> bool:
         """Return whether the prior exists: its prompt does, and recognises labels in a text."""
         if self.prior == "content-free":
-            return bool(prior_of(said.content_free, self.prior, None, said.named).prior)
-        return self.prior != "pmi" or bool(said.domain)
+            return bool(prior_of(answers.content_free, self.prior, None, answers.named).prior)
+        return self.prior != "pmi" or bool(answers.domain)
 
-    def adjustment(self, said: Said, rows: Sequence[int], gold: Sequence[int]) -> Adjustment:
+    def adjustment(self, answers: Said, rows: Sequence[int], gold: Sequence[int]) -> Adjustment:
         """Return the adjustment fitted on these rows only; ``gold`` has the labels of all rows.
 
         Raises `CalibrationError` if they cannot be fitted.
         """
-        known = [said.rows[row] for row in rows]
-        sources = {"batch": known, "content-free": said.content_free, "pmi": said.domain}
+        known = [answers.rows[row] for row in rows]
+        sources = {"batch": known, "content-free": answers.content_free, "pmi": answers.domain}
         base = Adjustment()
         if self.prior:
-            base = prior_of(sources[self.prior], self.prior, None, said.named)
+            base = prior_of(sources[self.prior], self.prior, None, answers.named)
         if not self.fitted:
             return base
         return _FITTED[self.fitted](known, [gold[row] for row in rows], base)
@@ -82,9 +82,9 @@ def methods_of(levels: Collection[Level], with_gold: bool) -> list[Method]:
         validate.one_of("levels", level, LEVELS)
     if "L1" in levels and not with_gold:
         raise CalibrationError("Level L1 requires gold labels. Pass some, or omit the level.")
-    found = [Method()] if "raw" in levels else []
+    methods = [Method()] if "raw" in levels else []
     priors = _PRIORS if with_gold else _PRIORS[:1]
-    found += [Method(prior) for prior in priors if "L0" in levels]
+    methods += [Method(prior) for prior in priors if "L0" in levels]
     if "L1" in levels:
-        found += [Method(prior, fitted) for prior in ("", _PRIORS[0]) for fitted in _FITTED]
-    return found
+        methods += [Method(prior, fitted) for prior in ("", _PRIORS[0]) for fitted in _FITTED]
+    return methods

@@ -66,7 +66,7 @@ class Trial:
         """Return the trial for JSON."""
         return {
             "template": self.task.template,
-            "words": {label: [*each] for label, each in self.task.words.items()},
+            "words": {label: [*alternatives] for label, alternatives in self.task.words.items()},
             "level": self.level,
             "method": self.method,
             "accuracy": self.accuracy,

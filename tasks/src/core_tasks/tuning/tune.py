@@ -68,15 +68,15 @@ def tune(
     halves = folds_of(listed, places, 2)
     some, aside = ([row for row, half in enumerate(halves) if half == own] for own in (0, 1))
     check_enough(len(aside), error_rate)
-    found = _chosen(
+    tuning = _chosen(
         model, candidates, [listed[n] for n in some], [places[n] for n in some], levels, config
     )
     held_out, right = [listed[n] for n in aside], [places[n] for n in aside]
-    threshold, left_out = threshold_of(found.best, model, held_out, right, error_rate, config)
+    threshold, left_out = threshold_of(tuning.best, model, held_out, right, error_rate, config)
     return replace(
-        found,
-        best=replace(found.best, threshold=threshold.value),
-        left_out=found.left_out + left_out,
+        tuning,
+        best=replace(tuning.best, threshold=threshold.value),
+        left_out=tuning.left_out + left_out,
         threshold=threshold,
     )
 
@@ -95,23 +95,23 @@ def _chosen(
 
     # Every prompt runs once. A text that fails for one candidate is skipped for all.
     priors = {method.prior for method in methods}
-    asked = [_asked(model, task, listed, priors, config) for task in candidates]
-    kept = [row for row in range(len(listed)) if all(row in rows for _, rows in asked)]
-    if len(kept) < _FEWEST:
+    read = [_asked(model, task, listed, priors, config) for task in candidates]
+    usable = [row for row in range(len(listed)) if all(row in rows for _, rows in read)]
+    if len(usable) < _FEWEST:
         raise CalibrationError(
-            f"{len(kept)} texts are usable, but a choice requires at least {_FEWEST}. Add texts."
+            f"{len(usable)} texts are usable, but a choice requires at least {_FEWEST}. Add texts."
         )
-    heard = [replace(said, rows=[rows[row] for row in kept]) for said, rows in asked]
-    right = None if places is None else [places[row] for row in kept]
+    heard = [replace(answers, rows=[rows[row] for row in usable]) for answers, rows in read]
+    right = None if places is None else [places[row] for row in usable]
     if right is not None:
         _each_label(candidates[0].labels, right)
-    folds = folds_of([listed[row] for row in kept], right)
+    folds = folds_of([listed[row] for row in usable], right)
 
     pairs = [
-        (task, said, method)
-        for task, said in zip(candidates, heard, strict=True)
+        (task, answers, method)
+        for task, answers in zip(candidates, heard, strict=True)
         for method in methods
-        if method.possible(said)
+        if method.possible(answers)
     ]
     if not pairs:
         raise CalibrationError(
@@ -119,14 +119,14 @@ def _chosen(
             "prior can be subtracted. Pass other templates, or add the level 'raw'."
         )
     # Every metric is for rows that the trial was not fitted on.
-    adjusted = [out_of_fold((said, method), right or [], folds) for _, said, method in pairs]
-    found = _trials(pairs, adjusted, right)
-    order = _order(found, adjusted, right)
-    task, said, method = pairs[order[0]]
-    best = _fitted(task, model, said, method, right or [])
+    adjusted = [out_of_fold((answers, method), right or [], folds) for _, answers, method in pairs]
+    trials_of = _trials(pairs, adjusted, right)
+    order = _order(trials_of, adjusted, right)
+    task, answers, method = pairs[order[0]]
+    best = _fitted(task, model, answers, method, right or [])
     expected = None if right is None else _expected([(s, m) for _, s, m in pairs], right, folds)
-    trials = tuple(found[place] for place in order)
-    return Tuning(trials, best, expected, len(kept), len(listed) - len(kept))
+    trials = tuple(trials_of[place] for place in order)
+    return Tuning(trials, best, expected, len(usable), len(listed) - len(usable))
 
 
 # ----------------------------------------------------------------------- what is asked
@@ -198,11 +198,11 @@ def _asked(
         for place, decision in enumerate(decisions)
         if decision.logprobs is not None
     }
-    masses = [each.label_mass for each in decisions if each.label_mass is not None]
+    masses = [decided.label_mass for decided in decisions if decided.label_mass is not None]
 
     # The prior of the prompt without a text.
     free, named = without_content(task, model, config) if "content-free" in priors else ({}, [])
-    said = Said(
+    answers = Said(
         rows=[],
         content_free=[row for row in free.get("", ()) if row is not None],
         named=named,
@@ -210,7 +210,7 @@ def _asked(
         label_mass=fmean(masses) if masses else 0.0,
         seconds=seconds,
     )
-    return said, rows
+    return answers, rows
 
 
 def _domain(model: TextModel, task: Task, config: GenerateConfig | None) -> list[Row]:
@@ -220,8 +220,10 @@ def _domain(model: TextModel, task: Task, config: GenerateConfig | None) -> list
     except TaskError:
         return []
     bare = replace(task, template="{text}")
-    found = bare.classify(model, prompts, config)
-    return [[*each.logprobs.values()] for each in found if each.logprobs is not None]
+    decisions = bare.classify(model, prompts, config)
+    return [
+        [*decision.logprobs.values()] for decision in decisions if decision.logprobs is not None
+    ]
 
 
 # ----------------------------------------------------------------------- what is found
@@ -233,33 +235,33 @@ def _trials(
     right: Sequence[int] | None,
 ) -> list[Trial]:
     shares = [[softmax(row) for row in rows] for rows in adjusted]
-    chosen = [[each.index(max(each)) for each in rows] for rows in shares]
+    chosen = [[row_shares.index(max(row_shares)) for row_shares in rows] for rows in shares]
 
     trials = []
-    for place, (task, said, method) in enumerate(pairs):
-        leads = (sorted(each)[-2:] for each in shares[place])
+    for place, (task, answers, method) in enumerate(pairs):
+        leads = (sorted(row_shares)[-2:] for row_shares in shares[place])
         trial = Trial(
             task=task,
             level=method.level,
             method=method.name,
-            label_mass=said.label_mass,
+            label_mass=answers.label_mass,
             margin=fmean(first - second for second, first in leads),
             stability=_stability(chosen, place),
-            rows_per_second=len(said.rows) / said.seconds if said.seconds else 0.0,
+            rows_per_second=len(answers.rows) / answers.seconds if answers.seconds else 0.0,
         )
         trials.append(trial if right is None else _judged(trial, adjusted[place], right))
     return trials
 
 
 def _judged(trial: Trial, rows: Sequence[Row], right: Sequence[int]) -> Trial:
-    told = quality(rows, right)
+    measured = quality(rows, right)
     return replace(
         trial,
-        accuracy=told.accuracy,
-        interval=wilson(round(told.accuracy * len(rows)), len(rows)),
-        calibration_error=told.calibration_error,
-        brier=told.brier,
-        nll=told.nll,
+        accuracy=measured.accuracy,
+        interval=wilson(round(measured.accuracy * len(rows)), len(rows)),
+        calibration_error=measured.calibration_error,
+        brier=measured.brier,
+        nll=measured.nll,
         coverage=coverage(rows, right),
     )
 
@@ -293,24 +295,28 @@ def _order(
 
     signs = [[t.stability for t in trials], [t.label_mass for t in trials]]
     signs.append([t.margin for t in trials])
-    return sorted(numbers, key=lambda place: sum(rank(each[place], each) for each in signs))
+    return sorted(numbers, key=lambda place: sum(rank(sign[place], sign) for sign in signs))
 
 
 def _expected(
     candidates: Sequence[Candidate], right: Sequence[int], folds: Sequence[int]
 ) -> Expectation:
     rows = nested(candidates, right, folds)
-    told = quality(rows, right)
-    interval = wilson(round(told.accuracy * len(rows)), len(rows))
+    measured = quality(rows, right)
+    interval = wilson(round(measured.accuracy * len(rows)), len(rows))
     assert interval is not None  # there are rows
-    return Expectation(told.accuracy, interval, told.calibration_error, told.brier, told.nll)
+    return Expectation(
+        measured.accuracy, interval, measured.calibration_error, measured.brier, measured.nll
+    )
 
 
-def _fitted(task: Task, model: TextModel, said: Said, method: Method, right: Sequence[int]) -> Task:
+def _fitted(
+    task: Task, model: TextModel, answers: Said, method: Method, right: Sequence[int]
+) -> Task:
     """Return the task with its calibration, fitted on all rows."""
     if method.level == "raw":
         return task
-    adjustment = method.adjustment(said, range(len(said.rows)), right)
-    rows: dict[str, list[list[float] | None]] = {"": [[*row] for row in said.rows]}
+    adjustment = method.adjustment(answers, range(len(answers.rows)), right)
+    rows: dict[str, list[list[float] | None]] = {"": [[*row] for row in answers.rows]}
     fitted = calibration_of(task, model, method.level, method.name, {"": adjustment}, rows)
     return replace(task, calibration=fitted)

@@ -33,7 +33,7 @@ def _levels(option: SamplingOption) -> Sequence[Any]:
     return (*off, *_MIDDLING.get(option.name, (option.telling,)), *_MORE.get(option.name, ()))
 
 
-SAMPLING: Factors = {each.name: _levels(each) for each in SAMPLING_OPTIONS} | {
+SAMPLING: Factors = {option.name: _levels(option) for option in SAMPLING_OPTIONS} | {
     "return_logprobs": (False, True)
 }
 """The options of a draw, and whether its logprob is wanted."""
@@ -54,11 +54,11 @@ def table(subject: Subject, *factors: Factors, part: float = 0.0) -> list[Case]:
     ``part`` of it comes last, so that where a slow model cuts the tables of several operations
     short, each begins at another place.
     """
-    known = {name: levels for each in factors for name, levels in each.items()}
-    asked = {name: known[name] for name in known if _declared(subject, name)}
-    cases = pairwise(asked, subject.effort.seed)
+    known = {name: levels for group in factors for name, levels in group.items()}
+    declared = {name: known[name] for name in known if _declared(subject, name)}
+    cases = pairwise(declared, subject.effort.seed)
     for number in range(_DEEP if subject.effort.deep else 1):
-        cases += pairwise(asked | {"temperature": (_HOT,)}, subject.effort.seed + 1 + number)
+        cases += pairwise(declared | {"temperature": (_HOT,)}, subject.effort.seed + 1 + number)
     start = int(part * len(cases))
     return cases[start:] + cases[:start]
 
@@ -77,52 +77,54 @@ def options(case: Mapping[str, Any], *others: str) -> dict[str, Any]:
 
 
 def ask_in_form(
-    form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call
+    form: str, requested: Mapping[str, Any], foreign: Mapping[str, Any], call: Call
 ) -> tuple[Any, dict[str, Any]]:
     """Call with these options: as keywords, as a config, or as a config that keywords correct.
 
     Such a config also carries fields of other operations, ``foreign``. Returns what came and the
-    options that counted: one that a backend refuses, for no capability stands for it, is left out.
+    options that counted: one without a capability, which a backend refuses, is omitted.
     """
-    asked = dict(asked)
+    requested = dict(requested)
     while True:
         try:
-            return _in_form(form, asked, foreign, call), asked
+            return _in_form(form, requested, foreign, call), requested
         except UnsupportedOptionError as error:
-            if error.option not in asked or error.option in OPTION_NEEDS:
+            if error.option not in requested or error.option in OPTION_NEEDS:
                 raise
-            del asked[error.option]
+            del requested[error.option]
 
 
-def _in_form(form: str, asked: Mapping[str, Any], foreign: Mapping[str, Any], call: Call) -> Any:
+def _in_form(
+    form: str, requested: Mapping[str, Any], foreign: Mapping[str, Any], call: Call
+) -> Any:
     if form == "keywords":
-        return call(**asked)
+        return call(**requested)
     if form == "config":
-        return call(GenerateConfig(**asked))
-    corrected = {"temperature": asked.get("temperature", _DEFAULTS.temperature)}
-    return call(GenerateConfig(**{**foreign, **asked, "temperature": _ELSEWHERE}), **corrected)
+        return call(GenerateConfig(**requested))
+    corrected = {"temperature": requested.get("temperature", _DEFAULTS.temperature)}
+    return call(GenerateConfig(**{**foreign, **requested, "temperature": _ELSEWHERE}), **corrected)
 
 
 def shown(
     call: str,
     prompt: object,
-    asked: Mapping[str, Any],
+    requested: Mapping[str, Any],
     form: str = "keywords",
     foreign: Mapping[str, Any] | None = None,
 ) -> str:
     """Return a call as it can be pasted."""
     where = prompt if isinstance(prompt, str) else list(cast("Sequence[str]", prompt))
     if form == "keywords":
-        return f"{call}({', '.join([repr(where), *_words(asked)])})"
+        return f"{call}({', '.join([repr(where), *_words(requested)])})"
     if form == "config":
-        return f"{call}({where!r}, GenerateConfig({', '.join(_words(asked))}))"
-    config = ", ".join(_words({**(foreign or {}), **asked, "temperature": _ELSEWHERE}))
-    heat = asked.get("temperature", _DEFAULTS.temperature)
+        return f"{call}({where!r}, GenerateConfig({', '.join(_words(requested))}))"
+    config = ", ".join(_words({**(foreign or {}), **requested, "temperature": _ELSEWHERE}))
+    heat = requested.get("temperature", _DEFAULTS.temperature)
     return f"{call}({where!r}, GenerateConfig({config}), temperature={heat})"
 
 
-def _words(asked: Mapping[str, Any]) -> list[str]:
+def _words(requested: Mapping[str, Any]) -> list[str]:
     return [
         f"{name}={'threading.Event()' if name == 'cancel' else repr(value)}"
-        for name, value in asked.items()
+        for name, value in requested.items()
     ]

@@ -15,7 +15,7 @@ from core_conformance.checking.draws.judging import SURE
 Shares = Mapping[int, tuple[float, float]]
 """For each token that may be drawn, its least and its largest probability."""
 
-_TOLD = 24  # tokens, the likeliest: rarer ones tell nothing in so few draws
+_TOLD = 24  # tokens, the likeliest: rarer ones show nothing in so few draws
 _TILTS = (-0.9, -0.7, -0.5, -0.3, 0.3, 1.0, 2.0, 4.0)  # a wrong temperature T' of T: T / T' - 1
 
 
@@ -23,7 +23,7 @@ def follow(what: str, drawn: Sequence[int | None], shares: Shares) -> None:
     """Raise `Violation` unless the draws may have these shares; None is a draw without a token.
 
     Each token is counted, and all tokens that are as likely at least. A draw without a token was
-    of one that ends, whose id nobody knows: any of them may be of the tokens that are counted.
+    of an end token of unknown id: any of them may be of the tokens that are counted.
     """
     hidden = sum(token is None for token in drawn)
     if hidden == len(drawn):

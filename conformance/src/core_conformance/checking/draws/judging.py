@@ -47,7 +47,7 @@ class Verdict(NamedTuple):
 
 
 class _Place(NamedTuple):
-    """One token of an answer, the text before it, and the tokens that stand there."""
+    """One token of an answer, with the text and the tokens before it."""
 
     front: str
     seen: tuple[int, ...]
@@ -67,18 +67,18 @@ def step_cost(subject: Subject) -> float:
     return subject.model.info.vocab_size * _SECONDS / pass_seconds(subject)
 
 
-def draws(asked: Mapping[str, Any]) -> GenerateConfig:
+def draws(requested: Mapping[str, Any]) -> GenerateConfig:
     """Return the options by which a token is drawn, and none else."""
-    return GenerateConfig(**{name: asked[name] for name in asked if name in _OF_A_DRAW})
+    return GenerateConfig(**{name: requested[name] for name in requested if name in _OF_A_DRAW})
 
 
-def drawn_well(subject: Subject, call: str, answer: Answer, asked: Mapping[str, Any]) -> None:
+def drawn_well(subject: Subject, call: str, answer: Answer, requested: Mapping[str, Any]) -> None:
     """Raise `Violation` for tokens that these options forbid, for draws that are too (un)likely
     together, and for a logprob that is missing, wrong or not requested."""
-    config = draws(asked)
+    config = draws(requested)
     for token in answer.tokens:
         must(
-            (token.logprob is not None) == bool(asked.get("return_logprobs")),
+            (token.logprob is not None) == bool(requested.get("return_logprobs")),
             f"{call} gave {token!r}: return_logprobs=True, and nothing else, asks for a logprob",
         )
 
@@ -141,24 +141,24 @@ def _places(subject: Subject, answer: Answer, config: GenerateConfig) -> list[_P
         first = [] if config.repeat_penalty != 1.0 else answer.tokens[:1]
         return [_Place(answer.prompt, (), token) for token in first]
 
-    encode, found = tokenizing(subject).encode, []
+    encode, places = tokenizing(subject).encode, []
     sparse = subject.model.info.vocab_size > _MANY
-    head, said = tuple(encode(answer.prompt)), ""
+    head, text = tuple(encode(answer.prompt)), ""
     for place, token in enumerate(answer.tokens):
-        front = answer.prompt + said if place else answer.prompt  # a rendered one stays so
+        front = answer.prompt + text if place else answer.prompt  # a rendered one stays so
         seen = (*head, *answer.ids[:place])
         wanted = not sparse or place in _SPARSE
         if wanted and (not place or tuple(encode(front)) == seen):
-            found.append(_Place(front, seen, token))
-        said += token.text
-    return found
+            places.append(_Place(front, seen, token))
+        text += token.text
+    return places
 
 
-def ended_well(call: str, answer: Answer, asked: Mapping[str, Any]) -> None:
+def ended_well(call: str, answer: Answer, requested: Mapping[str, Any]) -> None:
     """Raise `Violation` for a stop that was passed, or an end that cannot be."""
-    limit, count, reason = asked["max_tokens"], len(answer.tokens), answer.finish_reason
-    passed = [text for text in asked.get("stop", ()) if text in answer.text]
-    passed += [token for token in asked.get("stop_tokens", ()) if token in answer.ids]
+    limit, count, reason = requested["max_tokens"], len(answer.tokens), answer.finish_reason
+    passed = [text for text in requested.get("stop", ()) if text in answer.text]
+    passed += [token for token in requested.get("stop_tokens", ()) if token in answer.ids]
     must(not passed, f"{call} passed {passed}: {answer.text!r}, ids {list(answer.ids)}")
     must(count <= limit, f"{call} gave {count} tokens")
     must(
@@ -166,25 +166,25 @@ def ended_well(call: str, answer: Answer, asked: Mapping[str, Any]) -> None:
         f"{call} ended with {reason!r} after {count} tokens",
     )
     must(
-        not (reason == "stop" and count == limit) or bool(asked.get("stop")),
+        not (reason == "stop" and count == limit) or bool(requested.get("stop")),
         f"{call} ended with 'stop' after {count} tokens, which is max_tokens",
     )
 
 
-def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
+def stopped(free: Answer, requested: Mapping[str, Any]) -> Answer:
     """Return an answer without stops, cut by these stops and this ``max_tokens``."""
     tokens, text = list[Token](), ""
     for token in free.tokens:
-        if len(tokens) == asked["max_tokens"]:
+        if len(tokens) == requested["max_tokens"]:
             break
-        if token.id in asked.get("stop_tokens", ()):
+        if token.id in requested.get("stop_tokens", ()):
             return replace(free, tokens=tuple(tokens), finish_reason="stop")
         tokens.append(token)
         text += token.text
-        ends = [text.find(stop) for stop in asked.get("stop", ()) if stop in text]
+        ends = [text.find(stop) for stop in requested.get("stop", ()) if stop in text]
         if ends:
             return replace(free, tokens=_cut(tokens, min(ends)), finish_reason="stop")
-    full = len(tokens) == asked["max_tokens"]  # also where the model would have ended next
+    full = len(tokens) == requested["max_tokens"]  # also where the model would have ended next
     return replace(
         free, tokens=tuple(tokens), finish_reason="length" if full else free.finish_reason
     )
@@ -192,28 +192,34 @@ def stopped(free: Answer, asked: Mapping[str, Any]) -> Answer:
 
 def _cut(tokens: Sequence[Token], end: int) -> tuple[Token, ...]:
     """Return the tokens of the first ``end`` characters."""
-    kept, start = list[Token](), 0
+    shortened, start = list[Token](), 0
     for token in tokens:
         if start < end:
-            kept.append(replace(token, text=token.text[: end - start]))
+            shortened.append(replace(token, text=token.text[: end - start]))
         start += len(token.text)
-    return tuple(kept)
+    return tuple(shortened)
 
 
 def agree(
-    subject: Subject, call: str, pairs: Sequence[tuple[Answer, Answer]], asked: Mapping[str, Any]
+    subject: Subject,
+    call: str,
+    pairs: Sequence[tuple[Answer, Answer]],
+    requested: Mapping[str, Any],
 ) -> None:
     """Raise `Violation` unless answers are the expected ones, up to ties.
 
     Each pair is an expected answer and the one that came. Where most tokens are allowed, the least
     noise changes a draw: such draws are compared only where the tolerance is small.
     """
-    config = draws(asked)
+    config = draws(requested)
     few = config.temperature <= 1.0 or config.top_k > 0
     if few or subject.tolerance < _SMALL:
         drawn = config.temperature > 0 or config.repeat_penalty != 1.0
-        found = difference(subject, pairs, drawn=drawn, stops=asked.get("stop", ()))
-        must(found is None, f"{call}, against the expected answer: {found.text if found else ''}")
+        deviation = difference(subject, pairs, drawn=drawn, stops=requested.get("stop", ()))
+        must(
+            deviation is None,
+            f"{call}, against the expected answer: {deviation.text if deviation else ''}",
+        )
 
 
 def end_alike(call: str, expected: Answer, answer: Answer) -> None:

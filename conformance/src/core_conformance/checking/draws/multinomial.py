@@ -49,7 +49,7 @@ def relative_entropy(seen: Sequence[float], expected: Sequence[float]) -> float:
 
 
 def threshold(bins: int, alarm: float = ALARM) -> float:
-    """Return the n * relative entropy that draws over so many bins reach as rarely as that."""
+    """Return the bound on n * relative entropy, exceeded with probability ``alarm`` at most."""
     free = bins - 1
     low, high = float(free), 1000.0 + 10.0 * free
     while high - low > 1e-6:

@@ -39,11 +39,11 @@ def draw(
     """Return an answer of ``max_tokens`` for each prompt; for ``classify``, the token it draws."""
     if name is Capability.CLASSIFY:
         results = classify(subject, prompts, **options)
-        return [sampled(row, each) for row, each in zip(results, prompts, strict=True)]
+        return [sampled(row, prompt) for row, prompt in zip(results, prompts, strict=True)]
     if name is Capability.BATCH_GENERATE:
         rows = batch(subject, prompts, max_tokens, **options)
-        return [answer(row, each) for row, each in zip(rows, prompts, strict=True)]
-    return [generate(subject, each, max_tokens, **options) for each in prompts]
+        return [answer(row, prompt) for row, prompt in zip(rows, prompts, strict=True)]
+    return [generate(subject, prompt, max_tokens, **options) for prompt in prompts]
 
 
 def equal_rows(
@@ -52,8 +52,8 @@ def equal_rows(
     """Draw without a seed, as rows of one prompt: at most ``most``, as time allows."""
     size = max(_LEAST, int(seconds / budget.pass_seconds(subject)))
     end = time.perf_counter() + seconds
-    found: list[Answer] = []
-    while len(found) < most and (not found or time.perf_counter() < end):
-        found += draw(subject, name, [prompt] * min(size, most - len(found)), **options)
+    answers: list[Answer] = []
+    while len(answers) < most and (not answers or time.perf_counter() < end):
+        answers += draw(subject, name, [prompt] * min(size, most - len(answers)), **options)
         size *= 2
-    return found
+    return answers

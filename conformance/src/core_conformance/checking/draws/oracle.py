@@ -119,7 +119,7 @@ class Step:
         return config.top_k > 0 or config.top_p < 1.0 or config.min_p > 0.0
 
     def _share(self, counted: Iterable[bool]) -> float:
-        """Return an upper bound on the probability of these tokens; filters are taken to keep all.
+        """Return an upper bound on the probability of these tokens, as if filters kept all.
 
         Then all that is known to be left besides is the best token.
         """

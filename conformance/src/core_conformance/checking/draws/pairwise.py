@@ -49,7 +49,7 @@ def _case(
     others = [name for name in factors if name not in cells]
     for name in random.sample(others, len(others)):
         levels = list(range(len(factors[name])))
-        random.shuffle(levels)  # the first of equally good ones is taken
+        random.shuffle(levels)  # `max` takes the first of equally good ones
         cells[name] = max(levels, key=lambda level: _covered((name, level), cells, open_pairs))
     return {name: cells[name] for name in factors}
 

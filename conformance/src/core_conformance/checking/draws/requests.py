@@ -47,15 +47,17 @@ Ask = Callable[..., list[Answer]]
 _alone: WeakKeyDictionary[Subject, dict[str, tuple[Answer, dict[str, Any]]]] = WeakKeyDictionary()
 
 
-def generate(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
-    return [read(model.generate(prompt, *config, **asked), prompt) for prompt in prompts]
+def generate(
+    model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any
+) -> list[Answer]:
+    return [read(model.generate(prompt, *config, **settings), prompt) for prompt in prompts]
 
 
-def chat(model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any) -> list[Answer]:
+def chat(model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any) -> list[Answer]:
     known = isinstance(model, Tokenizing)
     return [
         read(
-            model.chat(_said(prompt), *config, **asked),
+            model.chat(_said(prompt), *config, **settings),
             cast("Tokenizing", model).render_chat(_said(prompt)) if known else "",
         )
         for prompt in prompts
@@ -67,25 +69,25 @@ def submit(
     prompts: Sequence[str],
     config: GenerateConfig | None = None,
     /,
-    **asked: Any,
+    **settings: Any,
 ) -> list[Answer]:
-    request = dataclasses.replace(config or GenerateConfig(), **asked)
+    request = dataclasses.replace(config or GenerateConfig(), **settings)
     streams = [cast("Submitting", model).submit(prompt, request) for prompt in prompts]
     return [read(stream, prompt) for stream, prompt in zip(streams, prompts, strict=True)]
 
 
 def batch_generate(
-    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+    model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any
 ) -> list[Answer]:
-    results = model.batch_generate(prompts, *config, **asked)
+    results = model.batch_generate(prompts, *config, **settings)
     return [answer(result, prompt) for result, prompt in zip(results, prompts, strict=True)]
 
 
 def batch_stream(
-    model: TextModel, prompts: Sequence[str], *config: Any, **asked: Any
+    model: TextModel, prompts: Sequence[str], *config: Any, **settings: Any
 ) -> list[Answer]:
     rows: list[list[Token]] = [[] for _ in prompts]
-    for row, token in cast("BatchStreaming", model).batch_stream(prompts, *config, **asked):
+    for row, token in cast("BatchStreaming", model).batch_stream(prompts, *config, **settings):
         rows[row].append(token)
     return [Answer(tuple(row), None, prompt) for row, prompt in zip(rows, prompts, strict=True)]
 
@@ -124,8 +126,8 @@ class Request:
     def answers(self, model: TextModel) -> list[Answer]:
         """Return the operation's answers."""
         call = partial(_ASK[self.operation], model, self.prompts)
-        found, _ = ask_in_form(self.form, self.asked, _FOREIGN, call)
-        return cast("list[Answer]", found)
+        answers, _ = ask_in_form(self.form, self.asked, _FOREIGN, call)
+        return cast("list[Answer]", answers)
 
     def judge(self, subject: Subject, answers: Sequence[Answer], beside: str = "") -> None:
         """Raise `Violation` for an answer that is not what the options make of it."""
@@ -138,31 +140,31 @@ class Request:
             drawn_well(subject, call, row, self.asked)
         pairs = [(stopped(free, self.asked), answers[row]) for row, free in self.free.items()]
         agree(subject, call, pairs, self.asked)
-        for expected, found in pairs:
-            end_alike(call, expected, found)
+        for expected, seen in pairs:
+            end_alike(call, expected, seen)
 
 
 def prepared(subject: Subject, operation: Capability, case: Case, prompts: list[str]) -> Request:
     """Return the request of a case, with stops that the answers without stops say."""
     sampling = {name: case[name] for name in SAMPLING if name in case}
     rows = sorted({0, len(prompts) - 1})  # those of `PROMPTS`
-    free, asked = dict[int, Answer](), options(sampling)
+    free, drawing = dict[int, Answer](), options(sampling)
     for row in rows:
-        free[row], asked = _free(subject, operation, prompts[row], asked)
+        free[row], drawing = _free(subject, operation, prompts[row], drawing)
 
     ends = _stops(case, list(free.values())) | {"max_tokens": case["max_tokens"]}
     request = options({name: case[name] for name in REQUEST})
-    repeatable = not asked.get("temperature") or "seed" in asked
+    repeatable = not drawing.get("temperature") or "seed" in drawing
     return Request(
-        operation, prompts, case["form"], asked | ends | request, free if repeatable else {}
+        operation, prompts, case["form"], drawing | ends | request, free if repeatable else {}
     )
 
 
 def _free(
-    subject: Subject, operation: Capability, prompt: str, asked: dict[str, Any]
+    subject: Subject, operation: Capability, prompt: str, drawing: dict[str, Any]
 ) -> tuple[Answer, dict[str, Any]]:
     """Return the answer without stops, by generate, and the options that were not refused."""
-    asked_all = asked | evidence(subject) | {"max_tokens": LENGTHS[1]}
+    asked_all = drawing | evidence(subject) | {"max_tokens": LENGTHS[1]}
     needed = {Capability.GENERATE} | (
         {Capability.TOKENIZING} if operation is Capability.CHAT else set()
     )
@@ -173,19 +175,19 @@ def _free(
     key = repr((base, prompt, asked_all))
     if key not in known:
         call = partial(_ASK[base], subject.model, [prompt])
-        (found,), counted = ask_in_form("keywords", asked_all, {}, call)
-        known[key] = found, {name: counted[name] for name in asked if name in counted}
+        (seen,), counted = ask_in_form("keywords", asked_all, {}, call)
+        known[key] = seen, {name: counted[name] for name in drawing if name in counted}
     return known[key]
 
 
 def _stops(case: Case, free: Sequence[Answer]) -> dict[str, Any]:
     """Return stops from the middle of the first answer; from the last one, for tokens."""
-    found: dict[str, Any] = {}
+    stops: dict[str, Any] = {}
     text, ids = free[0].text.partition("\ufffd")[0], free[-1].ids
     if case["stop"] == "said" and text:
-        found["stop"] = (text[len(text) // 2 :][:2], _NEVER)
+        stops["stop"] = (text[len(text) // 2 :][:2], _NEVER)
     if case["stop"] == "never":
-        found["stop"] = (text[-1:] + _NEVER,)
+        stops["stop"] = (text[-1:] + _NEVER,)
     if case["stop_tokens"] == "said" and ids:
-        found["stop_tokens"] = (ids[len(ids) // 2],)
-    return found
+        stops["stop_tokens"] = (ids[len(ids) // 2],)
+    return stops

@@ -20,7 +20,7 @@ class Typicality:
     """The distance of each token's surprisal from the entropy, as far as noisy logits show.
 
     ``slack``: what two log-probabilities may be apart. ``reach``: two distances that differ
-    by at most this may stand in either order.
+    by at most this may come in either order.
     """
 
     row: Sequence[float]

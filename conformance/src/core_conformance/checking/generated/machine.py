@@ -20,7 +20,7 @@ from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named
 
 MOST = 6
-"""Tokens of an answer; a step that takes so many reads its stream to the end."""
+"""Tokens of an answer; a step that takes this many reads its stream to the end."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,8 +166,8 @@ class Machine:
         if stream.cancel is not None and stream.cancel.is_set():
             self._begun(stream)
         else:
-            found = Answer((*stream.tokens,), stream.stream.finish_reason)
-            self.world.same_answer(wanted, found, f"alone, and as {what}", stream.drawn)
+            answer = Answer((*stream.tokens,), stream.stream.finish_reason)
+            self.world.same_answer(wanted, answer, f"alone, and as {what}", stream.drawn)
 
     def _where(self, stream: Open) -> str:
         return f"{stream.name} among other calls: {stream.prompt!r:.80}"
@@ -176,13 +176,13 @@ class Machine:
         """Raise `Violation` unless these tokens begin the answer that the prompt has alone."""
         options = self.options(step)
         wanted, _ = self.world.answered(Capability.BATCH_GENERATE, prompt, options)
-        found = Answer((*tokens,), None)
-        pair = Answer(wanted.tokens[: len(tokens)], None, prompt), found
+        begun = Answer((*tokens,), None)
+        pair = Answer(wanted.tokens[: len(tokens)], None, prompt), begun
         self.world.agree([pair], f"alone, and by {what}: {prompt!r:.80}", self.drawn(step))
 
 
 def reading(name: str, count: int | None) -> str:
-    """Return the line that prints so many items of an iterator of this name.
+    """Return the line that prints the first items of an iterator of this name.
 
     All of them by default.
     """

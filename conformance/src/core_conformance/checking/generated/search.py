@@ -30,8 +30,8 @@ Run = Callable[[World, Any], None]
 # Inputs of one run of hypothesis: from ten on it tries variations of what it has, and begins with
 # small inputs for longer. Where there is time for a few only, they have to differ.
 _AT_ONCE = 9
-_TRIES = 20  # times the inputs that are enough: where there are fewer, they come again and again
-# Seconds of making small: at least, and at most; between them, time for so many attempts. A deep
+_TRIES = 20  # times the inputs that are enough: if there are fewer, they repeat
+# Seconds of shrinking: at least, and at most; between them, time for this many attempts. A deep
 # run takes ten times as long.
 _SHRINKING, _LONGEST = 2.0, 20.0
 _ATTEMPTS = 60
@@ -56,12 +56,12 @@ def search(
     ``cost`` is the number of passes that an input takes, and ``most`` the number of inputs that
     are enough, unless the run is deep.
     """
-    with contextlib.closing(_Search(subject, run, cost, most)) as found:
-        _drive(inputs, subject.effort.seed, found)
-        error = found.failure()
+    with contextlib.closing(_Search(subject, run, cost, most)) as state:
+        _drive(inputs, subject.effort.seed, state)
+        error = state.failure()
     if error is not None:
         raise error
-    return found.tokens
+    return state.tokens
 
 
 _Found = tuple[Input, BaseException, str]  # an input, its error, and the calls that led to it
@@ -88,27 +88,27 @@ class _Search(Generic[Input]):
         """True if an input has failed alone."""
         return self._smallest is not None
 
-    def __call__(self, found: Input) -> None:
+    def __call__(self, generated: Input) -> None:
         """Try one input."""
         if self._over():
             raise Enough
 
-        if self._smallest is None and not self._is_new(found):
+        if self._smallest is None and not self._is_new(generated):
             return
         if self._smallest is not None or self._behind is not None:
             self._world.renew()
 
-        error = self._error(found)
+        error = self._error(generated)
         if error is None:
             return
 
         # The first failure; from there on, shorter ones.
         if self._smallest is None:
-            self._first(found, error)
+            self._first(generated, error)
             if not self.failed:
                 return  # hypothesis would try it alone
         elif len(script := record.script(whole=True)) <= len(self._smallest[2]):
-            self._smallest = found, error, script
+            self._smallest = generated, error, script
         raise error
 
     @property
@@ -124,21 +124,21 @@ class _Search(Generic[Input]):
                 self._behind, f"{which}, after the inputs before it: alone it does not fail"
             )
         again = sum(self._fails_again(self._smallest[0]) for _ in range(_AGAIN))
-        found = self._smallest if again else self._whole
-        return _told(found, f"{which}: made smaller, it failed in {again} of {_AGAIN} more runs")
+        smallest = self._smallest if again else self._whole
+        return _told(smallest, f"{which}: made smaller, it failed in {again} of {_AGAIN} more runs")
 
     def close(self) -> None:
         """Close the models of the search."""
         self._world.close()
 
-    def _is_new(self, found: Input) -> bool:
+    def _is_new(self, generated: Input) -> bool:
         self._calls += 1
-        key = repr(found)
+        key = repr(generated)
         if key in self._before:
             return False
         self._before.add(key)
         self._tried += 1
-        self._passes -= self._cost(found)
+        self._passes -= self._cost(generated)
         return True
 
     def _over(self) -> bool:
@@ -149,48 +149,48 @@ class _Search(Generic[Input]):
         enough = self._tried >= self._most or self._calls >= _TRIES * self._most
         return enough or self._passes <= 0
 
-    def _error(self, found: Input) -> BaseException | None:
+    def _error(self, generated: Input) -> BaseException | None:
         if self._behind or self._smallest:  # else the calls of all inputs belong together
             record.begin()
         try:
-            self._run(self._world, found)
+            self._run(self._world, generated)
         except (Exception, SystemExit) as error:  # noqa: BLE001 - whatever it is, it is found
             return error
         return None
 
-    def _fails_again(self, found: Input) -> bool:
+    def _fails_again(self, generated: Input) -> bool:
         self._world.renew()
-        return self._error(found) is not None
+        return self._error(generated) is not None
 
-    def _first(self, found: Input, error: BaseException) -> None:
-        """Keep an input that fails, and see whether it does on models of its own.
+    def _first(self, generated: Input, error: BaseException) -> None:
+        """Keep an input that fails, and test it again on separate models.
 
         Where it does not, the search continues with models that are loaded for each input.
         """
-        behind = self._behind or (found, error, record.script(whole=True))
+        behind = self._behind or (generated, error, record.script(whole=True))
         self._number = self._tried
         self._behind, start = behind, time.monotonic()
         self._world.renew()
-        own = self._error(found)
+        own = self._error(generated)
         if own is not None:
-            self._smallest = self._whole = found, own, record.script(whole=True)
+            self._smallest = self._whole = generated, own, record.script(whole=True)
             seconds = max(_SHRINKING, min(_LONGEST, _ATTEMPTS * (time.monotonic() - start)))
             self._end = time.monotonic() + seconds * (10 if self._subject.effort.deep else 1)
 
 
-def _told(found: _Found[Any], where: str) -> BaseException:
-    """Return the error, with the place where it was found and the calls that led to it."""
-    _, error, script = found
+def _told(failure: _Found[Any], where: str) -> BaseException:
+    """Return the error, with where it occurred and the calls that led to it."""
+    _, error, script = failure
     if isinstance(error, UnsupportedOptionError):
         return error  # whether it may be refused is for the runner to say
-    told = str(error) if isinstance(error, Violation) else f"raised {error!r}"
-    violation = Violation(f"{told} [{where}]", script)
+    reason = str(error) if isinstance(error, Violation) else f"raised {error!r}"
+    violation = Violation(f"{reason} [{where}]", script)
     if not isinstance(error, Violation):
         violation.__context__ = error
     return violation
 
 
-def _drive(inputs: SearchStrategy[Any], seed: int, found: _Search[Any]) -> None:
+def _drive(inputs: SearchStrategy[Any], seed: int, state: _Search[Any]) -> None:
     """Have hypothesis generate inputs, few at a time, and shrink one that fails.
 
     Its own errors are dropped, for the search has seen everything: also that an input failed once
@@ -199,11 +199,11 @@ def _drive(inputs: SearchStrategy[Any], seed: int, found: _Search[Any]) -> None:
     try:
         with _apart():
             for turn in itertools.count():
-                _given(inputs, seed * 2**20 + turn)(found)
+                _given(inputs, seed * 2**20 + turn)(state)
     except Enough:
         return
     except (Exception, BaseExceptionGroup):
-        if not found.failed:
+        if not state.failed:
             raise  # an error of the strategies
 
 
@@ -220,12 +220,12 @@ def _given(inputs: SearchStrategy[Any], seed: int) -> Callable[[_Search[Any]], N
         verbosity=hypothesis.Verbosity.quiet,
     )
 
-    def run(found: _Search[Any]) -> None:
+    def run(state: _Search[Any]) -> None:
         @hypothesis.seed(seed)
         @settings
         @hypothesis.given(inputs)
         def one(generated: Any) -> None:
-            found(generated)
+            state(generated)
 
         one()
 
@@ -240,12 +240,12 @@ def _apart() -> Iterator[None]:
     """
     from hypothesis.internal.conjecture import providers
 
-    kept = {
+    settings = {
         name: getattr(providers, name)
         for name in ("_get_local_constants", "CONSTANTS_CACHE")
         if hasattr(providers, name)
     }
-    if len(kept) < 2:  # another version of hypothesis
+    if len(settings) < 2:  # another version of hypothesis
         yield
         return
     none = type(providers._local_constants)()
@@ -254,5 +254,5 @@ def _apart() -> Iterator[None]:
         providers.CONSTANTS_CACHE = type(providers.CONSTANTS_CACHE)(1024)
         yield
     finally:
-        for name, value in kept.items():
+        for name, value in settings.items():
             setattr(providers, name, value)

@@ -95,9 +95,9 @@ def labels() -> SearchStrategy[tuple[str, ...]]:
 
 def _labels(draw: st.DrawFn) -> tuple[str, ...]:
     short = st.lists(_pieces(), min_size=1, max_size=2).map(lambda parts: "".join(parts)[:8])
-    found = draw(st.lists(st.one_of(st.sampled_from(ask.LABELS), short), min_size=1, max_size=3))
-    longer = draw(st.lists(st.tuples(st.sampled_from(found), short).map("".join), max_size=2))
-    return tuple(dict.fromkeys([*found, *longer]))
+    labels = draw(st.lists(st.one_of(st.sampled_from(ask.LABELS), short), min_size=1, max_size=3))
+    longer = draw(st.lists(st.tuples(st.sampled_from(labels), short).map("".join), max_size=2))
+    return tuple(dict.fromkeys([*labels, *longer]))
 
 
 def prefixes() -> SearchStrategy[str]:
@@ -143,14 +143,14 @@ def _among(
 def _honours(subject: Subject, option: str) -> bool:
     """Return whether the backend takes an option that it may refuse; asked with a small call."""
     model, value = subject.model, {"temperature": 0.5, "top_k": 2}.get(option, 0.5)
-    asked = cast("dict[str, Any]", {option: value})
+    options = cast("dict[str, Any]", {option: value})
     try:
         if subject.declares(Capability.GENERATE):
-            model.generate(ask.SHORT, max_tokens=1, **asked).close()
+            model.generate(ask.SHORT, max_tokens=1, **options).close()
         elif subject.declares(Capability.CLASSIFY):
-            model.classify([ask.SHORT], **asked)
+            model.classify([ask.SHORT], **options)
         elif subject.declares(Capability.BATCH_GENERATE):
-            model.batch_generate([ask.SHORT], max_tokens=1, **asked)
+            model.batch_generate([ask.SHORT], max_tokens=1, **options)
         else:
             return False
     except UnsupportedOptionError:

@@ -89,29 +89,29 @@ class World:
         Where a margin cannot be read, all that was compared in this search says what noise is.
         """
         self.tokens += sum(len(wanted.ids) for wanted, _ in pairs)
-        found = difference(self.subject, pairs, drawn=drawn)
-        if found is not None and not found.clear:
-            found = difference(self.subject, [*self._seen, *pairs], drawn=drawn)
-        if found is None:
+        deviation = difference(self.subject, pairs, drawn=drawn)
+        if deviation is not None and not deviation.clear:
+            deviation = difference(self.subject, [*self._seen, *pairs], drawn=drawn)
+        if deviation is None:
             self._seen += [] if len(self._seen) > _KEPT else pairs
-        must(found is None, f"{what}: {found.text if found else ''}")
+        must(deviation is None, f"{what}: {deviation.text if deviation else ''}")
 
-    def same_answer(self, wanted: Answer, found: Answer, what: str, drawn: bool) -> None:
+    def same_answer(self, wanted: Answer, answer: Answer, what: str, drawn: bool) -> None:
         """Raise `Violation` unless tokens agree and, if they do, text and finish_reason too."""
-        self.agree([(wanted, found)], what, drawn)
-        if wanted.ids == found.ids:
+        self.agree([(wanted, answer)], what, drawn)
+        if wanted.ids == answer.ids:
             must(
-                (wanted.text, wanted.finish_reason) == (found.text, found.finish_reason),
-                f"{what} gave {found.text!r} ({found.finish_reason}), not {wanted.text!r} "
+                (wanted.text, wanted.finish_reason) == (answer.text, answer.finish_reason),
+                f"{what} gave {answer.text!r} ({answer.finish_reason}), not {wanted.text!r} "
                 f"({wanted.finish_reason})",
             )
 
     def same_rows(
-        self, rows: Sequence[str], found: Sequence[ClassifyResult], options: Options, how: str
+        self, rows: Sequence[str], results: Sequence[ClassifyResult], options: Options, how: str
     ) -> None:
         """Check that each result of ``classify``, or its streaming form, is the row's own alone."""
-        well_formed(len(found) == len(rows), f"{len(rows)} prompts gave {len(found)} results")
-        for place, (prompt, result) in enumerate(zip(rows, found, strict=True)):
+        well_formed(len(results) == len(rows), f"{len(rows)} prompts gave {len(results)} results")
+        for place, (prompt, result) in enumerate(zip(rows, results, strict=True)):
             what = f"{how} row {place} of {len(rows)}"
             wanted = self.classified(prompt, options)
             if same_error(wanted.error, result.error, f"{what}: {prompt!r:.80}"):
@@ -141,9 +141,9 @@ def said(operation: Capability, model: TextModel, prompt: str, options: Options)
     return Answer(tuple(tokens), stream.finish_reason, continued), None
 
 
-def same_error(wanted: Exception | None, found: Exception | None, what: str) -> bool:
+def same_error(wanted: Exception | None, error: Exception | None, what: str) -> bool:
     """See that both answers are errors of one kind, or none; True if none."""
-    must(type(wanted) is type(found), f"{what}: expected {wanted!r}, got {found!r}")
+    must(type(wanted) is type(error), f"{what}: expected {wanted!r}, got {error!r}")
     return wanted is None
 
 

@@ -120,7 +120,7 @@ def named(name: str) -> Call | None:
 
 
 def note(line: str) -> Call:
-    """Write down a line of the check's own, such as the reading of a stream that has a name."""
+    """Record a line by the check itself, such as the reading of a named stream."""
     call = Call(-1, "", line)
     _calls.add(call)
     return call
@@ -137,12 +137,12 @@ def again(call: Call | None) -> None:
         _calls.add(call)
 
 
-def script(told: str = "", whole: bool = False) -> str:
-    """Return the calls that led to what is ``told``, as Python; empty where no model was loaded.
+def script(message: str = "", whole: bool = False) -> str:
+    """Return the calls that led to what is ``message``, as Python; empty where no model was loaded.
 
     Of many, the last one and those that ask for a text which is told of; ``whole``: all there are.
     """
-    calls = _chosen(told, whole)
+    calls = _chosen(message, whole)
     numbers = dict.fromkeys(call.model for call in calls if call.model in _loads)
     if not numbers and _loads:
         numbers[max(_loads)] = None  # the load itself raised, or its model was not asked
@@ -168,20 +168,20 @@ def _gone(load: _Load) -> list[str]:
     ]
 
 
-def _chosen(told: str, whole: bool) -> list[Call]:
-    kept = [*_calls.first, *_calls.last, *_looks.first, *_looks.last]
-    calls = sorted({call.number: call for call in kept}.values(), key=lambda call: call.number)
+def _chosen(message: str, whole: bool) -> list[Call]:
+    recorded = [*_calls.first, *_calls.last, *_looks.first, *_looks.last]
+    calls = sorted({call.number: call for call in recorded}.values(), key=lambda call: call.number)
     if whole or len(calls) <= _SHOWN:
         return calls
-    about = [call for call in calls[:-1] if _is_about(call, told)]
+    about = [call for call in calls[:-1] if _is_about(call, message)]
     about = about or [call for call in calls[-_SHOWN:-1] if call.operation != "close"]
     half = _SHOWN // 2
     return [*about[:half], *about[half:][-half + 1 :], calls[-1]]
 
 
-def _is_about(call: Call, told: str) -> bool:
-    """Return whether a text that the call asks for is told of."""
-    return any(shown(text)[1:_ENOUGH] in told for text in call.texts for shown in (repr, ascii))
+def _is_about(call: Call, message: str) -> bool:
+    """Return whether the message mentions a text of the call."""
+    return any(shown(text)[1:_ENOUGH] in message for text in call.texts for shown in (repr, ascii))
 
 
 def _line(call: Call, names: dict[int, str]) -> str:
@@ -192,16 +192,16 @@ def _line(call: Call, names: dict[int, str]) -> str:
 
 
 def _asked(call: Call, model: str) -> str:
-    asked = f"{model}.{call.operation}({call.arguments})"
+    spelled_call = f"{model}.{call.operation}({call.arguments})"
     if call.operation == "close":
-        return asked
+        return spelled_call
     if call.name:
-        return f"{call.name} = {asked}"
+        return f"{call.name} = {spelled_call}"
     if call.operation in STREAMS:
-        return f"print(list({asked}))"
+        return f"print(list({spelled_call}))"
     if "return_logits=True" in call.arguments:
-        return f"print([(row, row.logits and row.logits[:3]) for row in {asked}])"
-    return f"print({asked})"
+        return f"print([(row, row.logits and row.logits[:3]) for row in {spelled_call}])"
+    return f"print({spelled_call})"
 
 
 def _origin(backend: object) -> str:
@@ -219,18 +219,18 @@ def _origin(backend: object) -> str:
 def _recording(kind: type[M], number: int) -> type[M]:
     """Return the class with operations that write down their calls; what it lacks stays lacking."""
     space: dict[str, object] = {
-        name: _writing(number, name, found)
+        name: _writing(number, name, member)
         for name in (*_WORK, *_LOOKS)
-        if _is_method(found := inspect.getattr_static(kind, name, None))
+        if _is_method(member := inspect.getattr_static(kind, name, None))
     }
     space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
-    made: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
-    return made
+    subclass: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
+    return subclass
 
 
-def _is_method(found: object) -> bool:
-    bound = isinstance(found, staticmethod | classmethod)
-    return callable(found) and hasattr(type(found), "__get__") and not bound
+def _is_method(member: object) -> bool:
+    bound = isinstance(member, staticmethod | classmethod)
+    return callable(member) and hasattr(type(member), "__get__") and not bound
 
 
 def _writing(number: int, operation: str, method: Any) -> Callable[..., Any]:

@@ -53,14 +53,14 @@ def spelled(value: object) -> str:
 
 def texts_in(values: Sequence[object]) -> tuple[str, ...]:
     """Return the first text among the arguments, by which a call is found."""
-    found: list[str] = []
+    texts: list[str] = []
     for value in values:
         several = value if isinstance(value, list | tuple) else [value]
         for item in several[:_TEXTS]:
             text = item.content if isinstance(item, Message) else item
             if isinstance(text, str) and text:
-                found.append(text)
-    return tuple(found)
+                texts.append(text)
+    return tuple(texts)
 
 
 def keywords(values: Mapping[str, object]) -> str:
@@ -91,16 +91,16 @@ def _number(value: int | float) -> str:
 def _fields(value: Any) -> list[str]:
     """Return the fields that are not at their default, by name."""
     return [
-        f"{each.name}={spelled(getattr(value, each.name))}"
-        for each in dataclasses.fields(value)
-        if isinstance(value, Message) or not _is_default(each, getattr(value, each.name))
+        f"{field.name}={spelled(getattr(value, field.name))}"
+        for field in dataclasses.fields(value)
+        if isinstance(value, Message) or not _is_default(field, getattr(value, field.name))
     ]
 
 
-def _is_default(each: dataclasses.Field[Any], value: object) -> bool:
-    if each.default_factory is not dataclasses.MISSING:
-        return bool(value == each.default_factory())
-    return type(value) is type(each.default) and value == each.default
+def _is_default(field: dataclasses.Field[Any], value: object) -> bool:
+    if field.default_factory is not dataclasses.MISSING:
+        return bool(value == field.default_factory())
+    return type(value) is type(field.default) and value == field.default
 
 
 def _sequence(value: list[object] | tuple[object, ...]) -> str:
@@ -120,7 +120,7 @@ def _object(value: object) -> str:
     if isinstance(value, os.PathLike):
         return spelled(os.fspath(value))
     if isinstance(value, CancelToken):
-        # Whether it was set is looked at in the Event alone: others may count who asks.
+        # Only an Event is polled: other cancel objects may count calls of is_set().
         is_set = isinstance(value, threading.Event) and value.is_set()
         return _SET if is_set else "__import__('threading').Event()"
     if isinstance(value, type(iter([])) | type(iter(()))):

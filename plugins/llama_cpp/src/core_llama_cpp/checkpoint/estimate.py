@@ -164,9 +164,9 @@ def _cells(
 ) -> Chosen[int]:
     least = whole_cells(length)
 
-    asked = config.options.get("cache_cells")
-    if asked is not None:
-        checked = validate.integer("cache_cells", asked, length, 2**31 - CELL_STEP)
+    requested = config.options.get("cache_cells")
+    if requested is not None:
+        checked = validate.integer("cache_cells", requested, length, 2**31 - CELL_STEP)
         return Chosen("cache_cells", whole_cells(checked), ASKED)
 
     # The default: a typical conversation for each slot, and at least one full context.

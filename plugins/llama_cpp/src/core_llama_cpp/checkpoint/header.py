@@ -60,7 +60,7 @@ def read_header(path: Path) -> ModelHeader:
     if kind in _NOT_RUN or architecture == "clip":
         raise UnsupportedModelError(f"{path} is not a language model, but {kind or 'clip'!r}.")
 
-    reader = _Reader(path, architecture, metadata)
+    reader = _KeyReader(path, architecture, metadata)
     return ModelHeader(
         path=path,
         architecture=architecture,
@@ -75,7 +75,7 @@ def read_header(path: Path) -> ModelHeader:
     )
 
 
-class _Reader:
+class _KeyReader:
     """A reader with typed access to the keys of one architecture."""
 
     def __init__(self, path: Path, architecture: str, metadata: Mapping[str, GgufValue]) -> None:
@@ -95,7 +95,7 @@ class _Reader:
         """Return the numbers of all layers, from one number for all or a list with one for each."""
         value = self.metadata.get(f"{self.architecture}.{key}", default)
         values = list(value) if isinstance(value, list) else [value] * self.layers
-        numbers = [each for each in values if isinstance(each, int) and 0 <= each < 2**20]
+        numbers = [number for number in values if isinstance(number, int) and 0 <= number < 2**20]
         if len(numbers) != len(values) or len(values) < self.layers:
             raise self.broken(key, value)
         return numbers[: self.layers]

@@ -14,7 +14,7 @@ from typing import IO
 from core.errors import CoreError, InvalidModelError, TokenizerError, UnsupportedModelError
 from core_llama_cpp.checkpoint.files import ModelFiles, find_files
 from core_llama_cpp.checkpoint.header import ModelHeader, read_header
-from core_llama_cpp.library import errors_said, load_library
+from core_llama_cpp.library import load_library, logged_errors
 from core_runtime.threads import interruptible
 
 _NOT_CAUSAL = frozenset(
@@ -85,22 +85,22 @@ def is_known(architecture: str) -> bool:
     """
     llama = load_library()
     try:
-        return interruptible(lambda _: _asked(llama, architecture), lambda _: None)
+        return interruptible(lambda _: _knows(llama, architecture), lambda _: None)
     except OSError:
         return True
 
 
 @functools.cache
-def _asked(llama: ModuleType, architecture: str) -> bool:
+def _knows(llama: ModuleType, architecture: str) -> bool:
     parameters = llama.llama_model_default_params()
     parameters.vocab_only = True
-    with _file() as (file, name), errors_said() as said:
+    with _file() as (file, name), logged_errors() as log_lines:
         file.write(_named_only(architecture))
         file.flush()
         model = llama.llama_model_load_from_file(os.fsencode(name), parameters)
         if model:
             llama.llama_model_free(model)
-    return not any(_UNKNOWN in line for line in said)
+    return not any(_UNKNOWN in line for line in log_lines)
 
 
 @contextmanager

@@ -62,8 +62,8 @@ def file_reason(path: Path, model: ModelHeader) -> str | None:
 
 def alignment_of(header: GgufHeader) -> int:
     """Return the alignment, in bytes, of every tensor in the file."""
-    found = header.metadata.get("general.alignment", MAPPED_ALIGNMENT)
-    return found if isinstance(found, int) else 0
+    alignment = header.metadata.get("general.alignment", MAPPED_ALIGNMENT)
+    return alignment if isinstance(alignment, int) else 0
 
 
 def is_mappable(model: ModelHeader, files: tuple[Path, ...]) -> bool:
@@ -85,10 +85,10 @@ def _tensor_reason(tensor: GgufTensor) -> str | None:
 
 def check_vocabulary(header: ModelHeader) -> None:
     """Raise `InvalidModelError` or `TokenizerError` for a vocabulary that aborts the process."""
-    found = read_gguf(
+    metadata = read_gguf(
         header.path, arrays=True, only=(_TOKENS, _TYPES), text_errors="surrogateescape"
     ).metadata
-    tokens, types = found.get(_TOKENS), found.get(_TYPES)
+    tokens, types = metadata.get(_TOKENS), metadata.get(_TYPES)
     kind = header.metadata.get("tokenizer.ggml.model")
 
     # llama.cpp reads them as C strings.

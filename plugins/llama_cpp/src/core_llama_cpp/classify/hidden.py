@@ -7,27 +7,25 @@ of a prompt except the last run as usual, and the last ones of all prompts in a 
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from core.kit.base import RequestClock
 from core.types import HiddenResult
-from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.classify.passes import Branch
 from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import check_state
-from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
-from core_runtime.rows import Row
+from core_runtime.rows import PromptRow
 
 
-class Seen:
-    """A `Question` about the hidden state at the end of one prompt."""
+class HiddenQuestion:
+    """The `questions.RowQuestion` of the hidden state at the end of one prompt."""
 
     reads = 0
 
-    def __init__(self, row: Row, layer: int) -> None:
+    def __init__(self, row: PromptRow, layer: int) -> None:
         self.row, self._layer = row, layer
         self.ids, self._last = row.ids[:-1], row.ids[-1:]
-        self.longest = len(self._last)
+        self.longest, self.shareable = len(self._last), len(self.ids)
         self.error: Exception | None = None
         self._state: array[float] | None = None
 
@@ -53,21 +51,3 @@ class Seen:
     def _look(self, place: int, state: Logits) -> None:
         check_state(state)
         self._state = array("f", state.tobytes())
-
-
-class Looker:
-    """The `core_runtime.equal_rows.Reader` of one call of ``hidden_states``."""
-
-    def __init__(self, passes: Passes, clock: RequestClock, layer: int) -> None:
-        self._passes, self._clock, self._layer = passes, clock, layer
-        self.reused = 0
-
-    def results(self, blocks: Iterable[Sequence[Row]]) -> Iterator[tuple[Row, HiddenResult]]:
-        """Yield each row with its result; rows with a shared prefix come together."""
-        for rows in blocks:
-            asked = [Seen(row, self._layer) for row in rows]
-            most = [len(row.ids) - 1 for row in rows]
-            with self._passes as passes:
-                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
-                    self.reused += ask(passes, prefix, group, self._clock).cached
-                    yield from ((question.row, question.result()) for question in group)

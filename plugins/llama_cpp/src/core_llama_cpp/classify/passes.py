@@ -17,12 +17,11 @@ from typing import NamedTuple, Protocol, Self
 
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
 from core.kit.base import RequestClock
-from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes, SharedPrefix
-from core_llama_cpp.context.session import DecodeError, Logits, Session
-from core_llama_cpp.context.spans import Read, Reading, Runner
-from core_llama_cpp.decode.engine import Engine
-from core_runtime.log import tell_batch
+from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool, SharedPrefix
+from core_llama_cpp.context.session import DecodeError, LlamaSession, Logits
+from core_llama_cpp.context.spans import Read, SpanReading, SpanRunner
+from core_llama_cpp.decode.engine import LlamaEngine
+from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 
 _LOG = logging.getLogger("core_llama_cpp")
@@ -41,7 +40,7 @@ class Branch(NamedTuple):
     hidden: bool = False
 
 
-class Question(Protocol):
+class LogitsQuestion(Protocol):
     """A question about a prompt, which reads the logits after some of the prompt's tokens."""
 
     error: Exception | None
@@ -85,7 +84,7 @@ class Need:
     branch: int
 
     @classmethod
-    def of(cls, question: Question, shared: int) -> Need:
+    def of(cls, question: LogitsQuestion, shared: int) -> Need:
         """Return the need of a question after a prefix of ``shared`` tokens."""
         return cls(len(question.ids) - shared, question.longest)
 
@@ -100,7 +99,7 @@ class Need:
         return 3
 
 
-class Answered(NamedTuple):
+class PassResult(NamedTuple):
     """The result of a pass: the first ``done`` questions are answered or failed.
 
     Each copied ``shared`` tokens of a prefix, of which ``computed`` were computed in this pass.
@@ -111,7 +110,7 @@ class Answered(NamedTuple):
     computed: int = 0
 
 
-class Counts(NamedTuple):
+class TokenCounts(NamedTuple):
     """Prompt tokens of a call, and the number of them that were copied, not computed."""
 
     tokens: int
@@ -123,20 +122,20 @@ class Passes:
 
     def __init__(
         self,
-        session: Session,
+        session: LlamaSession,
         pool: Pool,
-        engine: Engine,
+        engine: LlamaEngine,
         owner: OwnerThread,
-        kept: KeptPrefixes,
+        prefixes: KeptPrefixes,
     ) -> None:
         self._session, self._pool, self._engine, self._owner = session, pool, engine, owner
-        self._kept = kept
-        self._runner = Runner(session)
-        self._prefix = SharedPrefix(session, pool, self._runner, kept)
+        self._prefixes = prefixes
+        self._runner = SpanRunner(session)
+        self._prefix = SharedPrefix(session, pool, self._runner, prefixes)
 
     def run(
-        self, prefix: Sequence[int] | None, questions: Sequence[Question], clock: RequestClock
-    ) -> Answered:
+        self, prefix: Sequence[int] | None, questions: Sequence[LogitsQuestion], clock: RequestClock
+    ) -> PassResult:
         """Answer or fail as many of the first questions as fit; at least one.
 
         All begin with ``prefix``; None looks for one in the prefix cache. If ``clock`` raises, here
@@ -165,21 +164,23 @@ class Passes:
         self._prefix.drop()
         self._engine.wake()  # requests may wait for its cells
 
-    def _known(self, questions: Sequence[Question]) -> tuple[Sequence[int], Sequence[Question]]:
+    def _known(
+        self, questions: Sequence[LogitsQuestion]
+    ) -> tuple[Sequence[int], Sequence[LogitsQuestion]]:
         """Return a prefix of the first prompt that is cached or shared with a recent prompt.
 
         Also returns the first questions that begin with it.
         """
         ids, most = questions[0].ids, _most(questions[0])
-        known = ids[: self._kept.beginning(ids, most)]
+        known = ids[: self._prefixes.beginning(ids, most)]
         return known, list(takewhile(partial(_begins, known), questions)) if known else questions
 
     def _run(
         self,
         prefix: Sequence[int] | None,
-        questions: Sequence[Question],
+        questions: Sequence[LogitsQuestion],
         between: Callable[[], None],
-    ) -> Answered:
+    ) -> PassResult:
         if prefix is None:
             prefix, questions = self._known(questions)
         most = self._session.settings.n_outputs_max
@@ -189,7 +190,7 @@ class Passes:
         too_large = self._too_large(prefix, questions[0], needs[0])
         if too_large is not None:
             questions[0].fail(too_large)
-            return Answered(1)
+            return PassResult(1)
 
         try:
             shared = self._prefix.use(prefix, between)
@@ -197,10 +198,10 @@ class Passes:
             self._answer(shared, len(prefix), questions[:count], between)
         finally:
             self._engine.wake()
-        return Answered(count, len(prefix), self._prefix.computed)
+        return PassResult(count, len(prefix), self._prefix.computed)
 
     def _too_large(
-        self, prefix: Sequence[int], question: Question, need: Need
+        self, prefix: Sequence[int], question: LogitsQuestion, need: Need
     ) -> PromptTooLongError | None:
         """Return the error of a first question that does not fit even alone, else None."""
         if self._pool.has(self._prefix.missing(prefix) + need.cells, need.sequences):
@@ -227,7 +228,7 @@ class Passes:
         self,
         shared: int | None,
         start: int,
-        questions: Sequence[Question],
+        questions: Sequence[LogitsQuestion],
         between: Callable[[], None],
     ) -> None:
         lease = self._pool.take(sum(len(q.ids) - start for q in questions), len(questions))
@@ -240,7 +241,7 @@ class Passes:
 
             # Each prompt runs in a separate sequence, after a copy of the shared prefix.
             spans = [
-                Reading(question.ids[start:], start, sequence, question.reads, question.read)
+                SpanReading(question.ids[start:], start, sequence, question.reads, question.read)
                 for question, sequence in pairs
             ]
             self._runner.run(spans, between)
@@ -249,21 +250,23 @@ class Passes:
         finally:
             self._release(lease)
 
-    def _branch(self, pairs: Sequence[tuple[Question, int]], between: Callable[[], None]) -> None:
+    def _branch(
+        self, pairs: Sequence[tuple[LogitsQuestion, int]], between: Callable[[], None]
+    ) -> None:
         """Run the branches of the questions until none is left."""
         while pairs:
             # A round of searching questions should fill a pass through the layers.
             most = max(1, self._session.settings.n_ubatch // len(pairs))
             rounds = [(*pair, pair[0].branches(most)) for pair in pairs if pair[0].error is None]
-            self._run_round([(q, at, each) for q, at, some in rounds for each in some], between)
+            self._run_round([(q, at, node) for q, at, some in rounds for node in some], between)
             pairs = [(question, at) for question, at, branches in rounds if branches]
 
     def _run_round(
-        self, waiting: Sequence[tuple[Question, int, Branch]], between: Callable[[], None]
+        self, waiting: Sequence[tuple[LogitsQuestion, int, Branch]], between: Callable[[], None]
     ) -> None:
         """Run branches, as many at a time as cells, rows of logits and sequences allow."""
         while waiting:
-            some: list[tuple[Question, int, Branch]] = []
+            some: list[tuple[LogitsQuestion, int, Branch]] = []
             cells, outputs = self._pool.cells, self._session.settings.n_outputs_max
             for item in waiting[: self._pool.sequences]:
                 cells, outputs = cells - len(item[2].ids), outputs - item[2].reads
@@ -274,7 +277,7 @@ class Passes:
             waiting = waiting[len(some) :]
 
     def _run_branches(
-        self, some: Sequence[tuple[Question, int, Branch]], between: Callable[[], None]
+        self, some: Sequence[tuple[LogitsQuestion, int, Branch]], between: Callable[[], None]
     ) -> None:
         lease = self._pool.take(sum(len(branch.ids) for _, _, branch in some), len(some))
         try:
@@ -282,7 +285,7 @@ class Passes:
             for (question, source, branch), target in zip(some, lease.sequences, strict=True):
                 self._session.copy(source, target)
                 start = len(question.ids)
-                spans.append(Reading(branch.ids, start, target, branch.reads, branch.to))
+                spans.append(SpanReading(branch.ids, start, target, branch.reads, branch.to))
             self._runner.run(spans, between, hidden=some[0][2].hidden)
             _pass_on([question for question, _, _ in some], spans)
         finally:
@@ -294,25 +297,25 @@ class Passes:
         self._pool.give(lease)
 
 
-def _begins(prefix: Sequence[int], question: Question) -> bool:
+def _begins(prefix: Sequence[int], question: LogitsQuestion) -> bool:
     """Return True for a question whose prompt has this prefix, followed by the tokens to read."""
     return len(prefix) <= _most(question) and question.ids[: len(prefix)] == prefix
 
 
-def _most(question: Question) -> int:
+def _most(question: LogitsQuestion) -> int:
     """Return the number of prompt tokens that may be copied: the read ones must be computed."""
     return len(question.ids) - question.reads
 
 
-def _pass_on(questions: Sequence[Question], spans: Sequence[Reading]) -> None:
+def _pass_on(questions: Sequence[LogitsQuestion], spans: Sequence[SpanReading]) -> None:
     for question, span in zip(questions, spans, strict=True):
         if span.error is not None:
             question.fail(span.error)
 
 
 def ask(
-    passes: Passes, prefix: Sequence[int], questions: Sequence[Question], clock: RequestClock
-) -> Counts:
+    passes: Passes, prefix: Sequence[int], questions: Sequence[LogitsQuestion], clock: RequestClock
+) -> TokenCounts:
     """Run questions with a shared prefix; between two batches, poll the clock.
 
     The counts include answered questions only.
@@ -332,18 +335,18 @@ def ask(
             break
         else:
             some = questions[done : done + ran.done]
-            tell_batch(_LOG, ran.done, partial(_computed, some, ran), since)
+            log_batch(_LOG, ran.done, partial(_computed, some, ran), since)
             answered = _answered(some)
             cached += max(0, len(answered) * ran.shared - ran.computed)
             done += ran.done
 
-    return Counts(sum(len(question.ids) for question in _answered(questions)), cached)
+    return TokenCounts(sum(len(question.ids) for question in _answered(questions)), cached)
 
 
-def _computed(questions: Sequence[Question], ran: Answered) -> int:
+def _computed(questions: Sequence[LogitsQuestion], ran: PassResult) -> int:
     """Return the prompt tokens that a pass computed, without the tokens of labels."""
     return ran.computed + sum(len(question.ids) - ran.shared for question in questions)
 
 
-def _answered(questions: Sequence[Question]) -> list[Question]:
+def _answered(questions: Sequence[LogitsQuestion]) -> list[LogitsQuestion]:
     return [question for question in questions if question.error is None]

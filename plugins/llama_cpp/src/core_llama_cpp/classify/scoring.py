@@ -2,24 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 
-from core.kit.base import RequestClock
 from core.types import Score
-from core_llama_cpp.classify.passes import Branch, Passes, ask
+from core_llama_cpp.classify.passes import Branch
 from core_llama_cpp.context.session import Logits
 from core_llama_cpp.sampling import check_logits, logprob
-from core_runtime.batches import by_prefix
 from core_runtime.request import own_error
 from core_runtime.rows import ScoreRow
 
 
-class Scored:
-    """A `Question` about one continuation, with the values read so far."""
+class ScoreQuestion:
+    """The `questions.RowQuestion` of one continuation, with the values read so far."""
 
     def __init__(self, row: ScoreRow) -> None:
         self.row, self.ids, self.reads = row, row.ids, len(row.targets)
-        self.longest = 0
+        self.longest, self.shareable = 0, row.read_from
         self.error: Exception | None = None
         self._logprobs: list[float] = []
         self._greedy = True
@@ -39,26 +37,8 @@ class Scored:
         """Record the error of a pair that could not be computed; the first one counts."""
         self.error = self.error or own_error(error)
 
-    def score(self) -> Score:
+    def result(self) -> Score:
         """Return the score of the pair, or the error that ended it."""
         if self.error is not None:
             return Score(error=self.error)
         return Score(sum(self._logprobs), tuple(self._logprobs), self._greedy)
-
-
-class Scorer:
-    """The `core_runtime.equal_rows.Reader` of one call of ``score``."""
-
-    def __init__(self, passes: Passes, clock: RequestClock) -> None:
-        self._passes, self._clock = passes, clock
-        self.reused = 0
-
-    def results(self, blocks: Iterable[Sequence[ScoreRow]]) -> Iterator[tuple[ScoreRow, Score]]:
-        """Yield each row with its score; rows with a shared prefix come together."""
-        for rows in blocks:
-            asked = [Scored(row) for row in rows]
-            most = [row.read_from for row in rows]
-            with self._passes as passes:
-                for prefix, group in by_prefix(asked, [row.ids for row in rows], most):
-                    self.reused += ask(passes, prefix, group, self._clock).cached
-                    yield from ((question.row, question.score()) for question in group)

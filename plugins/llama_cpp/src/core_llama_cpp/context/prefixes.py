@@ -1,4 +1,6 @@
-"""Prefixes of prompts: a cache of earlier ones, and the prefix that the prompts of a pass share.
+"""The room in a context, and the prefixes of prompts in it: cached ones, and one shared by a pass.
+
+A `Pool` counts the free cells and sequences, and every user of the context takes a `Lease` of them.
 
 A cached prefix is a copy in the host's memory and takes no cells, so requests never wait for it.
 Reusing the cells in place would save the copy, but would not be bit-exact: a prompt's tokens could
@@ -12,13 +14,13 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 
 from core.kit.labels import common_length
-from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.session import Session, State
-from core_llama_cpp.context.spans import Reading, Runner
+from core_llama_cpp.context.session import LlamaSession, State
+from core_llama_cpp.context.spans import SpanReading, SpanRunner
 from core_runtime.machine import available_bytes
-from core_runtime.prefix_cache import Found, PrefixCache
+from core_runtime.prefix_cache import PrefixCache, PrefixMatch
 
 _FEWEST = 16  # tokens: to find and copy fewer takes as long as to compute them
 _COPIED = 16  # at least this many tokens are copied in the time that one is computed
@@ -26,22 +28,62 @@ _RECENT = 16  # prompts to compare the next one with
 _SHARE = 2  # at most one half of free and cached bytes together: never more than is free
 
 
+@dataclass(frozen=True, slots=True)
+class Lease:
+    """Cells and sequences in use, until they are given back."""
+
+    cells: int
+    sequences: tuple[int, ...]
+
+
+class Pool:
+    """A counter of free cells and sequences. Callers take the most that they may need at once.
+
+    So running work never runs out of cells.
+    """
+
+    def __init__(self, cells: int, sequences: int) -> None:
+        self.cells, self.size = cells, cells
+        self._free = list(range(sequences - 1, -1, -1))
+
+    @property
+    def sequences(self) -> int:
+        """The number of free sequences."""
+        return len(self._free)
+
+    def has(self, cells: int, sequences: int) -> bool:
+        """Return True if `take` would work."""
+        return cells <= self.cells and sequences <= len(self._free)
+
+    def take(self, cells: int, sequences: int) -> Lease:
+        """Take a part. Raises ValueError if it is not free."""
+        if not self.has(cells, sequences):
+            raise ValueError(f"{cells} cells and {sequences} sequences are not free")
+        self.cells -= cells
+        return Lease(cells, tuple(self._free.pop() for _ in range(sequences)))
+
+    def give(self, lease: Lease) -> None:
+        """Give a part back, its sequences empty."""
+        self.cells += lease.cells
+        self._free.extend(lease.sequences)
+
+
 class KeptPrefixes:
     """A cache of sequence states by their tokens, of at most ``limit`` bytes; 0 turns it off.
 
-    All of it belongs to the model's owner thread, except `held` and `peak`, the maximum of `held`.
+    All of it belongs to the model's owner thread, except `used` and `peak`, the maximum of `used`.
     """
 
-    def __init__(self, session: Session, limit: int) -> None:
+    def __init__(self, session: LlamaSession, limit: int) -> None:
         self._session, self._limit = session, limit
         self._store: PrefixCache[State] = PrefixCache(limit)
         self._recent: deque[tuple[int, ...]] = deque(maxlen=_RECENT)
         self.peak = 0
 
     @property
-    def held(self) -> int:
+    def used(self) -> int:
         """The cached bytes; from any thread."""
-        return self._store.held
+        return self._store.used
 
     def beginning(self, ids: Sequence[int], most: int) -> int:
         """Return the length of the prefix to use for a prompt, at most ``most`` tokens; 0 for none.
@@ -50,13 +92,13 @@ class KeptPrefixes:
         """
         if not self._limit or most < _FEWEST:
             return 0
-        found = self._found(ids, most)
-        kept = found.size if found else 0
+        match = self._match(ids, most)
+        cached = match.size if match else 0
 
         new = tuple(ids[:most])
         shared = max((common_length(recent, new) for recent in self._recent), default=0)
         self._recent.append(new)
-        return shared if shared >= kept + _FEWEST else kept
+        return shared if shared >= cached + _FEWEST else cached
 
     def restore(self, ids: Sequence[int], most: int, lease: Lease, pool: Pool) -> int:
         """Fill the first sequence of a lease with the longest cached prefix; return its length.
@@ -64,13 +106,13 @@ class KeptPrefixes:
         At most ``most`` tokens; 0 if nothing useful is cached. The entire entry is restored first,
         for which ``lease`` and the free part of ``pool`` must have cells.
         """
-        found = self._found(ids, most)
-        if found is None or len(found.entry.ids) > lease.cells + pool.cells:
+        match = self._match(ids, most)
+        if match is None or len(match.entry.ids) > lease.cells + pool.cells:
             return 0
         sequence = lease.sequences[0]
-        restored = self._session.restore(found.entry.payload, sequence)
-        self._session.drop(sequence, found.size if restored else -1)
-        return found.size if restored else 0
+        restored = self._session.restore(match.entry.payload, sequence)
+        self._session.drop(sequence, match.size if restored else -1)
+        return match.size if restored else 0
 
     def keep(self, ids: Sequence[int], sequence: int) -> None:
         """Cache the state of a sequence, which holds these tokens from the first one on."""
@@ -84,7 +126,7 @@ class KeptPrefixes:
         least = len(ids) if self._session.exceeds_window(len(ids)) else 1
         with suppress(MemoryError):
             self._store.keep(ids, self._session.state(sequence), size, least)
-        self.peak = max(self.peak, self.held)
+        self.peak = max(self.peak, self.used)
 
     def keep_prompt(self, ids: Sequence[int], sequence: int) -> None:
         """Cache a prompt before it is continued, if its longer state could not be truncated."""
@@ -96,16 +138,16 @@ class KeptPrefixes:
         self._store.clear()
         self._recent.clear()
 
-    def _found(self, ids: Sequence[int], most: int) -> Found[State] | None:
+    def _match(self, ids: Sequence[int], most: int) -> PrefixMatch[State] | None:
         """Return the cached prefix that is worth copying, or None."""
-        found = self._store.longest(ids, most)
-        if found is None or found.size < _FEWEST or found.size * _COPIED < len(found.entry.ids):
+        match = self._store.longest(ids, most)
+        if match is None or match.size < _FEWEST or match.size * _COPIED < len(match.entry.ids):
             return None
-        return found
+        return match
 
     def _has(self, ids: Sequence[int]) -> bool:
-        found = self._store.longest(ids, len(ids))
-        return found is not None and found.size == len(ids)
+        match = self._store.longest(ids, len(ids))
+        return match is not None and match.size == len(ids)
 
     def _fits(self, size: int) -> bool:
         """Return True if memory has room for ``size`` bytes.
@@ -115,7 +157,7 @@ class KeptPrefixes:
         free = available_bytes()
         if free is None:
             return True
-        allowed = (free + self.held) // _SHARE
+        allowed = (free + self.used) // _SHARE
         self._store.shrink(max(0, allowed - size))
         return size <= allowed
 
@@ -126,8 +168,10 @@ class SharedPrefix:
     It is cached for later calls. ``computed``: tokens that the last `use` had to compute.
     """
 
-    def __init__(self, session: Session, pool: Pool, runner: Runner, kept: KeptPrefixes) -> None:
-        self._session, self._pool, self._runner, self._kept = session, pool, runner, kept
+    def __init__(
+        self, session: LlamaSession, pool: Pool, runner: SpanRunner, prefixes: KeptPrefixes
+    ) -> None:
+        self._session, self._pool, self._runner, self._prefixes = session, pool, runner, prefixes
         self._ids: Sequence[int] = ()
         self._lease: Lease | None = None
         self.computed = 0
@@ -161,8 +205,8 @@ class SharedPrefix:
         self._ids, self._lease = ids, self._pool.take(len(ids), 1)
         [sequence] = self._lease.sequences
         try:
-            start = self._kept.restore(ids, len(ids), self._lease, self._pool)
-            span = Reading(ids[start:], start, sequence, reads=0)
+            start = self._prefixes.restore(ids, len(ids), self._lease, self._pool)
+            span = SpanReading(ids[start:], start, sequence, reads=0)
             self._runner.run([span], between)
             if span.error is not None:
                 raise span.error
@@ -171,4 +215,4 @@ class SharedPrefix:
             raise
 
         self.computed = len(ids) - start
-        self._kept.keep(ids, sequence)
+        self._prefixes.keep(ids, sequence)

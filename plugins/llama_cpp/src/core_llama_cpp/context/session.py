@@ -63,7 +63,7 @@ class SessionSettings:
         return self.n_seq_max
 
 
-class Batch:
+class LlamaBatch:
     """A reusable batch (filled, decoded, read, cleared) in numpy arrays.
 
     ``tokens``: the most that one ``llama_decode`` takes; the caller counts them, and the rows of
@@ -124,10 +124,10 @@ class DecodeError(RuntimeError):
 
 
 class InterruptedPassError(DecodeError):
-    """The error of a pass ended by `Session.interrupt`; the cache may hold a part of it."""
+    """The error of a pass ended by `LlamaSession.interrupt`; the cache may hold a part of it."""
 
 
-class Session:
+class LlamaSession:
     """Handles of llama.cpp, freed by `close`. ``lib`` is the module ``llama_cpp``.
 
     ``cells``: positions of the cache; ``n_batch``: tokens that one `decode` takes.
@@ -158,7 +158,7 @@ class Session:
         self._suppressed = _suppressed(lib, self.vocab)
 
     @classmethod
-    def open(cls, path: Path, settings: SessionSettings, stop: threading.Event) -> Session:
+    def open(cls, path: Path, settings: SessionSettings, stop: threading.Event) -> LlamaSession:
         """Read the weights and allocate the cache; ``stop`` ends the reading.
 
         Raises RuntimeError if llama.cpp refuses; the reason is in its log.
@@ -185,11 +185,11 @@ class Session:
         recurrent = recurrent or lib.llama_model_is_hybrid(self._model)
         return not recurrent and lib.llama_model_rope_type(self._model) != _ROPE_NONE
 
-    def new_batch(self) -> Batch:
+    def new_batch(self) -> LlamaBatch:
         """Return an empty batch of the size that one `decode` takes."""
-        return Batch(self.lib, self.n_batch)
+        return LlamaBatch(self.lib, self.n_batch)
 
-    def decode(self, batch: Batch) -> None:
+    def decode(self, batch: LlamaBatch) -> None:
         """Compute a batch. Raises `InterruptedPassError`, `DecodeError`."""
         self._computes = True
         try:
@@ -205,7 +205,7 @@ class Session:
             raise InterruptedPassError("llama_decode was interrupted")
         raise DecodeError(f"llama_decode failed with the code {code}")
 
-    def decode_hidden(self, batch: Batch) -> None:
+    def decode_hidden(self, batch: LlamaBatch) -> None:
         """Decode for `hidden`; llama.cpp then returns the state of every token of a batch."""
         self.lib.llama_set_embeddings(self._context, True)
         try:
@@ -344,10 +344,10 @@ def _context_params(lib: ModuleType, settings: SessionSettings) -> Any:
 
 
 def _flash(lib: ModuleType, settings: SessionSettings) -> int:
-    asked = settings.flash_attn
-    if asked is None and settings.offload:
+    flash_attn = settings.flash_attn
+    if flash_attn is None and settings.offload:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_AUTO)
-    if asked is False:
+    if flash_attn is False:
         return int(lib.LLAMA_FLASH_ATTN_TYPE_DISABLED)
     # On a CPU, flash attention adds cell by cell and skips masked ones, so a row's sum does not
     # depend on where its cells are; without it, the sum depends on that in its last bits.

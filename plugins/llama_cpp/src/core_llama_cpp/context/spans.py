@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from core_llama_cpp.context.session import DecodeError, InterruptedPassError, Logits, Session
+from core_llama_cpp.context.session import DecodeError, InterruptedPassError, LlamaSession, Logits
 
 Read = Callable[[int, Logits], None]
 
@@ -15,7 +15,7 @@ def _nothing(place: int, logits: Logits) -> None:
     """Ignore the logits of tokens that are only needed in the cache."""
 
 
-class Reading:
+class SpanReading:
     """A `Span` with a function that takes its logits.
 
     ``reads``: the logits of that many last tokens go to ``to``, with their indices in ``ids``.
@@ -89,10 +89,10 @@ class Part:
         return min(self.end - self.start, max(0, self.span.reads - len(self.span.ids) + self.end))
 
 
-class Runner:
+class SpanRunner:
     """A runner of spans in a session, on its thread."""
 
-    def __init__(self, session: Session) -> None:
+    def __init__(self, session: LlamaSession) -> None:
         self._session, self._batch = session, session.new_batch()
         self._hidden = False
 

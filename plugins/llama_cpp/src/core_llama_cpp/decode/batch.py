@@ -7,25 +7,24 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core_llama_cpp.context.pool import Lease, Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import Logits, Session
+from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool
+from core_llama_cpp.context.session import LlamaSession, Logits
 from core_llama_cpp.sampling import Sampler, logprob
 from core_runtime.request import Request, own_error
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 
 class Tenancy:
     """The part of the context that a job's requests use; the last to end gives it back."""
 
-    def __init__(self, session: Session, pool: Pool, lease: Lease) -> None:
+    def __init__(self, session: LlamaSession, pool: Pool, lease: Lease) -> None:
         self.lease = lease
         self._session, self._pool = session, pool
         self._left = len(lease.sequences)
 
-    def restore(self, prompt: Sequence[int], kept: KeptPrefixes) -> int:
+    def restore(self, prompt: Sequence[int], prefixes: KeptPrefixes) -> int:
         """Fill the first sequence with the cached prefix of a prompt, without its last token."""
-        return kept.restore(prompt, len(prompt) - 1, self.lease, self._pool)
+        return prefixes.restore(prompt, len(prompt) - 1, self.lease, self._pool)
 
     def leave(self, sequence: int) -> None:
         """Empty the sequence of an ended request."""
@@ -45,7 +44,7 @@ class Decoding:
     reads = 1
 
     def __init__(
-        self, request: Request, session: Session, tenancy: Tenancy, sequence: int, window: int
+        self, request: Request, session: LlamaSession, tenancy: Tenancy, sequence: int, window: int
     ) -> None:
         self.request, self.sequence = request, sequence
         self._session, self._tenancy, self._window = session, tenancy, window
@@ -76,35 +75,35 @@ class Decoding:
         """End the request with this error."""
         self.request.fail(own_error(error))
 
-    def keep(self, kept: KeptPrefixes) -> None:
+    def keep(self, prefixes: KeptPrefixes) -> None:
         """Cache prompt and answer, unless their beginning was dropped."""
         if not self._oldest:
-            kept.keep([*self.request.ids, *self.request.tokens], self.sequence)
+            prefixes.keep([*self.request.ids, *self.request.tokens], self.sequence)
 
     def leave(self) -> None:
         """Give back the request's sequence."""
         self._tenancy.leave(self.sequence)
 
 
-class Prefilling:
+class JobPrefill:
     """The prefill of a job's prompt. ``joined`` gets the rows that continue it.
 
-    A prefix in the cache ``kept`` is not computed again.
+    A prefix in the cache ``prefixes`` is not computed again.
     """
 
     def __init__(
         self,
-        job: Job,
-        session: Session,
+        job: PromptJob,
+        session: LlamaSession,
         tenancy: Tenancy,
         window: int,
         joined: Callable[[Decoding], None],
-        kept: KeptPrefixes,
+        prefixes: KeptPrefixes,
     ) -> None:
         self.job, self._session, self._tenancy = job, session, tenancy
-        self._window, self._joined, self._kept = window, joined, kept
+        self._window, self._joined, self._prefixes = window, joined, prefixes
         self.sequence = tenancy.lease.sequences[0]
-        self.position = tenancy.restore(job.ids, kept)
+        self.position = tenancy.restore(job.ids, prefixes)
         self.ids: Sequence[int] = ()
         self.reads = 0
         self.over = False  # joined, or failed
@@ -126,7 +125,7 @@ class Prefilling:
 
     def read(self, place: int, logits: Logits) -> None:
         """Take the logits at the prompt's end, from which all requests of the job continue."""
-        self._kept.keep_prompt(self.job.ids, self.sequence)
+        self._prefixes.keep_prompt(self.job.ids, self.sequence)
         rows = [
             Decoding(request, self._session, self._tenancy, sequence, self._window)
             for request, sequence in zip(

@@ -1,8 +1,8 @@
 """The engine: requests wait, are prefilled in chunks, and decode concurrently.
 
 A step is one ``llama_decode``: a token of every decoding row, and as much of the waiting prompts as
-fits. Everything except `Engine.submit` and `Engine.receive` runs on the model's owner thread; other
-work of that thread (classify, score, close) runs between two steps.
+fits. Everything except `submit` and `receive` runs on the model's owner thread; other work of that
+thread (classify, score, close) runs between two steps.
 """
 
 from __future__ import annotations
@@ -14,16 +14,15 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from core.kit.base import Check, never_stop
-from core_llama_cpp.context.pool import Pool
-from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import InterruptedPassError, Session
-from core_llama_cpp.context.spans import Runner, Span
-from core_llama_cpp.decode.batch import Decoding, Prefilling, Tenancy
-from core_runtime import engine
+from core_llama_cpp.context.prefixes import KeptPrefixes, Pool
+from core_llama_cpp.context.session import InterruptedPassError, LlamaSession
+from core_llama_cpp.context.spans import Span, SpanRunner
+from core_llama_cpp.decode.batch import Decoding, JobPrefill, Tenancy
+from core_runtime.engine import Engine
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
 from core_runtime.served import ENDLESS, ServedModel, room
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 T = TypeVar("T")
 
@@ -32,7 +31,7 @@ class EngineModel(ServedModel, Protocol):
     """The part of a loaded model that the engine uses."""
 
     @property
-    def session(self) -> Session:
+    def session(self) -> LlamaSession:
         """The session that computes."""
         ...
 
@@ -42,24 +41,24 @@ class EngineModel(ServedModel, Protocol):
         ...
 
     @property
-    def kept(self) -> KeptPrefixes:
+    def prefixes(self) -> KeptPrefixes:
         """The prefix cache of prompts and answers."""
         ...
 
 
-class Engine(engine.Engine):
+class LlamaEngine(Engine):
     """The scheduler of all generations of one model."""
 
     def __init__(self, model: EngineModel, owner: OwnerThread, pool: Pool) -> None:
         super().__init__(owner)
         self._model, self._pool = model, pool
-        self._runner = Runner(model.session)
-        self._next: deque[Job] = deque()  # taken from the queue, waiting for cells
-        self._prefills: deque[Prefilling] = deque()
+        self._runner = SpanRunner(model.session)
+        self._next: deque[PromptJob] = deque()  # taken from the queue, waiting for cells
+        self._prefills: deque[JobPrefill] = deque()
         self._rows: list[Decoding] = []
         self._passing: tuple[Request, ...] = ()  # the requests of the running pass
 
-    def submit(self, jobs: Iterable[Job]) -> None:
+    def submit(self, jobs: Iterable[PromptJob]) -> None:
         """Queue jobs, in order; from any thread. Raises `ModelClosedError`."""
         super().submit([part for job in jobs for part in self._parts(job)])
 
@@ -112,7 +111,7 @@ class Engine(engine.Engine):
 
     def _leave_all(self) -> None:
         for prefill in self._prefills:
-            if not prefill.over:  # else its rows have what it had
+            if not prefill.over:  # otherwise its rows have its cells
                 prefill.leave()
         for row in self._rows:
             row.leave()
@@ -143,7 +142,7 @@ class Engine(engine.Engine):
         copy for each: with a GPU, only a row that runs alone is cached.
         """
         if not self._model.session.settings.offload or len(self._rows) == 1:
-            row.keep(self._model.kept)
+            row.keep(self._model.prefixes)
 
     def _admit(self) -> None:
         jobs = [*self._next, *(prefill.job for prefill in self._prefills)]
@@ -155,13 +154,13 @@ class Engine(engine.Engine):
                 return
             self._begin(self._next.popleft())
 
-    def _begin(self, job: Job) -> None:
+    def _begin(self, job: PromptJob) -> None:
         lease = self._pool.take(self._cells(job), len(job.requests))
         session = self._model.session
         tenancy = Tenancy(session, self._pool, lease)
         window = self._model.info.context_length if self._model.rotates else ENDLESS
-        kept = self._model.kept
-        self._prefills.append(Prefilling(job, session, tenancy, window, self._join, kept))
+        prefixes = self._model.prefixes
+        self._prefills.append(JobPrefill(job, session, tenancy, window, self._join, prefixes))
 
     def _join(self, row: Decoding) -> None:
         self._rows.append(row)
@@ -181,7 +180,7 @@ class Engine(engine.Engine):
         self._prefills.rotate(-1)  # a long prompt does not delay the others
         self._drop_ended()
 
-    def _run(self, spans: Sequence[Span], chunks: Sequence[Prefilling]) -> None:
+    def _run(self, spans: Sequence[Span], chunks: Sequence[JobPrefill]) -> None:
         """Run one pass. If it is interrupted, its requests stay unchanged."""
         prefilled = [request for chunk in chunks for request in chunk.job.requests]
         self._passing = (*(row.request for row in self._rows), *prefilled)
@@ -203,7 +202,7 @@ class Engine(engine.Engine):
         if passing and all(request.unwanted for request in passing):
             self._model.session.interrupt()
 
-    def _chunks(self, room: int) -> Iterator[Prefilling]:
+    def _chunks(self, room: int) -> Iterator[JobPrefill]:
         for prefill in self._prefills:
             if room <= 0:
                 return
@@ -211,7 +210,7 @@ class Engine(engine.Engine):
             room -= len(prefill.ids)
             yield prefill
 
-    def _cells(self, job: Job) -> int:
+    def _cells(self, job: PromptJob) -> int:
         """Return the most cells that the requests of a job may need together."""
         prompt, most = len(job.ids), self._model.info.context_length
         limits = [min(r.config.max_tokens, room(self._model, prompt)) for r in job.requests]
@@ -219,11 +218,11 @@ class Engine(engine.Engine):
             return min(prompt + limits[0] - 1, most)
         return prompt + sum(min(limit, most) for limit in limits)
 
-    def _parts(self, job: Job) -> list[Job]:
+    def _parts(self, job: PromptJob) -> list[PromptJob]:
         """Return the job, or parts of it that fit in the slots and the cache."""
         count = len(job.requests)
         fits = count <= self._model.slots and self._cells(job) <= self._pool.size
         if fits or count == 1:
             return [job]
         halves = job.requests[: count // 2], job.requests[count // 2 :]
-        return [part for half in halves for part in self._parts(Job(job.ids, half))]
+        return [part for half in halves for part in self._parts(PromptJob(job.ids, half))]

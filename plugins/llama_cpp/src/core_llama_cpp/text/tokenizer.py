@@ -12,7 +12,7 @@ from core.kit.text_stream import StreamDetokenizer
 from core.models.gguf import GgufValue
 from core.options import GenerateConfig
 from core.types import Conversation
-from core_llama_cpp.context.session import Session
+from core_llama_cpp.context.session import LlamaSession
 from core_llama_cpp.text.templates import chosen_template
 from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts
@@ -55,7 +55,7 @@ class Tokenizer:
         self._bos = "" if vocabulary.bos is None else texts["bos_token"] or ""
 
     @classmethod
-    def of(cls, session: Session, metadata: Mapping[str, GgufValue]) -> Tokenizer:
+    def of(cls, session: LlamaSession, metadata: Mapping[str, GgufValue]) -> Tokenizer:
         """Make the tokenizer of a loaded model.
 
         Without a chat template in the file, its family's format is used. With several named ones

@@ -24,7 +24,7 @@ from core.kit.support import unicode_error
 _PIECE_BYTES = 64  # most tokens are shorter
 _LONGEST = 2**31 - 1024  # llama.cpp counts a text's bytes in 32 bits
 _SENTENCEPIECE, _BPE = 1, 2  # LLAMA_VOCAB_TYPE
-_HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips spaces beside it
+_HIDDEN, _STRIPPING = 1 | 8, 128 | 256  # attributes: unknown or control; strips adjacent spaces
 _STRIPS_AFTER = 256
 _C_SPACE = " \t\n\v\f\r"  # what C's isspace() takes
 
@@ -65,12 +65,12 @@ class Vocabulary:
         Raises `core.RequestError` for lone surrogates, TypeError if it is not a string.
         """
         data = _utf8(text)
-        found = np.empty(len(data) + 8, np.int32)
-        count = self._tokenize(data, found)
+        buffer = np.empty(len(data) + 8, np.int32)
+        count = self._tokenize(data, buffer)
         if count < 0:  # more tokens than bytes: minus their number
-            found = np.empty(-count, np.int32)
-            count = self._tokenize(data, found)
-        ids: list[int] = found[:count].tolist()
+            buffer = np.empty(-count, np.int32)
+            count = self._tokenize(data, buffer)
+        ids: list[int] = buffer[:count].tolist()
         return ids
 
     def stripped(self, prompt: RenderedPrompt) -> RenderedPrompt:
@@ -92,7 +92,7 @@ class Vocabulary:
         The first is 0 if a text may be shortened in other ways. Reads every token.
         """
         read = self._lib.llama_vocab_get_text
-        with self._asked() as vocab:
+        with self._vocabulary() as vocab:
             kind = self._lib.llama_vocab_type(vocab)
             if self._strips_beside or kind not in (_SENTENCEPIECE, _BPE):
                 return 0, b""
@@ -102,12 +102,12 @@ class Vocabulary:
 
     def piece(self, token_id: int) -> bytes:
         """Return a token's UTF-8 bytes, maybe a part of a character; empty for special tokens."""
-        found = self._pieces.get(token_id)
-        if found is None:
-            found = self._piece(token_id) if 0 <= token_id < self.size else b""
-            if found or token_id < self.size:
-                self._pieces[token_id] = found
-        return found
+        piece = self._pieces.get(token_id)
+        if piece is None:
+            piece = self._piece(token_id) if 0 <= token_id < self.size else b""
+            if piece or token_id < self.size:
+                self._pieces[token_id] = piece
+        return piece
 
     def text_bytes(self, token_id: int, first: bool) -> bytes | None:
         """Return a token's bytes, as `core.kit.text_stream.TokenBytes`; None if it has none.
@@ -124,18 +124,18 @@ class Vocabulary:
         token_id = self._id(getattr(self._lib, f"llama_vocab_{name}"))
         return None if token_id is None else self._text(token_id)
 
-    def _tokenize(self, data: bytes, found: Any) -> int:
-        pointer = ctypes.cast(found.ctypes.data, ctypes.POINTER(ctypes.c_int32))
-        with self._asked() as vocab:
+    def _tokenize(self, data: bytes, buffer: Any) -> int:
+        pointer = ctypes.cast(buffer.ctypes.data, ctypes.POINTER(ctypes.c_int32))
+        with self._vocabulary() as vocab:
             return int(
-                self._lib.llama_tokenize(vocab, data, len(data), pointer, len(found), False, False)
+                self._lib.llama_tokenize(vocab, data, len(data), pointer, len(buffer), False, False)
             )
 
     def _piece(self, token_id: int) -> bytes:
         size = _PIECE_BYTES
         while True:
             buffer = ctypes.create_string_buffer(size)
-            with self._asked() as vocab:
+            with self._vocabulary() as vocab:
                 count = self._lib.llama_token_to_piece(vocab, token_id, buffer, size, 0, False)
             if count >= 0:
                 return buffer.raw[:count]
@@ -162,20 +162,20 @@ class Vocabulary:
         return special, _followed_by_space(strict)
 
     def _id(self, ask: Any) -> int | None:
-        with self._asked() as vocab:
-            found = int(ask(vocab))
-        return found if 0 <= found < self.size else None
+        with self._vocabulary() as vocab:
+            token_id = int(ask(vocab))
+        return token_id if 0 <= token_id < self.size else None
 
     def _text(self, token_id: int) -> str:
         return self._raw_text(token_id).decode(errors="replace")
 
     def _raw_text(self, token_id: int) -> bytes:
-        with self._asked() as vocab:
-            found: bytes = self._lib.llama_vocab_get_text(vocab, token_id)
-        return found
+        with self._vocabulary() as vocab:
+            text: bytes = self._lib.llama_vocab_get_text(vocab, token_id)
+        return text
 
     @contextmanager
-    def _asked(self) -> Iterator[Any]:
+    def _vocabulary(self) -> Iterator[Any]:
         """The ``llama_vocab``, which is there until this block ends. One operation each on a set
         and a list, which no other thread divides: first counted, then looked whether it is closed.
         """

@@ -45,5 +45,5 @@ def _candidates() -> list[str]:
     setting = os.environ.get("CORE_MLX_BLAS", "").strip() or "auto"
     if setting != "auto":
         return [setting] if os.path.isabs(setting) else []
-    found = map(ctypes.util.find_library, _SYSTEM)
-    return [library for library in found if library]
+    libraries = map(ctypes.util.find_library, _SYSTEM)
+    return [library for library in libraries if library]

@@ -22,7 +22,7 @@ from core_mlx_lm_bridge.child.prompts import family_template, token_ids
 from core_mlx_lm_bridge.child.rope_keys import repaired
 from core_mlx_lm_bridge.child.sampling import OwnLogprobs, penalties, sampler
 from core_mlx_lm_bridge.ignored import ignored, refusal_of, small_json
-from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, Token
+from core_mlx_lm_bridge.protocol import Chat, Done, Generate, Load, Ok, TokenAnswer
 
 
 class _Cancelled(Exception):
@@ -66,7 +66,7 @@ class MlxLmEngine:
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
-    ) -> Iterator[Token | Done]:
+    ) -> Iterator[TokenAnswer | Done]:
         """Yield the output of ``mlx_lm.stream_generate`` as messages. Raises `Failure`."""
         self._check_loaded()
         if cancelled():
@@ -123,7 +123,7 @@ class MlxLmEngine:
 
     def _generated(
         self, request: Generate | Chat, ids: list[int], cancelled: Callable[[], bool]
-    ) -> Iterator[Token | Done]:
+    ) -> Iterator[TokenAnswer | Done]:
         # With a penalty, the model's own log-probabilities are noted before it changes the logits.
         processors = penalties(self._sample_utils, request)
         own = OwnLogprobs(self._mx) if processors and request.return_logprobs else None
@@ -193,12 +193,14 @@ def _check_finite(response: Any) -> None:
         raise not_finite()
 
 
-def _token(request: Generate | Chat, response: Any, own: OwnLogprobs | None, late: bool) -> Token:
+def _token(
+    request: Generate | Chat, response: Any, own: OwnLogprobs | None, late: bool
+) -> TokenAnswer:
     logprob = None
     if request.return_logprobs:
         values = own.take() if own else response.logprobs
         logprob = float(values[response.token].item())
-    return Token(
+    return TokenAnswer(
         id=request.id,
         token=response.text,
         token_id=response.token,

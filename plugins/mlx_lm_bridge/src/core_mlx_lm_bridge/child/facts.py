@@ -69,8 +69,8 @@ def _device(mx: Any) -> str:
 
 
 def _section(values: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    found = values.get(name)
-    return found if isinstance(found, Mapping) else {}
+    value = values.get(name)
+    return value if isinstance(value, Mapping) else {}
 
 
 def _integer(values: Mapping[str, Any], names: tuple[str, ...], default: int) -> int:

@@ -12,7 +12,7 @@ from core_mlx_lm_bridge.protocol import (
     MAX_REQUEST_BYTES,
     Cancel,
     Error,
-    Lines,
+    LineSplitter,
     ProtocolError,
     Quit,
     Request,
@@ -51,7 +51,7 @@ class Listener:
         self._cancelled.discard(id)
 
     def _listen(self) -> None:
-        lines = Lines(MAX_REQUEST_BYTES)
+        lines = LineSplitter(MAX_REQUEST_BYTES)
         while data := self._read():
             try:
                 for line in lines.feed(data):

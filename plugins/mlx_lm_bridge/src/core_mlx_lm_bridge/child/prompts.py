@@ -13,12 +13,12 @@ from importlib import import_module
 from typing import Any
 
 from core_mlx_lm_bridge.child.failures import Failure
-from core_mlx_lm_bridge.protocol import Chat, ChatFormat, ChatTurn, Generate
+from core_mlx_lm_bridge.protocol import Chat, ChatTurn, FamilyTemplate, Generate
 
 _TEMPLATES = "transformers.utils.chat_template_utils"
 
 
-def family_template(tokenizer: Any, formats: Sequence[ChatFormat]) -> str | None:
+def family_template(tokenizer: Any, formats: Sequence[FamilyTemplate]) -> str | None:
     """Return the family's template for a model without one; None if it has one or none fits."""
     if tokenizer.has_chat_template:
         return None
@@ -71,8 +71,8 @@ def _applied(tokenizer: Any, turns: list[dict[str, str]], options: dict[str, Any
 
 
 def _turn(turn: ChatTurn) -> dict[str, str]:
-    found = {"role": turn.role, "content": turn.content}
-    return found if turn.name is None else {**found, "name": turn.name}
+    message = {"role": turn.role, "content": turn.content}
+    return message if turn.name is None else {**message, "name": turn.name}
 
 
 def _check_variables(tokenizer: Any, names: Iterable[str], family: str | None) -> None:
@@ -121,7 +121,7 @@ def _spell_special(
     special = _special(tokenizer)
     given = [*(text for turn in turns for text in turn.values())]
     given.append(json.dumps(variables, ensure_ascii=False))
-    return any(text in each for each in given for text in special)
+    return any(text in value for value in given for text in special)
 
 
 def _special(tokenizer: Any) -> set[str]:

@@ -21,8 +21,8 @@ def repaired(config: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _missing(config: Mapping[str, Any]) -> dict[str, Any]:
-    found = {**_rope_keys(config.get("rope_parameters")), **_pattern(config)}
-    return {name: value for name, value in found.items() if config.get(name) is None}
+    keys = {**_rope_keys(config.get("rope_parameters")), **_pattern(config)}
+    return {name: value for name, value in keys.items() if config.get(name) is None}
 
 
 def _rope_keys(parameters: object) -> dict[str, Any]:
@@ -30,13 +30,13 @@ def _rope_keys(parameters: object) -> dict[str, Any]:
         return {}
     sections = {name: value for name, value in parameters.items() if isinstance(value, Mapping)}
     full = sections.get("full_attention", parameters)
-    found = {name: full[name] for name in ("rope_theta", "partial_rotary_factor") if name in full}
+    keys = {name: full[name] for name in ("rope_theta", "partial_rotary_factor") if name in full}
     if full.get("rope_type", "default") != "default":
-        found["rope_scaling"] = dict(full)
+        keys["rope_scaling"] = dict(full)
     sliding = sections.get("sliding_attention", {})
     if "rope_theta" in sliding:
-        found["rope_local_base_freq"] = sliding["rope_theta"]
-    return found
+        keys["rope_local_base_freq"] = sliding["rope_theta"]
+    return keys
 
 
 def _pattern(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from typing import Any
 
-from core_mlx_lm_bridge.protocol import Options
+from core_mlx_lm_bridge.protocol import GenerationOptions
 
 _COLD = 1e-10  # below it, different float32 logits are too far apart for a draw to reach the lower
 _LEAST_TOP_P = 1e-9  # the best token of any vocabulary is likelier
@@ -16,7 +16,7 @@ _STRONGEST = 1e30  # penalties beyond it, or below its inverse, overflow float32
 _ALL = 2**31 - 1
 
 
-def sampler(sample_utils: Any, options: Options, vocab_size: int) -> Any:
+def sampler(sample_utils: Any, options: GenerationOptions, vocab_size: int) -> Any:
     """Return mlx-lm's sampler, in its order: top_p, min_p, top_k, temperature."""
     cold = options.temperature < _COLD
     return sample_utils.make_sampler(
@@ -27,7 +27,7 @@ def sampler(sample_utils: Any, options: Options, vocab_size: int) -> Any:
     )
 
 
-def penalties(sample_utils: Any, options: Options) -> list[Any]:
+def penalties(sample_utils: Any, options: GenerationOptions) -> list[Any]:
     """Return the repeat penalty over all tokens of prompt and output.
 
     mlx-lm's default is the last 20.

@@ -20,11 +20,11 @@ from core_mlx_lm_bridge.protocol import (
     Load,
     Ok,
     Request,
-    Token,
+    TokenAnswer,
 )
 
 
-class Engine(Protocol):
+class WorkerEngine(Protocol):
     """An engine that answers requests; its exceptions become `Error` answers."""
 
     def load(self, request: Load) -> Ok:
@@ -37,12 +37,12 @@ class Engine(Protocol):
 
     def generate(
         self, request: Generate | Chat, cancelled: Callable[[], bool]
-    ) -> Iterator[Token | Done]:
+    ) -> Iterator[TokenAnswer | Done]:
         """Yield any number of tokens, then `Done`; polls ``cancelled`` at each."""
         ...
 
 
-def serve(engine: Engine, requests: int, answers: int) -> None:
+def serve(engine: WorkerEngine, requests: int, answers: int) -> None:
     """Answer on these descriptors until the process is ended by `Quit` or by EOF."""
     requests, answers = take_over(requests, answers)
     way_out = Answers(answers)
@@ -55,7 +55,7 @@ def serve(engine: Engine, requests: int, answers: int) -> None:
         listener.finish(request.id)
 
 
-def _answered(engine: Engine, request: Request, listener: Listener) -> Iterator[Answer]:
+def _answered(engine: WorkerEngine, request: Request, listener: Listener) -> Iterator[Answer]:
     try:
         if isinstance(request, (Generate, Chat)):
             yield from engine.generate(request, lambda: listener.is_cancelled(request.id))
@@ -70,7 +70,7 @@ def _answered(engine: Engine, request: Request, listener: Listener) -> Iterator[
         yield Error(id=request.id, error=type(error).__name__, message=str(error))
 
 
-def _loaded(engine: Engine, request: Load) -> Ok:
+def _loaded(engine: WorkerEngine, request: Load) -> Ok:
     if request.version != VERSION:
         raise Failure(
             "ProtocolMismatchError",

@@ -8,7 +8,7 @@ import threading
 
 import msgspec
 
-from core_mlx_lm_bridge.protocol import Message, encode
+from core_mlx_lm_bridge.protocol import ProtocolMessage, encode
 
 
 def take_over(requests: int, answers: int) -> tuple[int, int]:
@@ -35,7 +35,7 @@ class Answers:
         self._descriptor = descriptor
         self._lock = threading.Lock()
 
-    def send(self, message: Message) -> None:
+    def send(self, message: ProtocolMessage) -> None:
         """Write a message. Waits for the caller to read; without a caller the process ends."""
         data = _encoded(message)
         try:
@@ -46,7 +46,7 @@ class Answers:
             os._exit(0)
 
 
-def _encoded(message: Message) -> bytes:
+def _encoded(message: ProtocolMessage) -> bytes:
     """Return a message with lone surrogates (as in file names in errors) escaped."""
     try:
         return encode(message)

@@ -227,7 +227,7 @@ def _twin(value: Any, ops: Ops | None) -> Any:
 def linear_at(decoder: Decoder, name: str) -> Linear:
     """Return the linear map of this name, without its adapter if it has one."""
     part, where = _place(decoder, name)
-    linear = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
+    linear = part[where[0]] if len(where) == 1 else part[where[0]].maps[where[1]]
     return linear.linear if isinstance(linear, LoRALinear) else linear
 
 
@@ -243,7 +243,7 @@ def _put(decoder: Decoder, name: str, layer: LoRALinear | None) -> None:
     own, index = where
     group = part[own]
     plain = group.linears if isinstance(group, LoRALinears) else group
-    linears = list(group.each)
+    linears = list(group.maps)
     linears[index] = linear if layer is None else layer
     adapted = any(isinstance(one, LoRALinear) for one in linears)
     part[own] = LoRALinears(plain, linears) if adapted else plain
@@ -266,7 +266,7 @@ def adapter_in(decoder: Decoder) -> Adapter | None:
     layers = {}
     for name in layer_names(len(decoder.layers), [ALL_LINEAR]):
         part, where = _place(decoder, name)
-        layer = part[where[0]] if len(where) == 1 else part[where[0]].each[where[1]]
+        layer = part[where[0]] if len(where) == 1 else part[where[0]].maps[where[1]]
         if isinstance(layer, LoRALinear):
             layers[name] = layer
     return Adapter(decoder, layers, None) if layers else None

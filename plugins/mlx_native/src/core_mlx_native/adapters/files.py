@@ -24,7 +24,7 @@ from core_mlx_native.adapters import mlx_lm, peft
 from core_mlx_native.adapters.apply import MODULES
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.checkpoint.config import ModelConfig
-from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
 from core_mlx_native.checkpoint.files import Header, read_header
 from core_mlx_native.checkpoint.saving import kind_of, save_tensors
 from core_mlx_native.checkpoint.tensors import expected_tensors
@@ -78,7 +78,7 @@ def read_adapter(path: str | os.PathLike[str], config: ModelConfig) -> StoredAda
     `InvalidModelError` that lists the tensors that do not fit the model.
     """
     directory = _directory(path)
-    fields = Fields(JsonFiles(directory).read(CONFIG), str(directory / CONFIG))
+    fields = ConfigFields(JsonFiles(directory).read(CONFIG), str(directory / CONFIG))
     layout: ModuleType = peft if "peft_type" in fields.values else mlx_lm
     file = _weights(directory, layout)
     rank_and_scale, dora, targeted = layout.read_config(fields)

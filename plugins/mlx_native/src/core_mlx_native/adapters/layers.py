@@ -22,7 +22,7 @@ from itertools import repeat
 import mlx.core as mx
 from mlx import nn
 
-from core_mlx_native.network.layers import Dense, Linear, Linears
+from core_mlx_native.network.layers import Linear, Linears
 from core_mlx_native.network.ops import Ops
 
 _STRIDE = 0x9E3779B97F4A7C15  # splitmix64's odd constant: steps of one seed lie far apart
@@ -63,12 +63,12 @@ class Dropout:
     """
 
     def __init__(self, rate: float, seed: int, layers: int) -> None:
-        self._kept, self._seed, self._layers = 1 - rate, seed, layers
+        self._kept_share, self._seed, self._layers = 1 - rate, seed, layers
         self._keys: mx.array | None = None  # [layers, 2]
 
     def at(self, step: int | None) -> None:
         """Use the masks of this step from now on; none with None, or with a rate of 0."""
-        if step is None or self._kept == 1:
+        if step is None or self._kept_share == 1:
             self._keys = None
             return
         key = mx.random.key((self._seed + step * _STRIDE) % 2**64)
@@ -77,8 +77,8 @@ class Dropout:
     def __call__(self, x: mx.array, layer: int) -> mx.array:
         if self._keys is None:
             return x
-        mask = mx.random.bernoulli(self._kept, x.shape, key=self._keys[layer])
-        return x * (mask * (1 / self._kept)).astype(x.dtype)
+        mask = mx.random.bernoulli(self._kept_share, x.shape, key=self._keys[layer])
+        return x * (mask * (1 / self._kept_share)).astype(x.dtype)
 
 
 class LoRALinear(nn.Module):
@@ -134,10 +134,6 @@ class LoRALinear(nn.Module):
         """The adapter's current arrays."""
         return LowRank(self.lora_a, self.lora_b, self.scale, self.get("m"))
 
-    def merged_weight(self) -> mx.array:
-        """Return the weight with the adapter merged into it, in float32: [out, in]."""
-        return merged(self.linear.matrix.dense(), self.low_rank)
-
     def settle(self, *, settled: bool) -> None:
         """Precompute values that are constant outside training, or drop them."""
         self._settled_gain = None
@@ -158,17 +154,17 @@ class LoRALinears(nn.Module):
     The base maps are computed as without an adapter, in one product if possible.
     """
 
-    def __init__(self, linears: Linears, each: Sequence[Linear | LoRALinear]) -> None:
+    def __init__(self, linears: Linears, maps: Sequence[Linear | LoRALinear]) -> None:
         super().__init__()
         self._linears = linears  # MLX excludes it from the parameters by its name
-        self.each = list(each)
+        self.maps = list(maps)
 
     def __call__(self, x: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
         inputs = (x, *others) if others else repeat(x)
         parts = self._linears(x, *others)
         return tuple(
             linear.added(part, its) if isinstance(linear, LoRALinear) else part
-            for linear, part, its in zip(self.each, parts, inputs, strict=False)
+            for linear, part, its in zip(self.maps, parts, inputs, strict=False)
         )
 
     @property
@@ -194,8 +190,3 @@ def initial(
     arrays = a.astype(dtype), mx.zeros((rank, out), dtype)
     mx.eval(arrays, *([] if length is None else [length]))
     return LowRank(*arrays, scale, length)
-
-
-def is_packed(linear: Linear) -> bool:
-    """Return True if the map's weight is quantised."""
-    return not isinstance(linear.matrix, Dense)

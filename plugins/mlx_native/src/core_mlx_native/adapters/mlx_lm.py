@@ -15,7 +15,7 @@ import mlx.core as mx
 from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.adapters.mlx_lm_keys import check_mlx_lm, check_parameters
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 
 NAME = "mlx-lm"
 WEIGHTS = "adapters.safetensors"
@@ -32,7 +32,7 @@ def part_of(tensor: str) -> tuple[str, str] | None:
     return (layer, PARTS[part]) if part in PARTS else None
 
 
-def read_config(fields: Fields) -> tuple[Said, bool, Named]:
+def read_config(fields: ConfigFields) -> tuple[Said, bool, Named]:
     """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for whole weights.

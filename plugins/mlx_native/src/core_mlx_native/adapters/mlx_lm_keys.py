@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.keys import (
-    Key,
+    KeyRule,
     check_keys,
     harmless,
     honoured,
@@ -21,7 +21,7 @@ from core_mlx_native.checkpoint.keys import (
 )
 
 _TENSORS = harmless("the tensors show which layers are adapted, and each must fit the model")
-MLX_LM_KEYS: Mapping[str, Key] = {
+MLX_LM_KEYS: Mapping[str, KeyRule] = {
     "fine_tune_type": honoured("lora and dora; full is refused"),
     "lora_parameters": honoured("see below"),
     **same("num_layers lora_layers", _TENSORS),
@@ -38,7 +38,7 @@ MLX_LM_KEYS: Mapping[str, Key] = {
 }
 """The treatment of each key of adapter_config.json; one that is not here is reported."""
 
-MLX_LM_PARAMETERS: Mapping[str, Key] = {
+MLX_LM_PARAMETERS: Mapping[str, KeyRule] = {
     "rank": honoured("the tensors must have it"),
     "scale": honoured("the factor of B A"),
     "dropout": harmless("used only in training"),
@@ -53,11 +53,11 @@ _REMEDY = "Merge the adapter with the mlx-lm version that made it (mlx_lm.fuse);
 _UNKNOWN = refused("mlx-lm 0.32 does not read this key")
 
 
-def check_mlx_lm(fields: Fields) -> None:
+def check_mlx_lm(fields: ConfigFields) -> None:
     """Raise `UnsupportedModelError` for a key that is refused, and log those to report."""
     report(check_keys(fields, MLX_LM_KEYS, _REMEDY), fields.where)
 
 
-def check_parameters(parameters: Fields) -> None:
+def check_parameters(parameters: ConfigFields) -> None:
     """Raise `UnsupportedModelError` for a key of ``lora_parameters`` that is refused."""
     check_keys(parameters, MLX_LM_PARAMETERS, _REMEDY, _UNKNOWN)

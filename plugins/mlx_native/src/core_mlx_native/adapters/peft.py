@@ -18,7 +18,7 @@ from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.apply import MODULES, scale_of
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.adapters.peft_keys import MERGE, check_peft
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.names import plain_name
 
 NAME = "PEFT"
@@ -46,7 +46,7 @@ def part_of(tensor: str) -> tuple[str, str] | None:
     return None
 
 
-def read_config(fields: Fields) -> tuple[Said, bool, Named]:
+def read_config(fields: ConfigFields) -> tuple[Said, bool, Named]:
     """Return a layer's rank and scale, whether it is DoRA, and whether a layer is a target.
 
     Raises `InvalidModelError`, and `UnsupportedModelError` for anything but plain LoRA.
@@ -62,7 +62,7 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
     rslora = fields.flag("use_rslora", False)
     ranks, alphas = _pattern(fields, "rank_pattern"), _pattern(fields, "alpha_pattern")
 
-    def said(layer: str) -> tuple[int, float]:
+    def rank_and_scale(layer: str) -> tuple[int, float]:
         own_rank = _of(ranks, layer)
         own = rank if own_rank is None else ranks_of(own_rank)
         own_alpha = _of(alphas, layer)
@@ -70,15 +70,15 @@ def read_config(fields: Fields) -> tuple[Said, bool, Named]:
         return own, scale_of(value, own, rslora=rslora)
 
     def ranks_of(key: str) -> int:
-        return Fields(ranks, f"{fields.where}: rank_pattern").integer(key)
+        return ConfigFields(ranks, f"{fields.where}: rank_pattern").integer(key)
 
     def alphas_of(key: str) -> float:
-        return Fields(alphas, f"{fields.where}: alpha_pattern").number(key)
+        return ConfigFields(alphas, f"{fields.where}: alpha_pattern").number(key)
 
-    return said, fields.flag("use_dora", False), _targets(fields)
+    return rank_and_scale, fields.flag("use_dora", False), _targets(fields)
 
 
-def _targets(fields: Fields) -> Named:
+def _targets(fields: ConfigFields) -> Named:
     """Return a test of whether PEFT would adapt a layer; it ignores the tensors of others.
 
     ``target_modules`` may also be a regular expression, which is not evaluated, or a keyword for
@@ -100,7 +100,7 @@ def _targets(fields: Fields) -> Named:
     return adapts
 
 
-def _listed(fields: Fields, name: str) -> list[str] | None:
+def _listed(fields: ConfigFields, name: str) -> list[str] | None:
     modules = fields.values.get(name)
     if not isinstance(modules, list):
         return None
@@ -142,7 +142,7 @@ def files_of(
     return tensors, config
 
 
-def _pattern(fields: Fields, name: str) -> Mapping[str, Any]:
+def _pattern(fields: ConfigFields, name: str) -> Mapping[str, Any]:
     section = fields.section(name)
     return section.values if section else {}
 

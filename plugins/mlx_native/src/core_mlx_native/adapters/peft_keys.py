@@ -11,14 +11,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.errors import UnsupportedModelError
-from core_mlx_native.checkpoint.fields import Fields
-from core_mlx_native.checkpoint.keys import Key, check_keys, harmless, honoured, refused, same
+from core_mlx_native.checkpoint.fields import ConfigFields
+from core_mlx_native.checkpoint.keys import KeyRule, check_keys, harmless, honoured, refused, same
 
 _INITIAL = harmless("the settings of an initialisation: see `init_lora_weights`")
 _TRAINING = harmless("used only in training")
 _OWN_TENSORS = "it has additional tensors and a different forward pass"
 
-PEFT_KEYS: Mapping[str, Key] = {
+PEFT_KEYS: Mapping[str, KeyRule] = {
     "peft_type": honoured("only LORA is supported"),
     "r": honoured("the rank, which the tensors must have"),
     "lora_alpha": honoured("the scale is lora_alpha / r"),
@@ -80,7 +80,7 @@ _CONVERT = (
 _EITHER = f"{_CONVERT} Or merge it into its model (merge_and_unload), and load the merged model."
 _UNKNOWN = refused("PEFT 0.21 has no such key, and a newer one may compute otherwise with it")
 
-INITIALISATIONS: Mapping[str, Key] = {
+INITIALISATIONS: Mapping[str, KeyRule] = {
     "true or false": harmless("A and B are zero or random; both are in the file"),
     "gaussian": harmless("A is random; it is in the file"),
     "eva": harmless("A is computed from data, and ranks differ by layer; both are in the files"),
@@ -101,7 +101,7 @@ _NO_SUCH_VALUE = refused("PEFT 0.21 has no such value")
 _REMEDIES = {"pissa": _EITHER, "olora": _EITHER, "corda": _CONVERT, "lora_ga": _CONVERT}
 
 
-def check_peft(fields: Fields) -> None:
+def check_peft(fields: ConfigFields) -> None:
     """Raise `UnsupportedModelError` for the first key with an unsupported effect."""
     check_keys(fields, PEFT_KEYS, MERGE, _UNKNOWN)
     value = fields.values.get("init_lora_weights")

@@ -17,14 +17,14 @@ from typing import Any
 from core.errors import UnsupportedModelError
 from core_mlx_native.checkpoint.config_keys import check_config
 from core_mlx_native.checkpoint.families import FAMILIES, Family
-from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
 from core_mlx_native.checkpoint.quantization import Quantization, parse_quantization
 from core_mlx_native.checkpoint.rope import Rope, parse_rope
 
 _LAYER_TYPES = {"sliding_attention": True, "full_attention": False}
 
 
-def layer_windows(fields: Fields, family: Family, count: int) -> tuple[int, ...]:
+def layer_windows(fields: ConfigFields, family: Family, count: int) -> tuple[int, ...]:
     """Return the window of each of ``count`` layers, in positions; 0 is full attention.
 
     As transformers reads it: Mistral slides by ``layer_types``, or everywhere unless
@@ -37,7 +37,7 @@ def layer_windows(fields: Fields, family: Family, count: int) -> tuple[int, ...]
     return tuple(window if sliding else 0 for sliding in slides)
 
 
-def _slides(fields: Fields, family: Family, count: int) -> list[bool]:
+def _slides(fields: ConfigFields, family: Family, count: int) -> list[bool]:
     named = _named(fields, count)
     if family.windows == "none":
         if any(named or ()):
@@ -54,7 +54,7 @@ def _slides(fields: Fields, family: Family, count: int) -> list[bool]:
     return _patterned(fields, family, count) if named is None else named
 
 
-def _switched(fields: Fields, count: int) -> list[bool]:
+def _switched(fields: ConfigFields, count: int) -> list[bool]:
     """Read Qwen's keys: no sliding layers, named ones, or all from layer ``max_window_layers``."""
     named = _named(fields, count)
     first = fields.integer("max_window_layers", low=0)
@@ -66,7 +66,7 @@ def _switched(fields: Fields, count: int) -> list[bool]:
     return by_depth if named is None else named
 
 
-def _patterned(fields: Fields, family: Family, count: int) -> list[bool]:
+def _patterned(fields: ConfigFields, family: Family, count: int) -> list[bool]:
     """Read Gemma's keys: every layer slides but each ``pattern``-th."""
     key = "sliding_window_pattern"
     key = key if fields.values.get(key) else f"_{key}"
@@ -74,7 +74,7 @@ def _patterned(fields: Fields, family: Family, count: int) -> list[bool]:
     return [(index + 1) % pattern != 0 for index in range(count)]
 
 
-def _named(fields: Fields, count: int) -> list[bool] | None:
+def _named(fields: ConfigFields, count: int) -> list[bool] | None:
     types = fields.values.get("layer_types")
     if types is None:
         return None
@@ -176,7 +176,7 @@ def parse_config(
     family = _family(raw, where)
     text = raw.get("text_config")
     merged = {**raw, **text} if isinstance(text, Mapping) else raw
-    fields = Fields({**family.defaults, **merged}, where)
+    fields = ConfigFields({**family.defaults, **merged}, where)
     _refuse_activation(fields, family)
     notes = check_config(fields, family.keys)
 
@@ -223,7 +223,7 @@ def parse_config(
     )
 
 
-def _stored_head_dim(fields: Fields, heads: int, rows: int | None) -> int | None:
+def _stored_head_dim(fields: ConfigFields, heads: int, rows: int | None) -> int | None:
     """Return the head size according to the tensors; None without tensors.
 
     They take precedence, because transformers omits keys with default values.
@@ -245,7 +245,7 @@ def _family(raw: Mapping[str, Any], where: str) -> Family:
     return family
 
 
-def _refuse_activation(fields: Fields, family: Family) -> None:
+def _refuse_activation(fields: ConfigFields, family: Family) -> None:
     name = fields.values.get(family.activation_key)
     if name not in (None, *family.activation_names):
         raise UnsupportedModelError(
@@ -254,13 +254,13 @@ def _refuse_activation(fields: Fields, family: Family) -> None:
         )
 
 
-def _cap(fields: Fields, family: Family, name: str) -> float | None:
+def _cap(fields: ConfigFields, family: Family, name: str) -> float | None:
     if not family.softcaps or fields.values.get(name) is None:
         return None
     return fields.number(name)
 
 
-def _layers(fields: Fields, family: Family, head_dim: int) -> tuple[LayerKind, ...]:
+def _layers(fields: ConfigFields, family: Family, head_dim: int) -> tuple[LayerKind, ...]:
     count = fields.integer("num_hidden_layers")
     if count > 10_000:
         raise fields.error(f"num_hidden_layers {count} is too large")

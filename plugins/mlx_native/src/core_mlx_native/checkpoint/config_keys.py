@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from core.errors import UnsupportedModelError
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
 from core_mlx_native.checkpoint.keys import (
-    Key,
+    KeyRule,
     check_keys,
     harmless,
     honoured,
@@ -25,7 +25,7 @@ from core_mlx_native.checkpoint.keys import (
 _MULTIPLIER = refused("this family has no such factor", 1, 1.0)
 _OTHER_PLACES = "positions are encoded differently than in this family"
 
-CONFIG_KEYS: Mapping[str, Key] = {
+CONFIG_KEYS: Mapping[str, KeyRule] = {
     # Keys that are read.
     "model_type": honoured("the family; if missing, Qwen 2 or 3 depending on the tensors"),
     "architectures": honoured("only language models: names that end in ForCausalLM, and Gemma 3's"),
@@ -61,7 +61,7 @@ CONFIG_KEYS: Mapping[str, Key] = {
         "use_bidirectional_attention is_encoder_decoder add_cross_attention",
         refused("it is not a left-to-right decoder"),
     ),
-    "is_causal": Key("refused", "it is not a left-to-right decoder", (True, None)),
+    "is_causal": KeyRule("refused", "it is not a left-to-right decoder", (True, None)),
     **same("pruned_heads per_layer_config", refused("layers differ from one another")),
     **same(
         "num_local_experts num_experts n_routed_experts",
@@ -118,11 +118,11 @@ CONFIG_KEYS: Mapping[str, Key] = {
 """The treatment of each key, unless `FAMILY_KEYS` has another."""
 
 _GENERATION = harmless("an option of generate; transformers 5 ignores it in config.json")
-_OLDER: Mapping[str, Key] = {
+_OLDER: Mapping[str, KeyRule] = {
     name: _GENERATION for name in GENERATION_KEYS if name not in CONFIG_KEYS
 }
 
-_GEMMA: Mapping[str, Key] = {
+_GEMMA: Mapping[str, KeyRule] = {
     "hidden_activation": honoured("gelu_pytorch_tanh"),
     "hidden_act": harmless("transformers reads hidden_activation for this family"),
     "query_pre_attn_scalar": honoured("scores are divided by its root"),
@@ -131,7 +131,7 @@ _GEMMA: Mapping[str, Key] = {
         "use_sliding_window max_window_layers", harmless("transformers' Gemma does not read it")
     ),
 }
-FAMILY_KEYS: Mapping[str, Mapping[str, Key]] = {
+FAMILY_KEYS: Mapping[str, Mapping[str, KeyRule]] = {
     "llama": same(
         "sliding_window use_sliding_window max_window_layers",
         harmless("transformers' Llama has no sliding window"),
@@ -155,7 +155,7 @@ FAMILY_KEYS: Mapping[str, Mapping[str, Key]] = {
 }
 """The keys with a different treatment in one family."""
 
-ROPE_KEYS: Mapping[str, Key] = {
+ROPE_KEYS: Mapping[str, KeyRule] = {
     **same("rope_type type", honoured("default, linear or llama3")),
     "rope_theta": honoured("the base"),
     "factor": honoured("linear, llama3"),
@@ -174,7 +174,7 @@ _REMEDY = "Run the model with a program that has it, such as transformers."
 _MULTIMODAL = "Gemma3ForConditionalGeneration"
 
 
-def check_config(fields: Fields, own: Mapping[str, Key]) -> tuple[str, ...]:
+def check_config(fields: ConfigFields, own: Mapping[str, KeyRule]) -> tuple[str, ...]:
     """Return the keys to report of a config.json whose family has these ``own`` entries.
 
     Raises `UnsupportedModelError` for a key that is refused.
@@ -186,7 +186,7 @@ def check_config(fields: Fields, own: Mapping[str, Key]) -> tuple[str, ...]:
     return notes
 
 
-def _ropes(fields: Fields) -> Iterator[Fields]:
+def _ropes(fields: ConfigFields) -> Iterator[ConfigFields]:
     for name in ("rope_scaling", "rope_parameters"):
         if (section := fields.section(name)) is not None:
             yield section
@@ -195,7 +195,7 @@ def _ropes(fields: Fields) -> Iterator[Fields]:
                     yield inside
 
 
-def _check_architectures(fields: Fields) -> None:
+def _check_architectures(fields: ConfigFields) -> None:
     names = fields.values.get("architectures") or []
     if not isinstance(names, list):
         raise fields.error(f"architectures is {names!r:.60}, not a list")

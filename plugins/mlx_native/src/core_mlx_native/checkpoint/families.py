@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from core_mlx_native.checkpoint.config_keys import FAMILY_KEYS
-from core_mlx_native.checkpoint.keys import Key
+from core_mlx_native.checkpoint.keys import KeyRule
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +38,7 @@ class Family:
     window_pattern: int = 0
     local_rope: bool = False
     softcaps: bool = False
-    keys: Mapping[str, Key] = field(default_factory=dict)
+    keys: Mapping[str, KeyRule] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
 
 

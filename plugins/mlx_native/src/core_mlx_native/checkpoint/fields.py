@@ -38,7 +38,7 @@ class JsonFiles:
             return {}
 
 
-class Fields:
+class ConfigFields:
     """The keys of one config.json, each read with its type checked."""
 
     def __init__(self, values: Mapping[str, Any], where: str) -> None:
@@ -77,11 +77,11 @@ class Fields:
             raise self.error(f"{name} is {value!r:.60}, not true or false")
         return value
 
-    def section(self, name: str) -> Fields | None:
+    def section(self, name: str) -> ConfigFields | None:
         """Read an object inside this one; None if it is absent or null."""
         value = self.values.get(name)
         if value is None:
             return None
         if not isinstance(value, Mapping):
             raise self.error(f"{name} is {value!r:.60}, not an object")
-        return Fields(value, f"{self.where}: {name}")
+        return ConfigFields(value, f"{self.where}: {name}")

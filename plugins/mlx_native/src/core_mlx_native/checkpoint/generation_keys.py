@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
 from core_mlx_native.checkpoint.keys import (
-    Key,
+    KeyRule,
     check_keys,
     harmless,
     honoured,
@@ -24,7 +24,7 @@ from core_mlx_native.checkpoint.keys import (
 FILE = "generation_config.json"
 _NO_OPTION = "no option here does that"
 
-GENERATION_KEYS: Mapping[str, Key] = {
+GENERATION_KEYS: Mapping[str, KeyRule] = {
     "eos_token_id": honoured("generation ends at these tokens"),
     **same(
         "do_sample temperature top_k top_p min_p typical_p repetition_penalty max_length "
@@ -86,5 +86,5 @@ _REMEDY = f"Remove the key from {FILE} to generate without it."
 
 def check_generation(files: JsonFiles) -> None:
     """Raise `UnsupportedModelError` for a key that is refused, and log those to report."""
-    fields = Fields(files.read_if_there(FILE), str(files.directory / FILE))
+    fields = ConfigFields(files.read_if_there(FILE), str(files.directory / FILE))
     report(check_keys(fields, GENERATION_KEYS, _REMEDY), fields.where)

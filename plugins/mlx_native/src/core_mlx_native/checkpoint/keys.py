@@ -14,7 +14,7 @@ from functools import cache
 from typing import Literal
 
 from core.errors import UnsupportedModelError
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 
 Verdict = Literal["honoured", "refused", "harmless", "reported"]
 _LOG = logging.getLogger("core_mlx_native")
@@ -23,7 +23,7 @@ EMPTY: tuple[object, ...] = (None, False, [], {}, "")
 
 
 @dataclass(frozen=True, slots=True)
-class Key:
+class KeyRule:
     """The treatment of one key, and the reason for it.
 
     ``neutral``: the values that change nothing.
@@ -38,27 +38,27 @@ class Key:
         return any(_equal(value, plain) for plain in self.neutral)
 
 
-def honoured(why: str) -> Key:
+def honoured(why: str) -> KeyRule:
     """Return the entry of a key that is read."""
-    return Key("honoured", why)
+    return KeyRule("honoured", why)
 
 
-def refused(why: str, *neutral: object) -> Key:
+def refused(why: str, *neutral: object) -> KeyRule:
     """Return the entry of a key that is refused, unless it is empty or ``neutral``."""
-    return Key("refused", why, (*EMPTY, *neutral))
+    return KeyRule("refused", why, (*EMPTY, *neutral))
 
 
-def harmless(why: str) -> Key:
+def harmless(why: str) -> KeyRule:
     """Return the entry of a key that changes no result here."""
-    return Key("harmless", why)
+    return KeyRule("harmless", why)
 
 
-def reported(why: str, *neutral: object) -> Key:
+def reported(why: str, *neutral: object) -> KeyRule:
     """Return the entry of a key that is logged, unless it is empty or ``neutral``."""
-    return Key("reported", why, (*EMPTY, *neutral))
+    return KeyRule("reported", why, (*EMPTY, *neutral))
 
 
-def same(names: str, key: Key) -> dict[str, Key]:
+def same(names: str, key: KeyRule) -> dict[str, KeyRule]:
     """Return one entry for several names, separated by spaces."""
     return dict.fromkeys(names.split(), key)
 
@@ -67,7 +67,7 @@ UNKNOWN = reported("it is in no table")
 
 
 def check_keys(
-    fields: Fields, keys: Mapping[str, Key], remedy: str, unknown: Key = UNKNOWN
+    fields: ConfigFields, keys: Mapping[str, KeyRule], remedy: str, unknown: KeyRule = UNKNOWN
 ) -> tuple[str, ...]:
     """Return the keys to report, as ``name=value``; ``unknown`` is the entry of those without one.
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from core.errors import UnsupportedModelError
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.names import plain_name
 
 _BITS = (2, 3, 4, 5, 6, 8)  # what mx.quantize writes
@@ -72,7 +72,7 @@ def parse_quantization(raw: Mapping[str, Any], where: str) -> Quantization | Non
         )
 
     # A default, and the layers that config.json names separately.
-    fields = Fields(section, f"{where}: quantization")
+    fields = ConfigFields(section, f"{where}: quantization")
     default = _packing(fields)
     layers = {
         plain_name(name) or name: _layer(fields, name, default)
@@ -82,7 +82,7 @@ def parse_quantization(raw: Mapping[str, Any], where: str) -> Quantization | Non
     return Quantization(default, layers)
 
 
-def _layer(fields: Fields, name: str, default: Packing) -> Packing | None:
+def _layer(fields: ConfigFields, name: str, default: Packing) -> Packing | None:
     value = fields.values[name]
     if isinstance(value, bool):
         return default if value else None
@@ -92,7 +92,7 @@ def _layer(fields: Fields, name: str, default: Packing) -> Packing | None:
     return _packing(inside)
 
 
-def _packing(fields: Fields) -> Packing:
+def _packing(fields: ConfigFields) -> Packing:
     mode = fields.values.get("mode", "affine")
     if mode != "affine":
         raise UnsupportedModelError(f"{fields.where}: unknown quantisation mode {mode!r:.60}.")

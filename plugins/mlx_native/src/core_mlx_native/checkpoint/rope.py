@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from core.errors import InvalidModelError, UnsupportedModelError
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 
 LayerType = Literal["full_attention", "sliding_attention"]
 
@@ -27,7 +27,7 @@ class Rope:
     periods: tuple[float, ...]
 
 
-def parse_rope(config: Fields, layer_type: LayerType, head_dim: int) -> Rope:
+def parse_rope(config: ConfigFields, layer_type: LayerType, head_dim: int) -> Rope:
     """Return the RoPE of one layer type.
 
     Raises `UnsupportedModelError` for an unknown RoPE type, `InvalidModelError` for bad numbers.
@@ -49,7 +49,7 @@ def parse_rope(config: Fields, layer_type: LayerType, head_dim: int) -> Rope:
     return Rope(tuple(scale(base ** (2 * i / head_dim), rope) for i in range(head_dim // 2)))
 
 
-def _parameters(config: Fields, layer_type: LayerType) -> Fields:
+def _parameters(config: ConfigFields, layer_type: LayerType) -> ConfigFields:
     """Return the parameters of one layer type, with ``rope_theta`` among them."""
     modern, older = config.section("rope_parameters"), config.section("rope_scaling")
     if modern is not None and older is not None:
@@ -57,13 +57,13 @@ def _parameters(config: Fields, layer_type: LayerType) -> Fields:
     if modern is not None and layer_type in modern.values:
         return modern.section(layer_type) or modern
     if layer_type == "sliding_attention":  # Gemma 3's older keys: local layers are never scaled
-        return Fields({"rope_theta": config.values.get("rope_local_base_freq")}, config.where)
+        return ConfigFields({"rope_theta": config.values.get("rope_local_base_freq")}, config.where)
 
     scaling = modern or older
     outside = {name: config.values[name] for name in _OUTSIDE if name in config.values}
     inside: Mapping[str, object] = scaling.values if scaling else {}
     first = {name: config.values[name] for name in _FIRST if name in config.values}
-    return Fields({**outside, **inside, **first}, scaling.where if scaling else config.where)
+    return ConfigFields({**outside, **inside, **first}, scaling.where if scaling else config.where)
 
 
 # Keys outside the section: fallbacks for omitted ones; and one with precedence, as in transformers.
@@ -71,7 +71,7 @@ _OUTSIDE = ("rope_theta", "partial_rotary_factor")
 _FIRST = ("original_max_position_embeddings",)
 
 
-def _refuse_contradiction(modern: Fields, older: Fields) -> None:
+def _refuse_contradiction(modern: ConfigFields, older: ConfigFields) -> None:
     """Raise `InvalidModelError` if the older section has values that the newer one lacks.
 
     transformers 5 then uses the older one, without the base in the newer one.
@@ -87,15 +87,15 @@ def _refuse_contradiction(modern: Fields, older: Fields) -> None:
             )
 
 
-def _default(period: float, rope: Fields) -> float:
+def _default(period: float, rope: ConfigFields) -> float:
     return period
 
 
-def _linear(period: float, rope: Fields) -> float:
+def _linear(period: float, rope: ConfigFields) -> float:
     return period * rope.number("factor")
 
 
-def _llama3(period: float, rope: Fields) -> float:
+def _llama3(period: float, rope: ConfigFields) -> float:
     """Stretch long wavelengths by ``factor``, short ones not at all, and those between partly."""
     factor = rope.number("factor")
     low, high = rope.number("low_freq_factor"), rope.number("high_freq_factor")
@@ -111,7 +111,7 @@ def _llama3(period: float, rope: Fields) -> float:
     return period / ((1 - smooth) / factor + smooth)
 
 
-_SCALINGS: dict[str, Callable[[float, Fields], float]] = {
+_SCALINGS: dict[str, Callable[[float, ConfigFields], float]] = {
     "default": _default,
     "linear": _linear,
     "llama3": _llama3,

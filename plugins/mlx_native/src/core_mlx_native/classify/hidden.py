@@ -20,10 +20,10 @@ from core.kit.base import Check
 from core.types import HiddenResult
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.to_python import bools, float_arrays
-from core_runtime.rows import Row
+from core_runtime.rows import PromptRow
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,7 +54,7 @@ class DeviceStates(OnDevice[HostStates]):
 
 @dataclass(frozen=True, slots=True)
 class HiddenTask:
-    """The `scheduler.Task` of one call of ``hidden_states``; ``layers`` are counted from 0."""
+    """The `scheduler.ReadTask` of one call of ``hidden_states``; ``layers`` are counted from 0."""
 
     model: LoadedModel
     layers: tuple[int, ...]
@@ -74,15 +74,15 @@ class HiddenTask:
         """1: no logits are computed."""
         return 1
 
-    def positions(self, rows: Sequence[Row]) -> list[tuple[int]]:
+    def positions(self, rows: Sequence[PromptRow]) -> list[tuple[int]]:
         """Return the last token of each row."""
         return [(len(row.ids) - 1,) for row in rows]
 
-    def keeps_cache(self, rows: Sequence[Row]) -> bool:
+    def keeps_cache(self, rows: Sequence[PromptRow]) -> bool:
         """Return False: nothing runs after a prompt."""
         return False
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], _: Check) -> DeviceStates:
+    def queue(self, rows: Sequence[PromptRow], parts: Sequence[Prefill], _: Check) -> DeviceStates:
         """Queue the states of all lanes, concatenated in layer order."""
         ends = iter([len(row.ids) - 1 for row in rows])
         parts_states = [self._states(part, list(islice(ends, len(part.hidden)))) for part in parts]
@@ -99,7 +99,7 @@ class HiddenTask:
         ]
 
     def failed(self, error: CoreError) -> HiddenResult:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return HiddenResult(error=error)
 
     @property

@@ -18,11 +18,11 @@ import mlx.core as mx
 
 from core.errors import CoreError, InvalidModelError
 from core.kit.labels import LabelScores, LabelTrie, Path, score_edges
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, tree_allowed
 from core_mlx_native.network.prefill import Behind, Prefill, windows
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues
 from core_mlx_native.to_python import float_rows
 from core_runtime.text.label_tokens import LabelQuestion
 
@@ -132,7 +132,7 @@ def _ask(
     """Return each trie node and the values of its children, for rows that share the trie."""
     # The labels' first tokens follow the prompt itself.
     root = batch.hidden_at([anchor - 1 for anchor in anchors])[:, None]  # [B, 1, H]
-    found, values = [trie.prefixes[0]], head(decoder, root, trie.children[:1])
+    nodes_read, values = [trie.prefixes[0]], head(decoder, root, trie.children[:1])
 
     # For further tokens, trie nodes run after the prompt, some of them at a time.
     children = dict(zip(trie.prefixes, trie.children, strict=True))
@@ -140,9 +140,9 @@ def _ask(
         tokens = mx.array([[node[-1] for node in nodes]])
         hidden, _ = run_nodes(decoder, batch, anchors, tokens, mx.array([_lines(nodes)]))
         values = values + full_head(decoder, hidden, [children[node] for node in nodes])
-        found += nodes
+        nodes_read += nodes
 
-    return found, values
+    return nodes_read, values
 
 
 def tree_chunks(prefixes: Sequence[Path], limit: int) -> Iterator[list[Path]]:

@@ -27,13 +27,13 @@ from core_mlx_native.classify.labels import (
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.classify.search import find_labels
 from core_mlx_native.failures import not_finite
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs as logprobs_of
 from core_mlx_native.sampling.sampling import sample
 from core_mlx_native.to_python import bools, float_arrays, floats, ints
 from core_runtime.label_search import LabelSearch
-from core_runtime.rows import Row, labels_alone, of_labels
+from core_runtime.rows import PromptRow, labels_alone, of_labels
 from core_runtime.text.label_tokens import LabelQuestion
 
 
@@ -69,7 +69,7 @@ class DeviceResult(OnDevice[HostResult]):
 
     def queue(self) -> DeviceResult:
         """Start the computation of every value on the device."""
-        values = [asked.values for asked in self.labels]
+        values = [labels.values for labels in self.labels]
         mx.async_eval(self.broken, self.tokens, self.logprobs, self.logits, values)
         return self
 
@@ -80,14 +80,14 @@ class DeviceResult(OnDevice[HostResult]):
             None if self.tokens is None else ints(self.tokens),
             None if self.logprobs is None else floats(self.logprobs),
             None if self.logits is None else float_arrays(self.logits),
-            [asked.read() for asked in self.labels],
+            [labels.read() for labels in self.labels],
             self.searched,
         )
 
 
 @dataclass(frozen=True, slots=True)
 class ClassifyTask:
-    """The `scheduler.Task` of one call of `classify`, with the options of the call."""
+    """The `scheduler.ReadTask` of one call of `classify`, with the options of the call."""
 
     model: LoadedModel
     config: GenerateConfig
@@ -107,24 +107,26 @@ class ClassifyTask:
         """The weight of one row's logits in tokens if they are computed; else 1."""
         return 1 if self._labels_only else self.model.row_tokens
 
-    def positions(self, rows: Sequence[Row]) -> list[tuple[int, ...]]:
+    def positions(self, rows: Sequence[PromptRow]) -> list[tuple[int, ...]]:
         """Return each row's last token and, if labels begin earlier, the token before them."""
         if _read_at_ends(rows):
             return [(len(row.ids) - 1,) for row in rows]
         return [(len(row.ids) - 1, row.anchor - 1) for row in rows]
 
-    def keeps_cache(self, rows: Sequence[Row]) -> bool:
+    def keeps_cache(self, rows: Sequence[PromptRow]) -> bool:
         """Return True if some label has several tokens, which need the keys and values again."""
         return any(row.question and len(row.question.trie.prefixes) > 1 for row in rows)
 
-    def queue(self, rows: Sequence[Row], parts: Sequence[Prefill], check: Check) -> DeviceResult:
+    def queue(
+        self, rows: Sequence[PromptRow], parts: Sequence[Prefill], check: Check
+    ) -> DeviceResult:
         """Queue the LM head, the draw of a token per row, and the values of its labels."""
         model, config = self.model, self.config
         questions = [row.question for row in rows]
         if self._labels_only:
             broken = mx.concatenate([_is_broken(part.hidden) for part in parts])
             searched = self._searched(questions, parts, check)
-            others = [None if row in searched else asked for row, asked in enumerate(questions)]
+            others = [None if row in searched else one for row, one in enumerate(questions)]
             labels = _labels(model, others, parts, label_head, None)
             return DeviceResult(broken, labels=labels, searched=searched).queue()
 
@@ -147,22 +149,24 @@ class ClassifyTask:
 
     def results(self, values: HostResult) -> list[ClassifyResult]:
         """Return each row's result. Needs no device, and may run on any thread."""
-        found = self._tokens(values)
+        results = self._tokens(values)
 
         # Labels add their scores to the tokens; with labels_only the tokens are dropped.
-        for asked in values.labels:
-            for row, scores in asked.scores():
-                found[row] = self._scored(found[row], scores, asked.trie)
+        for labels in values.labels:
+            for row, scores in labels.scores():
+                results[row] = self._scored(results[row], scores, labels.trie)
         for row, search in values.searched.items():
-            broken = search.broken
-            found[row] = self.failed(not_finite()) if broken else ClassifyResult(label=search.label)
+            if search.broken:  # it has no label then
+                results[row] = self.failed(not_finite())
+            else:
+                results[row] = ClassifyResult(label=search.label)
 
         # A row with invalid logits gets an error instead of a result.
-        rows = zip(values.broken, found, strict=True)
+        rows = zip(values.broken, results, strict=True)
         return [self.failed(not_finite()) if broken else result for broken, result in rows]
 
     def failed(self, error: CoreError) -> ClassifyResult:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return ClassifyResult(error=error)
 
     def _searched(
@@ -173,7 +177,7 @@ class ClassifyTask:
     ) -> dict[int, LabelSearch]:
         """Search the rows whose labels have several tokens, one lane after another."""
         model = self.model
-        long = [asked if asked and len(asked.trie.prefixes) > 1 else None for asked in questions]
+        long = [one if one and len(one.trie.prefixes) > 1 else None for one in questions]
         searches: dict[int, LabelSearch] = {}
         if not (model.fast.label_search and any(long)):
             return searches
@@ -222,14 +226,14 @@ def _labels(
     logits: mx.array | None,
 ) -> list[DeviceLabels]:
     """Queue the label values of all lanes; without labels the list is empty."""
-    asked: list[DeviceLabels] = []
+    device_labels: list[DeviceLabels] = []
     begin = 0
     for part in parts if any(questions) else ():
         end = begin + len(part.hidden)
         known = logits if logits is None else logits[begin:end]
-        asked += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
+        device_labels += ask_labels(model.decoder, part, questions[begin:end], head, known, begin)
         begin = end
-    return asked
+    return device_labels
 
 
 def _at_ends(parts: Sequence[Prefill], prompts: Sequence[Sequence[int]]) -> mx.array:
@@ -243,6 +247,6 @@ def _is_broken(hidden: mx.array) -> mx.array:
     return ~mx.isfinite(hidden.reshape(len(hidden), -1)).all(axis=-1)
 
 
-def _read_at_ends(rows: Sequence[Row]) -> bool:
+def _read_at_ends(rows: Sequence[PromptRow]) -> bool:
     """Return True if all labels begin where their prompts end, so they share the logits."""
     return all(row.anchor == len(row.ids) for row in rows)

@@ -15,7 +15,7 @@ from typing import Generic, Protocol, TypeVar
 from core.errors import RequestError
 from core.kit.base import Check
 from core_mlx_native.failures import is_out_of_memory, too_large
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import NO_PREFIX, Prefill, Prefix, run_prefix
 from core_runtime.batches import by_prefix
 from core_runtime.owner import OwnerThread
@@ -83,7 +83,7 @@ class Prefixes:
             else:
                 yield Group(some)
 
-    def behind_recent(self, row: Readable) -> Prefix:
+    def after_recent(self, row: Readable) -> Prefix:
         """Return the cached prefix for a row that runs alone. Runs on the owner thread."""
         [(_, prefix)] = self._recent([row])
         return prefix
@@ -133,8 +133,8 @@ class Prefixes:
     def _get(self, ids: Sequence[int], rows: int) -> tuple[Prefix, int]:
         """Return the prefix and the number of tokens computed for it. Runs on the owner thread."""
         store = self.model.prefixes
-        found = store.longest(ids, len(ids))
-        known = store.cut(found.entry, found.size).whole() if found else NO_PREFIX
+        match = store.longest(ids, len(ids))
+        known = store.cut(match.entry, match.size).whole() if match else NO_PREFIX
 
         # Missing tokens run with the rows themselves if that costs less than a separate pass.
         missing = len(ids) - known.size
@@ -150,7 +150,7 @@ class Prefixes:
     # ------------------------------------------------------------ rows that share nothing
 
     def _alone(self, rows: Sequence[R]) -> Iterator[Group[R]]:
-        if len(rows) == 1:  # not worth a separate job: `behind_recent` runs with the row
+        if len(rows) == 1:  # not worth a separate job: `after_recent` runs with the row
             yield Group(rows, alone=True)
             return
 
@@ -166,15 +166,15 @@ class Prefixes:
         """Divide the rows by their cached prefixes. Runs on the owner thread."""
         store = self.model.prefixes
         matches = [store.longest(row.ids, row.read_from) for row in rows]
-        behind: dict[Entry[Prefix], list[tuple[int, int]]] = {}
+        members_of: dict[Entry[Prefix], list[tuple[int, int]]] = {}
         for place, one in enumerate(matches):
             if one is not None and one.size >= _WORTH:
-                behind.setdefault(one.entry, []).append((place, one.size))
+                members_of.setdefault(one.entry, []).append((place, one.size))
 
         # Rows that run separately need another pass, which has to pay off.
         groups: list[tuple[Sequence[int], Prefix]] = []
         rest = set(range(len(rows)))
-        for entry, members in behind.items():
+        for entry, members in members_of.items():
             size = min(size for _, size in members)
             places = [place for place, _ in members]
             if len(places) == len(rows) or len(places) * size > self.model.pass_tokens:

@@ -23,10 +23,11 @@ from core.kit.base import STOPPED, Check
 from core_mlx_native.classify.prefixes import Group, Prefixes, R, Readable
 from core_mlx_native.cpu import lanes
 from core_mlx_native.failures import is_out_of_memory, too_large
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill, Prefix, read
 from core_runtime.batches import even_parts, micro_batches, padded, rounded_up
-from core_runtime.log import tell_batch
+from core_runtime.equal_rows import RowResult
+from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 from core_runtime.threads import awaited
 
@@ -36,18 +37,9 @@ _WORTH = 24  # tokens per lane: with fewer, reading the weights dominates, and e
 _COST = 0.8  # of a pass in lanes, relative to one pass on all cores
 
 
-class Result(Protocol):
-    """The result of one row."""
-
-    @property
-    def error(self) -> Exception | None:
-        """The reason why the row has no values; None if it has them."""
-        ...
-
-
 R_contra = TypeVar("R_contra", bound=Readable, contravariant=True)
 H = TypeVar("H")  # the values of a micro-batch on the host
-A = TypeVar("A", bound=Result)
+A = TypeVar("A", bound=RowResult)
 
 
 class OnDevice(ABC, Generic[H]):
@@ -58,7 +50,7 @@ class OnDevice(ABC, Generic[H]):
         """Wait for the values. Call this on the owner thread, like all of MLX."""
 
 
-class Task(Protocol[R_contra, H, A]):
+class ReadTask(Protocol[R_contra, H, A]):
     """The part in which `classify` and `score` differ: the values that they read from rows.
 
     ``inputs`` and ``depth``: see `network.prefill.read`.
@@ -145,7 +137,7 @@ class Scheduler(Generic[R, H, A]):
 
     model: LoadedModel
     owner: OwnerThread
-    task: Task[R, H, A]
+    task: ReadTask[R, H, A]
     check: Check
     reused: int = field(default=0, init=False)
     _stopped: RequestError | None = field(default=None, init=False)
@@ -259,7 +251,7 @@ class Scheduler(Generic[R, H, A]):
         self.check()
         single = batch.alone and len(batch.rows) == 1
         if single and not batch.prefix.size:
-            batch = replace(batch, prefix=self._prefixes.behind_recent(batch.rows[0]))
+            batch = replace(batch, prefix=self._prefixes.after_recent(batch.rows[0]))
         learns = batch.alone and self.task.depth is None
         learned = self._prefixes.learn(batch.rows, batch.prefix) if learns else []
 
@@ -306,7 +298,7 @@ class Scheduler(Generic[R, H, A]):
             if isinstance(values, OnDevice):
                 values = self.owner.run(values.read, self.check)
             tokens = partial(self._computed, batch)
-            tell_batch(_LOG, len(batch.rows), tokens, running.since)
+            log_batch(_LOG, len(batch.rows), tokens, running.since)
             return Fetched(batch, values)
         except RequestError as error:
             job.cancel()
@@ -354,6 +346,6 @@ def lane_parts(own: Sequence[int], most: int) -> list[list[int]]:
 
 def _evaluated(job: lanes.Job[Prefill], check: Check) -> Prefill:
     """Run one lane's part, and wait until it is computed."""
-    found = job(check)
-    mx.eval(found.hidden, found.cache, *found.inputs.values())
-    return found
+    part = job(check)
+    mx.eval(part.hidden, part.cache, *part.inputs.values())
+    return part

@@ -19,7 +19,7 @@ from core.kit.base import Check
 from core.types import Score
 from core_mlx_native.classify.scheduler import OnDevice
 from core_mlx_native.failures import not_finite
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefill
 from core_mlx_native.sampling.sampling import logprobs
 from core_mlx_native.to_python import bools, floats
@@ -55,7 +55,7 @@ class DeviceScores(OnDevice[HostScores]):
 
 @dataclass(frozen=True, slots=True)
 class ScoreTask:
-    """The `scheduler.Task` of one call of `score`."""
+    """The `scheduler.ReadTask` of one call of `score`."""
 
     model: LoadedModel
 
@@ -117,7 +117,7 @@ class ScoreTask:
         ]
 
     def failed(self, error: CoreError) -> Score:
-        """See `scheduler.Task`."""
+        """See `scheduler.ReadTask`."""
         return Score(error=error)
 
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.rope import parse_rope
 from core_mlx_native.convert.ends import end_ids
 from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.source import GgufSource
 from core_mlx_native.convert.vocabulary import special_ids
 
 _FACTORS = "rope_freqs.weight"
@@ -33,7 +33,7 @@ def rope_scaling(meta: Metadata) -> dict[str, Any] | None:
     return {"rope_type": "linear", "factor": factor}
 
 
-def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
+def llama_rope_scaling(source: GgufSource, head_dim: int) -> dict[str, Any] | None:
     """Read rope scaling, including Llama 3's, which a GGUF holds as one divisor per frequency.
 
     The parameters are recovered by finding those of Meta's releases that give the stored divisors.
@@ -60,9 +60,8 @@ def llama_rope_scaling(source: Source, head_dim: int) -> dict[str, Any] | None:
     # The parameters must reproduce the stored divisors.
     base = source.metadata.number(".rope.freq_base", 10_000.0)
     expected = llama3_divisors(scaling, base, head_dim, source.metadata.where)
-    if any(
-        abs(found - wanted) > 1e-3 * wanted for found, wanted in zip(stored, expected, strict=True)
-    ):
+    pairs = zip(stored, expected, strict=True)
+    if any(abs(value - wanted) > 1e-3 * wanted for value, wanted in pairs):
         raise unknown
 
     return scaling if scaling["factor"] != 1.0 else None
@@ -73,13 +72,13 @@ def llama3_divisors(
 ) -> list[float]:
     """Return the divisor of each of the ``head_dim / 2`` rope frequencies."""
     plain, scaled = (
-        parse_rope(Fields(values, where), "full_attention", head_dim).periods
+        parse_rope(ConfigFields(values, where), "full_attention", head_dim).periods
         for values in ({"rope_theta": base}, {"rope_theta": base, "rope_scaling": scaling})
     )
     return [after / before for before, after in zip(plain, scaled, strict=True)]
 
 
-def hf_config(source: Source, dtype: str) -> dict[str, Any]:
+def hf_config(source: GgufSource, dtype: str) -> dict[str, Any]:
     """Return every key that transformers' config class of this architecture needs.
 
     Raises `ConversionError` for metadata that is missing or has no counterpart there.
@@ -102,7 +101,7 @@ def generation_config(meta: Metadata) -> dict[str, Any]:
     return {**ids, "eos_token_id": ends} if ends else dict(ids)
 
 
-def _sizes(source: Source) -> dict[str, Any]:
+def _sizes(source: GgufSource) -> dict[str, Any]:
     meta = source.metadata
     hidden, heads = meta.integer(".embedding_length"), meta.integer(".attention.head_count")
     layers = meta.integer(".block_count")
@@ -136,7 +135,7 @@ def _head_dim(meta: Metadata) -> int:
     return meta.integer(".attention.key_length", meta.integer(".embedding_length") // heads)
 
 
-def _vocabulary_size(source: Source, tokens: Sequence[str]) -> int:
+def _vocabulary_size(source: GgufSource, tokens: Sequence[str]) -> int:
     shape = source.shape("token_embd.weight")
     if len(shape) != 2 or shape[0] < len(tokens):
         raise source.metadata.error(
@@ -151,7 +150,7 @@ def _special_ids(meta: Metadata) -> dict[str, int]:
     return {f"{name}_token_id": ids[name] for name in ("bos", "eos", "pad") if name in ids}
 
 
-def _llama(source: Source) -> dict[str, Any]:
+def _llama(source: GgufSource) -> dict[str, Any]:
     meta = source.metadata
     return {
         "architectures": ["LlamaForCausalLM"],
@@ -163,7 +162,7 @@ def _llama(source: Source) -> dict[str, Any]:
     }
 
 
-def _gemma3(source: Source) -> dict[str, Any]:
+def _gemma3(source: GgufSource) -> dict[str, Any]:
     meta = source.metadata
     layers = meta.integer(".block_count")
 
@@ -212,4 +211,7 @@ def _gemma3_layers(meta: Metadata, layers: int) -> dict[str, Any]:
     return {"layer_types": names, **extra}
 
 
-_BUILDERS: Mapping[str, Callable[[Source], dict[str, Any]]] = {"llama": _llama, "gemma3": _gemma3}
+_BUILDERS: Mapping[str, Callable[[GgufSource], dict[str, Any]]] = {
+    "llama": _llama,
+    "gemma3": _gemma3,
+}

@@ -90,7 +90,7 @@ def _write_weights(
     """Save every tensor of the model, those of adapted layers with the adapter merged in."""
     import mlx.core as mx
 
-    from core_mlx_native.adapters.opening import refuse_unchanged
+    from core_mlx_native.adapters.loading import refuse_unchanged
     from core_mlx_native.checkpoint.weights import load_weights
 
     load_weights(source, config, mx.float32)  # checks all headers, and reads no data yet
@@ -126,7 +126,7 @@ def _merged(
     import mlx.core as mx
 
     from core_mlx_native.adapters.layers import merged
-    from core_mlx_native.adapters.opening import changes
+    from core_mlx_native.adapters.loading import changes
     from core_mlx_native.checkpoint.weights import has_kernel, unpack
 
     weight, scales, biases = (parts[part] for part in _PACKED)

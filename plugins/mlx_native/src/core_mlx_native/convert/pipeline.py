@@ -11,7 +11,7 @@ from core_mlx_native.checkpoint.config import parse_config
 from core_mlx_native.convert.config import generation_config, hf_config
 from core_mlx_native.convert.keys import check_keys
 from core_mlx_native.convert.names import CONVENTIONS
-from core_mlx_native.convert.source import Source, verified_sha256
+from core_mlx_native.convert.source import GgufSource, verified_sha256
 from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
 from core_mlx_native.convert.templates import write_templates
 from core_mlx_native.convert.vocabulary import write_tokenizer
@@ -52,7 +52,7 @@ def convert(
     # Cheap checks come before the checksum, which reads the complete file.
     try:
         check_target(target, overwrite=overwrite)
-        source = Source(Path(gguf_path).expanduser())
+        source = GgufSource(Path(gguf_path).expanduser())
         _require_known_architecture(source)
         record = _record(source, verified_sha256(source.path, expect_sha256), storage)
         with staged(target, overwrite=overwrite) as directory:
@@ -67,7 +67,7 @@ def convert(
 
 def _fill(
     directory: Path,
-    source: Source,
+    source: GgufSource,
     storage: Storage,
     record: dict[str, Any],
     progress: Progress,
@@ -88,7 +88,7 @@ def _fill(
     write_json(directory / "config.json", config)
 
 
-def _require_known_architecture(source: Source) -> None:
+def _require_known_architecture(source: GgufSource) -> None:
     name = source.metadata.architecture
     if (kind := source.metadata.text("general.type", "model")) != "model":
         raise source.metadata.error(f"it is not a model (general.type is {kind!r:.60})")
@@ -102,7 +102,7 @@ def _require_known_architecture(source: Source) -> None:
         raise source.metadata.error("token_embd.weight is missing")
 
 
-def _record(source: Source, sha256: str, storage: Storage) -> dict[str, Any]:
+def _record(source: GgufSource, sha256: str, storage: Storage) -> dict[str, Any]:
     return {
         "converter_version": CONVERTER_VERSION,
         "source": {

@@ -46,7 +46,7 @@ def gguf_of(model: str | os.PathLike[str]) -> Path:
     )
 
 
-class Source:
+class GgufSource:
     """One GGUF file. ``tensors`` maps GGUF names to tensors, in file order."""
 
     def __init__(self, path: Path) -> None:

@@ -123,7 +123,7 @@ def _foreign(target: Path, names: set[str]) -> list[str]:
     except (OSError, Refused):
         record = None
     listed = record.get("files") if isinstance(record, dict) else None
-    written = {each for each in listed if isinstance(each, str)} if isinstance(listed, list) else ()
+    written = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else ()
     return sorted(names.difference(written))
 
 

@@ -168,8 +168,8 @@ def _merges_by_score(
 
 
 def _pair(meta: Metadata, merge: str) -> tuple[str, str]:
-    left, found, right = merge.partition(" ")
-    if not found:
+    left, separator, right = merge.partition(" ")
+    if not separator:
         raise meta.error(f"merge {merge!r:.60} has no space between two tokens")
     return left, right
 

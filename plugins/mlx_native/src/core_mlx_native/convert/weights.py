@@ -17,7 +17,7 @@ from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.files import Shape
 from core_mlx_native.checkpoint.tensors import expected_tensors
 from core_mlx_native.convert.names import CONVENTIONS, DERIVED, hf_name, restored
-from core_mlx_native.convert.source import Source
+from core_mlx_native.convert.source import GgufSource
 from core_mlx_native.convert.staging import write_json
 from core_mlx_native.cpu.blas import ensure_blas
 
@@ -108,7 +108,7 @@ class Storage:
             raise InvalidOptionError("group_size", self.group_size, "32, 64 or 128")
 
 
-def plan(source: Source, config: ModelConfig) -> dict[str, str]:
+def plan(source: GgufSource, config: ModelConfig) -> dict[str, str]:
     """Return the GGUF name of each transformers tensor, in the order of the file.
 
     Raises `ConversionError` that lists unknown, missing and mis-shaped tensors.
@@ -132,7 +132,7 @@ def plan(source: Source, config: ModelConfig) -> dict[str, str]:
 
 
 def write_weights(
-    source: Source,
+    source: GgufSource,
     config: Mapping[str, Any],
     names: Mapping[str, str],
     storage: Storage,
@@ -157,14 +157,14 @@ def write_weights(
     shards.finish()
 
 
-def _differences(found: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
+def _differences(shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
     return [
-        *(f"{name} is missing" for name in expected if name not in found),
-        *(f"{name} is not part of the model" for name in found if name not in expected),
+        *(f"{name} is missing" for name in expected if name not in shapes),
+        *(f"{name} is not part of the model" for name in shapes if name not in expected),
         *(
-            f"{name} has shape {list(found[name])}, not {list(shape)}"
+            f"{name} has shape {list(shapes[name])}, not {list(shape)}"
             for name, shape in expected.items()
-            if name in found and found[name] != shape
+            if name in shapes and shapes[name] != shape
         ),
     ]
 

@@ -56,7 +56,7 @@ class BlasReport:
 
 _lock = threading.Lock()
 _decision: BlasReport | None = None
-_kept: list[ctypes.CDLL] = []  # a library without a handle may be unloaded
+_loaded: list[ctypes.CDLL] = []  # a library without a handle may be unloaded
 
 
 def ensure_blas() -> BlasReport:
@@ -181,7 +181,7 @@ def _put_in_front(library: Library, problems: list[str]) -> BlasReport:
     # The shim defines the plain names for a library with prefixed ones.
     paths = [library.path, shim_path()] if prefix else [library.path]
     name = describe(handle, library.package)
-    _kept.extend(open_globally(path) for path in paths)
+    _loaded.extend(open_globally(path) for path in paths)
     if not binds_before_mlx(global_owner(SYMBOL)):
         raise OSError(f"its {SYMBOL} did not become visible")
 

@@ -26,7 +26,7 @@ NUMBERS = ("OPENBLAS_NUM_THREADS", "GOTO_NUM_THREADS", "OMP_NUM_THREADS")
 
 
 @dataclass(frozen=True, slots=True)
-class Threads:
+class ThreadCount:
     """The process-wide thread count of a library."""
 
     get: Callable[[], int]
@@ -66,7 +66,7 @@ def free_of(cores: int) -> int:
     return min(cores, _followed.number) if _followed else cores
 
 
-def _follow(threads: Threads) -> None:
+def _follow(threads: ThreadCount) -> None:
     global _followed
     now = threads.get()
     if _followed is None or now != _followed.number:  # the program has changed the number
@@ -97,7 +97,7 @@ def one_thread_each() -> Iterator[None]:
         _leave(threads)
 
 
-def _enter(threads: Threads) -> None:
+def _enter(threads: ThreadCount) -> None:
     global _users, _before
     with _lock:
         if not _users:
@@ -106,7 +106,7 @@ def _enter(threads: Threads) -> None:
         _users += 1
 
 
-def _leave(threads: Threads) -> None:
+def _leave(threads: ThreadCount) -> None:
     global _users
     with _lock:
         _users -= 1
@@ -115,7 +115,7 @@ def _leave(threads: Threads) -> None:
 
 
 @cache
-def _threads() -> Threads | None:
+def _threads() -> ThreadCount | None:
     """Find the thread functions of the BLAS that MLX uses; None if it has none.
 
     The library is loaded before `mlx.core`, so the answer does not change.
@@ -128,5 +128,5 @@ def _threads() -> Threads | None:
             if getattr(library, f"{prefix}_get_parallel")() != _OWN_THREADS:
                 return None
             get = getattr(library, f"{prefix}_get_num_threads")
-            return Threads(get, getattr(library, f"{prefix}_set_num_threads"))
+            return ThreadCount(get, getattr(library, f"{prefix}_set_num_threads"))
     return None

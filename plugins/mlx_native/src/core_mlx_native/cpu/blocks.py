@@ -19,8 +19,8 @@ _ROWS = 4096  # per block: enough for the speed of the complete matrix
 _TURNED = 64  # rows that are transposed together, in a core's cache
 
 
-class Blocks(nn.Module):
-    """A `layers.Matrix` (V, H) in float32, which takes over the memory of ``weight``."""
+class BlockMatrix(nn.Module):
+    """A `values.Matrix` (V, H) in float32, which takes over the memory of ``weight``."""
 
     def __init__(self, weight: mx.array, by: Functions) -> None:
         super().__init__()

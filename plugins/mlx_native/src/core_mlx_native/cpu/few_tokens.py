@@ -22,11 +22,10 @@ from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.cpu.numpy_ops import WEIGHED
 from core_mlx_native.cpu.product import Floats, Functions, Product, functions
-from core_mlx_native.network.attention import KeysValues, Past, buffer_of
 from core_mlx_native.network.decoder import Layer
 from core_mlx_native.network.layers import Dense, Linear, Linears, RMSNorm
-from core_mlx_native.network.ops import Mask
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues, Mask, Past, buffer_of
 
 
 class Norm:
@@ -70,7 +69,7 @@ class Added:
             own *= self._gain
 
 
-class Map:
+class NumpyLinear:
     """``x @ weight.T + bias`` of one linear map, or of several with concatenated results."""
 
     def __init__(
@@ -110,17 +109,17 @@ class FewTokens:
 
     def __init__(self, layer: Layer, config: ModelConfig, kind: LayerKind, by: Functions) -> None:
         attention, mlp, family = layer.self_attn, layer.mlp, config.family
-        self._by, self._rotation = by, attention.rotation
+        self._by, self._rotary = by, attention.rotary
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._dim = config.head_dim
         self._scale, self._window = np.float32(config.attention_scale), kind.window
         self._cap, self._weigh = config.attention_cap, WEIGHED[family.activation]
 
         # The maps; one product makes queries, keys and values.
-        self._qkv = Map(_stacked(attention.qkv_proj), attention.qkv_proj.each, by)
-        self._output = Map.of(attention.o_proj, by)
-        self._gate, self._up = (Map.of(linear, by) for linear in mlp.gate_up_proj.each)
-        self._down = Map.of(mlp.down_proj, by)
+        self._qkv = NumpyLinear(_stacked(attention.qkv_proj), attention.qkv_proj.maps, by)
+        self._output = NumpyLinear.of(attention.o_proj, by)
+        self._gate, self._up = (NumpyLinear.of(linear, by) for linear in mlp.gate_up_proj.maps)
+        self._down = NumpyLinear.of(mlp.down_proj, by)
 
         # The norms; those of queries and keys are joined, with a row per head.
         self._norms = {name: Norm([layer[name]]) for name in norm_names(config)}
@@ -135,7 +134,7 @@ class FewTokens:
         """Return the layer for few tokens; None without a usable BLAS, or for quantised weights."""
         by = functions()
         attention, mlp = layer.self_attn, layer.mlp
-        linears = *attention.qkv_proj.each, attention.o_proj, *mlp.gate_up_proj.each, mlp.down_proj
+        linears = *attention.qkv_proj.maps, attention.o_proj, *mlp.gate_up_proj.maps, mlp.down_proj
         dense = all(isinstance(_plain(linear).matrix, Dense) for linear in linears)
         return cls(layer, config, kind, by) if by and dense else None
 
@@ -166,9 +165,9 @@ class FewTokens:
         both = joined[:, :, : heads + kv_heads]
         if self._qk_norm is not None:
             both = self._qk_norm(both)
-        both = _turned(both, *view.tables(self._rotation, length)).transpose(0, 2, 1, 3)
+        both = _turned(both, *view.tables(self._rotary, length)).transpose(0, 2, 1, 3)
         values = joined[:, :, heads + kv_heads :].transpose(0, 2, 1, 3)
-        keys, values, cache = _behind(past, both[:, heads:], values)  # [B, kv heads, S, D]
+        keys, values, cache = _appended(past, both[:, heads:], values)  # [B, kv heads, S, D]
 
         # The queries that share keys are rows of one product.
         queries = np.multiply(both[:, :heads], self._scale, order="C")
@@ -211,7 +210,7 @@ def _stacked(linears: Linears | LoRALinears) -> mx.array:
     return (linears.linears if isinstance(linears, LoRALinears) else linears).stacked
 
 
-def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
+def _appended(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Floats, KeysValues]:
     """Return all keys and values that the pass sees, once for numpy and once for MLX.
 
     The new ones are written into a `Buffer` in place: other views of it end before them.
@@ -230,7 +229,7 @@ def _behind(past: Past | None, keys: Floats, values: Floats) -> tuple[Floats, Fl
 
 
 def _turned(x: Floats, cosine: mx.array, sine: mx.array) -> Floats:
-    """Rotate [B, T, heads, D], as `rotation` does; the tables are [1 or B, 1, T, D]."""
+    """Rotate [B, T, heads, D], as `rotary` does; the tables are [1 or B, 1, T, D]."""
     cos, sin = (np.asarray(table).transpose(0, 2, 1, 3) for table in (cosine, sine))
     half = x.shape[-1] // 2
     turned: Floats = x * cos

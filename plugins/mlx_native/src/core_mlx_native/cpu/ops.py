@@ -6,18 +6,20 @@ from collections.abc import Sequence
 
 import mlx.core as mx
 import numpy as np
+from mlx import nn
 
 from core.kit.base import Check, never_stop
 from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.blas_threads import follow_load
-from core_mlx_native.cpu.blocks import Blocks
+from core_mlx_native.cpu.blocks import BlockMatrix
 from core_mlx_native.cpu.few_tokens import FewTokens
 from core_mlx_native.cpu.lanes import in_lane
 from core_mlx_native.cpu.product import functions
 from core_mlx_native.network.decoder import Layer
-from core_mlx_native.network.layers import Dense, Matrix
-from core_mlx_native.network.ops import ACTIVATIONS, Mask, Ops
+from core_mlx_native.network.layers import Dense
+from core_mlx_native.network.ops import ACTIVATIONS, Ops
+from core_mlx_native.network.values import Mask, Matrix
 
 _FEW_TOKENS = 128  # up to which numpy on one core takes 0.85 to 0.95 of MLX's time
 _WORTH_NUMPY = 64  # tokens per pass from which numpy's calls cost less than MLX's arithmetic
@@ -50,11 +52,17 @@ class CpuOps(Ops):
     def tied_head(self, embedding: Matrix) -> Matrix:
         """See `Ops`."""
         by = functions() if self.few_tokens else None
-        return Blocks(embedding.weight, by) if by and isinstance(embedding, Dense) else embedding
+        return (
+            BlockMatrix(embedding.weight, by) if by and isinstance(embedding, Dense) else embedding
+        )
 
-    def short_layer(self, layer: Layer, config: ModelConfig, kind: LayerKind) -> FewTokens | None:
+    def short_layer(
+        self, layer: nn.Module, config: ModelConfig, kind: LayerKind
+    ) -> FewTokens | None:
         """See `Ops`."""
-        return FewTokens.of(layer, config, kind) if self.few_tokens else None
+        if not (self.few_tokens and isinstance(layer, Layer)):
+            return None
+        return FewTokens.of(layer, config, kind)
 
     def is_short(self, x: mx.array) -> bool:
         """See `Ops`."""

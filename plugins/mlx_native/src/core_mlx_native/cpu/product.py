@@ -81,7 +81,7 @@ class Product:
         self._columns, self.rows = transposed.shape
         self._is_whole = transposed.flags.c_contiguous
         self._stride = self.rows if self._is_whole else self._columns
-        self._held, self._address = transposed, transposed.ctypes.data
+        self._transposed, self._address = transposed, transposed.ctypes.data
 
     def into(self, x: Floats, out: Floats) -> None:
         """Multiply contiguous [M, columns] into [M, rows], whose rows may have gaps."""

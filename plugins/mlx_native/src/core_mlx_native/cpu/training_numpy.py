@@ -10,14 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import mlx.core as mx
 import numpy as np
 
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.numpy_ops import BLOCK, Floats, on_all_cores
-from core_mlx_native.network.layers import Matrix
+from core_mlx_native.network.values import Matrix
 
 _LOGITS = 2**24  # per product of the LM head: 64 MiB, and enough rows for a fast product
 
@@ -113,9 +113,8 @@ def softmax(scores: mx.array, mask: mx.array) -> mx.array:
         on_all_cores(fill, len(p), size)
         return out
 
-    found: Any = shares(scores)
-    result: mx.array = found
-    return result
+    result: Any = shares(scores)
+    return cast(mx.array, result)
 
 
 # --------------------------------------------------------------------------- the head
@@ -131,17 +130,17 @@ def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.
     @mx.custom_function
     def losses(hidden: mx.array) -> tuple[mx.array, mx.array]:
         wanted, vocabulary = np.asarray(targets), head.shape[0]
-        found = np.empty(len(wanted), np.float32)
+        values = np.empty(len(wanted), np.float32)
         slopes = []
         step = max(1, _LOGITS // vocabulary)
         for start in range(0, len(wanted), step):
             logits = mx.contiguous(head.product(hidden[start : start + step]))
             rows = _whole(logits)
-            fill = partial(_losses, rows, wanted[start : start + step], cap, found[start:])
+            fill = partial(_losses, rows, wanted[start : start + step], cap, values[start:])
             on_all_cores(fill, len(rows), vocabulary)
             slopes.append(head.back(logits))
             mx.eval(slopes[-1])
-        return mx.array(found), mx.concatenate(slopes)
+        return mx.array(values), mx.concatenate(slopes)
 
     @losses.vjp
     def gradient(_: Any, cotangents: Any, outputs: Any) -> mx.array:
@@ -149,12 +148,11 @@ def token_losses(head: Matrix, cap: float | None, hidden: mx.array, targets: mx.
         slopes: mx.array = outputs[1]
         return of_losses[:, None] * slopes
 
-    found: Any = losses(hidden)
-    result: mx.array = found[0]
-    return result
+    results: Any = losses(hidden)
+    return cast(mx.array, results[0])
 
 
-def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part: slice) -> None:
+def _losses(logits: Floats, targets: Any, cap: float | None, losses: Floats, part: slice) -> None:
     """Return the loss of each row of ``part``, and replace its logits [N, V] by the gradient."""
     for row in range(part.start, part.stop):
         x, target = logits[row], targets[row]
@@ -169,7 +167,7 @@ def _losses(logits: Floats, targets: Any, cap: float | None, found: Floats, part
         x -= top
         np.exp(x, out=x)
         total = x.sum(dtype=np.float64)
-        found[row] = np.log(total) + top - chosen
+        losses[row] = np.log(total) + top - chosen
         x *= np.float32(1 / total)
         x[target] -= 1
         if slope is not None:
@@ -186,15 +184,15 @@ def _flat(x: mx.array) -> Floats:
 
 def _whole(x: mx.array) -> Floats:
     """Return a contiguous numpy view or copy of an array."""
-    found: Floats = np.asarray(mx.contiguous(x))
-    return found
+    view: Floats = np.asarray(mx.contiguous(x))
+    return view
 
 
 def _shared_out(fill: Callable[[slice], None], size: int) -> None:
     """Fill ``size`` numbers on all cores, each in blocks that fit in its cache."""
 
-    def each(part: slice) -> None:
+    def in_blocks(part: slice) -> None:
         for start in range(part.start, part.stop, BLOCK):
             fill(slice(start, min(start + BLOCK, part.stop)))
 
-    on_all_cores(each, size, 1)
+    on_all_cores(in_blocks, size, 1)

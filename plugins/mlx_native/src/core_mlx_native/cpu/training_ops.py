@@ -16,8 +16,8 @@ import mlx.core as mx
 from core.kit.base import Check
 from core_mlx_native.cpu import training_numpy
 from core_mlx_native.cpu.ops import CpuOps
-from core_mlx_native.network.decoder import Decoder
-from core_mlx_native.network.ops import ACTIVATIONS, Mask, Ops
+from core_mlx_native.network.ops import ACTIVATIONS, Ops
+from core_mlx_native.network.values import LMHead, Mask
 
 
 class DifferentiableOps(Ops):
@@ -67,10 +67,9 @@ class TrainingOps(DifferentiableOps):
         shares = training_numpy.softmax(scores, mask)
         return (shares @ values).reshape(batch, heads, length, dim)
 
-    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
+    def token_losses(self, head: LMHead, hidden: mx.array, targets: mx.array) -> mx.array:
         """See `Ops`; logits are freed once read, and never kept for the gradient."""
-        if "lm_head" in decoder and "bias" in decoder.lm_head:
-            return super().token_losses(decoder, hidden, targets)
-        head = decoder.lm_head.matrix if "lm_head" in decoder else decoder.embed_tokens
-        cap = decoder.config.logit_cap
-        return training_numpy.token_losses(head, cap, decoder.norm(hidden), targets)
+        if head.head_bias is not None:
+            return super().token_losses(head, hidden, targets)
+        cap = head.config.logit_cap
+        return training_numpy.token_losses(head.head_matrix, cap, head.norm(hidden), targets)

@@ -24,7 +24,7 @@ from core_runtime.request import Request
 _COPIED_SHARE = 10  # of the weights: a cache below a tenth of them is copied rather than waited for
 
 
-class Drawn:
+class DrawnTokens:
     """One drawn token per row, possibly pending: ``tokens`` [B]; ``logprobs`` [B] if requested.
 
     ``broken`` [B]: whether the row's logits were invalid, so its token is meaningless. Arrays of a
@@ -53,25 +53,25 @@ class Drawn:
             except Exception as error:  # noqa: BLE001 - of this row, not of the others
                 row.fail(of_request(error, len(row.ids)))
 
-    def take(self, rows: Sequence[int]) -> Drawn:
+    def take(self, rows: Sequence[int]) -> DrawnTokens:
         """Return the drawn tokens of some of the rows."""
         index = mx.array(list(rows))
         logprobs = None if self.logprobs is None else self.logprobs[index]
-        return Drawn(self.tokens[index], self.broken[index], logprobs)
+        return DrawnTokens(self.tokens[index], self.broken[index], logprobs)
 
-    def joined(self, other: Drawn) -> Drawn:
+    def joined(self, other: DrawnTokens) -> DrawnTokens:
         """Return the tokens of these rows, then the other's."""
         tokens = mx.concatenate([self.tokens, other.tokens])
         broken = mx.concatenate([self.broken, other.broken])
         if self.logprobs is None and other.logprobs is None:
-            return Drawn(tokens, broken, None)
-        return Drawn(tokens, broken, mx.concatenate([self._logprobs(), other._logprobs()]))
+            return DrawnTokens(tokens, broken, None)
+        return DrawnTokens(tokens, broken, mx.concatenate([self._logprobs(), other._logprobs()]))
 
     def _logprobs(self) -> mx.array:
         return mx.zeros(len(self.tokens)) if self.logprobs is None else self.logprobs
 
 
-class Rows:
+class SamplingRows:
     """Requests with the state for sampling their next tokens. An ended request is a free row.
 
     ``by_mass``: see `RowSampling.of`.
@@ -85,30 +85,34 @@ class Rows:
         self._wants_logprobs = any(request.config.return_logprobs for request in requests)
 
     @classmethod
-    def of(cls, requests: Sequence[Request], vocab_size: int, by_mass: bool = False) -> Rows:
+    def of(
+        cls, requests: Sequence[Request], vocab_size: int, by_mass: bool = False
+    ) -> SamplingRows:
         """Make rows for prefilled prompts."""
         penalties = [request.config.repeat_penalty for request in requests]
         prompts = [request.ids for request in requests]
         return cls(requests, Repeats.of(prompts, penalties, vocab_size), by_mass)
 
-    def draw(self, logits: mx.array, broken: mx.array, behind: int = 0) -> Drawn:
+    def draw(self, logits: mx.array, broken: mx.array, pending: int = 0) -> DrawnTokens:
         """Draw a token per row from logits [B, V], some of which may be ``broken`` [B].
 
-        The last argument counts tokens that are already drawn, but not yet passed to requests.
+        ``pending``: tokens that are already drawn, but not yet passed to the requests.
         """
-        steps = [request.drawn + behind for request in self.requests]
+        steps = [request.drawn + pending for request in self.requests]
         tokens = draw(self.repeats.penalise(logits), self._sampling, steps)
-        return Drawn(tokens, broken, logprobs(logits, tokens) if self._wants_logprobs else None)
+        return DrawnTokens(
+            tokens, broken, logprobs(logits, tokens) if self._wants_logprobs else None
+        )
 
-    def take(self, rows: Sequence[int]) -> Rows:
+    def take(self, rows: Sequence[int]) -> SamplingRows:
         """Return some of the rows."""
         requests = [self.requests[row] for row in rows]
-        return Rows(requests, self.repeats.take(rows), self._by_mass)
+        return SamplingRows(requests, self.repeats.take(rows), self._by_mass)
 
-    def joined(self, other: Rows) -> Rows:
+    def joined(self, other: SamplingRows) -> SamplingRows:
         """Return these rows, then the other's."""
         requests = self.requests + other.requests
-        return Rows(requests, self.repeats.joined(other.repeats), self._by_mass)
+        return SamplingRows(requests, self.repeats.joined(other.repeats), self._by_mass)
 
 
 class DecodeBatch:
@@ -129,8 +133,8 @@ class DecodeBatch:
     def clear(self) -> None:
         """Drop all rows and their cache."""
         self.cache: BatchCache | None = None
-        self._rows: Rows | None = None
-        self._fed: Drawn | None = None
+        self._rows: SamplingRows | None = None
+        self._fed: DrawnTokens | None = None
 
     @property
     def requests(self) -> list[Request]:
@@ -142,7 +146,7 @@ class DecodeBatch:
         """The number of rows whose requests continue."""
         return sum(not request.ended for request in self.requests)
 
-    def add(self, cache: BatchCache, rows: Rows, first: Drawn) -> None:
+    def add(self, cache: BatchCache, rows: SamplingRows, first: DrawnTokens) -> None:
         """Add prefilled rows and their first tokens, replacing ended rows if they fit."""
         if self.cache is None or self._rows is None or self._fed is None or not self.live:
             self.cache, self._rows, self._fed = cache, rows, first
@@ -195,7 +199,7 @@ class DecodeBatch:
         rows.repeats = rows.repeats.after(fed.tokens)
         logits = self._decoder.logits(hidden[:, -1])
         broken = self._decoder.ops.broken(logits)
-        self._fed = rows.draw(logits, broken, behind=1 if self._overlap else 0)
+        self._fed = rows.draw(logits, broken, pending=1 if self._overlap else 0)
 
         # Do not copy a large cache: let the previous step, which uses it, end first. The graph
         # of this one is made by then, and what a GPU waits for is its first kernels.

@@ -1,6 +1,6 @@
 """The decode engine: requests wait, are prefilled, and decode concurrently in a few slots.
 
-Everything except `Engine.submit` runs on the model's owner thread, one step at a time; other work
+Everything except `submit` runs on the model's owner thread, one step at a time; other work
 of that thread (classify, close) runs between steps.
 """
 
@@ -13,22 +13,22 @@ from functools import partial
 
 import mlx.core as mx
 
-from core_mlx_native.decode.batch import DecodeBatch, Rows
+from core_mlx_native.decode.batch import DecodeBatch, SamplingRows
 from core_mlx_native.decode.kv_cache import CacheShape
 from core_mlx_native.decode.prefilling import Prefilling, UnwantedError, look_at
 from core_mlx_native.decode.recall import SPARE, Recall, Shared
 from core_mlx_native.failures import is_out_of_memory, not_finite, of_request
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.prefill import Prefix, run_prefix
 from core_mlx_native.to_python import bools
-from core_runtime import engine
 from core_runtime.batches import micro_batches
+from core_runtime.engine import Engine
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 
-class Engine(engine.Engine):
+class MlxEngine(Engine):
     """The engine for all generation of one model."""
 
     def __init__(self, model: LoadedModel, owner: OwnerThread) -> None:
@@ -38,7 +38,7 @@ class Engine(engine.Engine):
         self._recall = Recall(model.prefixes, model.pass_tokens)
         self._batch = DecodeBatch(model.decoder, model.overlap)
         self._prefills: deque[Prefilling] = deque()
-        self._admitted: list[Job] = []  # taken from the queue, and not yet in a prefill
+        self._admitted: list[PromptJob] = []  # taken from the queue, and not yet in a prefill
 
     @property
     def idle(self) -> bool:
@@ -97,7 +97,7 @@ class Engine(engine.Engine):
             for request in one.requests:
                 request.cached = max(0, request.cached - prefix.computed)
 
-    def _shared(self, jobs: Sequence[Job]) -> list[Shared]:
+    def _shared(self, jobs: Sequence[PromptJob]) -> list[Shared]:
         """Compute the shared prefixes of waiting prompts, up to one chunk of tokens.
 
         A failure recurs when the prompts run separately, and is reported there.
@@ -120,11 +120,13 @@ class Engine(engine.Engine):
             return micro_batches(lengths, budget)
         return cuts.micro_batches(lengths, lambda most: budget // most)
 
-    def _prefillings(self, jobs: Sequence[Job], shared: Sequence[Shared] = ()) -> list[Prefilling]:
+    def _prefillings(
+        self, jobs: Sequence[PromptJob], shared: Sequence[Shared] = ()
+    ) -> list[Prefilling]:
         groups = self._recall.groups(jobs, self._together, shared)
         return [self._prefilling(some, prefixes) for some, prefixes in groups]
 
-    def _prefilling(self, jobs: Sequence[Job], prefixes: Sequence[Prefix]) -> Prefilling:
+    def _prefilling(self, jobs: Sequence[PromptJob], prefixes: Sequence[Prefix]) -> Prefilling:
         return Prefilling(self._model.decoder, self._shape, jobs, prefixes)
 
     def _prefill(self) -> None:
@@ -189,7 +191,9 @@ class Engine(engine.Engine):
         # The first tokens are drawn from the logits at the prompts' ends.
         if rows:
             group.cache.keep(rows)
-            new = Rows.of(requests, model.config.vocab_size, model.decoder.ops.samples_by_mass)
+            new = SamplingRows.of(
+                requests, model.config.vocab_size, model.decoder.ops.samples_by_mass
+            )
             drawn = new.draw(logits[mx.array(rows)], mx.zeros(len(rows), mx.bool_))
             self._batch.add(group.cache, new, drawn)
 

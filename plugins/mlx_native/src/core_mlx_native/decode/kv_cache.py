@@ -22,15 +22,15 @@ from dataclasses import dataclass
 import mlx.core as mx
 
 from core_mlx_native.decode.columns import Columns
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.prefill import Prefix
-from core_mlx_native.network.rotation import View
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues
 
 CHUNK = 256  # columns by which buffers grow, as in mlx-lm
 
 
 class LayerCache:
-    """The keys and values of one layer, each [B, kv heads, capacity, D]: an `attention.Past`."""
+    """The keys and values of one layer, each [B, kv heads, capacity, D]: an `values.Past`."""
 
     def __init__(self, columns: Columns, keys: mx.array, values: mx.array) -> None:
         self.columns, self.keys, self.values = columns, keys, values
@@ -271,9 +271,9 @@ class BatchCache:
         if capacity < columns.capacity:
             self._move(columns, needed, needed, capacity)
 
-    def _move(self, columns: Columns, kept: int, end: int, capacity: int) -> None:
-        """Move the last ``kept`` columns, so that they end at ``end``."""
+    def _move(self, columns: Columns, count: int, end: int, capacity: int) -> None:
+        """Move the last ``count`` columns, so that they end at ``end``."""
         for layer in self.layers:
             if layer.columns is columns:
-                layer.lay_out([layer.last(kept)], end, capacity)
+                layer.lay_out([layer.last(count)], end, capacity)
         columns.end, columns.capacity = end, capacity

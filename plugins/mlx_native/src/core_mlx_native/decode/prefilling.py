@@ -14,14 +14,14 @@ from core_mlx_native.decode.kv_cache import BatchCache, CacheShape
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import Prefix
 from core_runtime.threads import LOOK_SECONDS
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 
 class UnwantedError(Exception):
     """The end of all requests of a group during its prefill."""
 
 
-def look_at(jobs: Iterable[Job]) -> None:
+def look_at(jobs: Iterable[PromptJob]) -> None:
     """End requests whose time is up; raise `UnwantedError` if none remain."""
     wanted = [job.wanted() for job in jobs]  # call all of them, because each may end here
     if not any(wanted):
@@ -36,7 +36,11 @@ class Prefilling:
     """
 
     def __init__(
-        self, decoder: Decoder, shape: CacheShape, jobs: Sequence[Job], prefixes: Sequence[Prefix]
+        self,
+        decoder: Decoder,
+        shape: CacheShape,
+        jobs: Sequence[PromptJob],
+        prefixes: Sequence[Prefix],
     ) -> None:
         self.jobs = list(jobs)
         self.cache = BatchCache(shape, len(jobs))

@@ -14,13 +14,13 @@ from core_mlx_native.decode.kv_cache import BatchCache
 from core_mlx_native.network.prefill import NO_PREFIX, Prefix
 from core_mlx_native.network.prefix_store import PrefixStore
 from core_runtime.batches import by_prefix
-from core_runtime.prefix_cache import Found
+from core_runtime.prefix_cache import PrefixMatch
 from core_runtime.request import Request
-from core_runtime.waiting import Job
+from core_runtime.waiting import PromptJob
 
 SPARE = 16  # cached tokens at the end that a template may render differently
 Together = Callable[[Sequence[int]], Iterable[list[int]]]
-Group = tuple[Sequence[Job], Sequence[Prefix]]  # jobs prefilled together, and their prefixes
+Group = tuple[Sequence[PromptJob], Sequence[Prefix]]  # jobs prefilled together, and their prefixes
 Run = Callable[[Sequence[int], Prefix], Prefix]  # computes a prefix, after its cached part
 
 
@@ -28,9 +28,9 @@ Run = Callable[[Sequence[int], Prefix], Prefix]  # computes a prefix, after its 
 class Shared:
     """A prefix of several prompts; ``computed`` tokens of it were not cached."""
 
-    found: Found[Prefix]
+    match: PrefixMatch[Prefix]
     computed: int
-    jobs: Sequence[Job]
+    jobs: Sequence[PromptJob]
 
 
 class Recall:
@@ -43,7 +43,7 @@ class Recall:
     def __init__(self, store: PrefixStore, worth: int) -> None:
         self._store, self.worth = store, worth
 
-    def shared(self, jobs: Sequence[Job], most: int, run: Run) -> Iterator[Shared]:
+    def shared(self, jobs: Sequence[PromptJob], most: int, run: Run) -> Iterator[Shared]:
         """Compute shared prefixes if that saves more than a pass.
 
         ``most``: limit of tokens for all such passes together.
@@ -56,13 +56,13 @@ class Recall:
                 continue
 
             most -= missing
-            behind = known.entry.payload.cut(known.size).whole() if known else NO_PREFIX
-            columns = behind.known(run(ids, behind).cache)
+            known_prefix = known.entry.payload.cut(known.size).whole() if known else NO_PREFIX
+            columns = known_prefix.known(run(ids, known_prefix).cache)
             self._store.keep(ids, columns)
-            yield Shared(Found(self._store.entry(ids, columns), len(ids)), missing, some)
+            yield Shared(PrefixMatch(self._store.entry(ids, columns), len(ids)), missing, some)
 
     def groups(
-        self, jobs: Sequence[Job], together: Together, shared: Sequence[Shared] = ()
+        self, jobs: Sequence[PromptJob], together: Together, shared: Sequence[Shared] = ()
     ) -> Iterator[Group]:
         """Divide prompts into groups to prefill together, by their remaining tokens.
 
@@ -70,7 +70,7 @@ class Recall:
         prompts like cached prefixes. Rows with a prefix run as many tokens after it as the longest
         row of their group: a shorter row recomputes tokens instead of padding.
         """
-        new = {id(job): one.found for one in shared for job in one.jobs}
+        new = {id(job): one.match for one in shared for job in one.jobs}
         # The last token is always computed: it gives the logits.
         cached = [self._find(job.ids, len(job.ids) - 1) for job in jobs]
         prefixes = [_longer(new.get(id(job)), one) for job, one in zip(jobs, cached, strict=True)]
@@ -89,7 +89,7 @@ class Recall:
             if group:
                 yield [job for job, _ in group], [prefix for _, prefix in group]
 
-    def keep_prompt(self, job: Job, cache: BatchCache, row: int) -> None:
+    def keep_prompt(self, job: PromptJob, cache: BatchCache, row: int) -> None:
         """Cache a prompt from a row, unless most of it is cached already."""
         if len(job.ids) - job.requests[0].cached >= self.worth:
             self._keep(job.ids, cache, row)
@@ -100,9 +100,9 @@ class Recall:
             if cache is not None and request.drawn >= self.worth:
                 self._keep([*request.ids, *request.tokens], cache, row)
 
-    def _find(self, ids: Sequence[int], most: int) -> Found[Prefix] | None:
-        found = self._store.longest(ids, most)
-        return found if found and found.size >= self.worth else None
+    def _find(self, ids: Sequence[int], most: int) -> PrefixMatch[Prefix] | None:
+        match = self._store.longest(ids, most)
+        return match if match and match.size >= self.worth else None
 
     def _keep(self, ids: Sequence[int], cache: BatchCache, row: int) -> None:
         """Cache these tokens from a row.
@@ -115,14 +115,16 @@ class Recall:
             self._store.keep(ids[:size], cache.columns_of(row))
 
 
-def _cut(found: Found[Prefix] | None, size: int) -> Prefix | None:
+def _cut(match: PrefixMatch[Prefix] | None, size: int) -> Prefix | None:
     """Return the found prefix cut to so many tokens; None if it cannot be cut to them."""
-    if found is None or size <= 0:
+    if match is None or size <= 0:
         return NO_PREFIX
-    return found.entry.payload.cut(size) if size >= found.entry.least else None
+    return match.entry.payload.cut(size) if size >= match.entry.least else None
 
 
-def _longer(one: Found[Prefix] | None, other: Found[Prefix] | None) -> Found[Prefix] | None:
+def _longer(
+    one: PrefixMatch[Prefix] | None, other: PrefixMatch[Prefix] | None
+) -> PrefixMatch[Prefix] | None:
     if one is None or other is None:
         return one or other
-    return max(one, other, key=lambda found: found.size)
+    return max(one, other, key=lambda match: match.size)

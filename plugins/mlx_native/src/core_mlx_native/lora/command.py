@@ -23,10 +23,9 @@ from core.training import TrainConfig, TrainingExample
 from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 from core_mlx_native.adapters.mlx_lm import WEIGHTS
 from core_mlx_native.lora import evaluation
-from core_mlx_native.lora.perplexity import token_loss
-from core_mlx_native.lora.progress import Progress
 from core_mlx_native.model import MlxModel
-from core_mlx_native.train.data import Fields, read_examples, shared_texts, split_by_label
+from core_mlx_native.progress import TrainingProgress
+from core_mlx_native.train.data import ExampleFields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
 from core_mlx_native.train.training import LOSSES
@@ -54,7 +53,7 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
     with _loaded(given) as model:
         steps = model.train(learned, config)
         before = _judged(model, config, test, ())
-        with Progress() as progress:
+        with TrainingProgress() as progress:
             for step in steps:
                 progress.show(step)
         model.save_adapter(out_dir)
@@ -66,7 +65,7 @@ def train(out_dir: str, given: Mapping[str, Any], fields: Sequence[str]) -> None
     outputs.write(f"{out_dir}/{REPORT}", json.dumps(written, indent=1) + "\n", _REPORT_KIND)
     if given["plot"]:
         outputs.write(given["plot"], (Path(out_dir) / LOSSES).read_bytes(), DRAWING)
-    _tell(report)
+    _print(report)
     click.echo(visible(out_dir))
 
 
@@ -105,12 +104,12 @@ def evaluate(given: Mapping[str, Any]) -> None:
             if labels:
                 report[name] = _judged(variant, config, examples, validation)
             else:
-                report[name] = token_loss(variant, examples, config)
+                report[name] = evaluation.token_loss(variant, examples, config)
 
     if given["as_json"]:
         click.echo(json.dumps({name: result.to_dict() for name, result in report.items()}))
     else:
-        _tell(report)
+        _print(report)
 
 
 def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Examples]:
@@ -151,8 +150,8 @@ def _file(path: str, name: str) -> Path:
     return place / name if place.is_dir() else place
 
 
-def _fields(given: Mapping[str, Any]) -> Fields:
-    return Fields(given["text"], given["gold"])
+def _fields(given: Mapping[str, Any]) -> ExampleFields:
+    return ExampleFields(given["text"], given["gold"])
 
 
 def _config(given: Mapping[str, Any], fields: Sequence[str], **more: Any) -> TrainConfig:
@@ -177,7 +176,7 @@ def _typed(given: Mapping[str, Any]) -> dict[str, Any]:
     options = {name: value for name, value in given.items() if value is not None}
     if "template" in options:
         breaks = {"n": "\n", "\\": "\\"}
-        options["template"] = _ESCAPES.sub(lambda found: breaks[found[1]], options["template"])
+        options["template"] = _ESCAPES.sub(lambda match: breaks[match[1]], options["template"])
     return options
 
 
@@ -209,7 +208,7 @@ def _judged(
     config: TrainConfig,
     examples: Sequence[TrainingExample],
     validation: Examples | tuple[()],
-) -> evaluation.Evaluation | None:
+) -> evaluation.AdapterEvaluation | None:
     if not examples:
         return None
     labelled = [example for example in validation if example.label is not None]
@@ -217,7 +216,7 @@ def _judged(
     return evaluation.evaluate(model, task, examples, labelled)
 
 
-def _tell(found: Mapping[str, Any]) -> None:
-    for name, each in found.items():
-        if each is not None:
-            click.echo(visible_lines("\n".join(each.lines(name))))
+def _print(report: Mapping[str, Any]) -> None:
+    for name, result in report.items():
+        if result is not None:
+            click.echo(visible_lines("\n".join(result.lines(name))))

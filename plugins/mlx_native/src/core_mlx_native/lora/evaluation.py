@@ -1,25 +1,31 @@
-"""Metrics of a model on labelled texts, for the terminal and for JSON.
+"""Metrics of a model on examples, for the terminal and for JSON.
 
-They use `core_tasks.Task` and `core_tasks.agreement`, as for any backend.
+Labelled examples are classified with `core_tasks.Task` and `core_tasks.agreement`, as for any
+backend; others are scored by the tokens that training would learn.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import groupby
+from typing import TYPE_CHECKING, Any
 
 from core.errors import CalibrationError
 from core.protocols import TextModel
 from core.training import TrainConfig, TrainingExample
+from core_mlx_native.train.rows import TokenRow
 from core_tasks.agreement import Agreement
 from core_tasks.agreement.gaps import error_text
 from core_tasks.task import Task
 
+if TYPE_CHECKING:
+    from core_mlx_native.model import MlxModel
+
 
 @dataclass(frozen=True, slots=True)
-class Evaluation:
+class AdapterEvaluation:
     """Reports of `core_tasks.agreement` on the same texts.
 
     ``raw`` is uncalibrated, ``calibrated`` has a fitted temperature; ``nll`` of each is the mean
@@ -37,7 +43,7 @@ class Evaluation:
         """Return the metrics as text lines: overall, per label, and the confusion matrix."""
         shown = [f"{name}: {_summary(self.raw)}"]
         if self.calibrated:
-            calibration = f"{_held(self.calibrated)} (before: {_held(self.raw)})"
+            calibration = f"{_calibration(self.calibrated)} (before: {_calibration(self.raw)})"
             shown.append(f"{name}, temperature fitted on validation: {calibration}")
         width = max(map(len, self.raw["labels"]), default=5)
         shown.append(f"{'label':<{width}}  precision  recall     F1  rows")
@@ -45,6 +51,23 @@ class Evaluation:
             figures = f"{metrics['precision']:9.3f}  {metrics['recall']:6.3f}  {metrics['f1']:5.3f}"
             shown.append(f"{label:<{width}}  {figures}  {metrics['support']:4d}")
         return [*shown, *_confusion(self.raw, width)]
+
+
+@dataclass(frozen=True, slots=True)
+class TokenLoss:
+    """The mean loss over ``tokens`` learned tokens."""
+
+    loss: float
+    tokens: int
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return all metrics, for JSON; ``perplexity`` is ``exp(loss)``."""
+        return {"loss": self.loss, "perplexity": math.exp(self.loss), "tokens": self.tokens}
+
+    def lines(self, name: str) -> list[str]:
+        """Return the metrics as a text line."""
+        values = f"loss {self.loss:.4f}, perplexity {math.exp(self.loss):.3f}"
+        return [f"{name}: {values}, over {self.tokens} tokens"]
 
 
 def task_of(config: TrainConfig, labels: Sequence[str]) -> Task:
@@ -57,7 +80,7 @@ def evaluate(
     task: Task,
     examples: Sequence[TrainingExample],
     validation: Sequence[TrainingExample] = (),
-) -> Evaluation:
+) -> AdapterEvaluation:
     """Classify held-out examples, which all have labels.
 
     With ``validation`` a temperature is fitted to it, never to the evaluated examples; if that
@@ -65,12 +88,25 @@ def evaluate(
     """
     raw = _report(model, task, examples)
     if not validation:
-        return Evaluation(raw)
+        return AdapterEvaluation(raw)
     try:
         fitted = task.fit(model, _texts(validation), _gold(validation))
     except CalibrationError:
-        return Evaluation(raw)
-    return Evaluation(raw, _report(model, fitted, examples))
+        return AdapterEvaluation(raw)
+    return AdapterEvaluation(raw, _report(model, fitted, examples))
+
+
+def token_loss(
+    model: MlxModel, examples: Sequence[TrainingExample], config: TrainConfig
+) -> TokenLoss:
+    """Score the tokens that training would learn from examples. Raises like training."""
+    pairs = [pair for row in model.training_rows(examples, config) for pair in _pairs(row)]
+    scores = model.score_tokens([head for head, _ in pairs], [tail for _, tail in pairs])
+    for score in scores:
+        if score.error is not None:
+            raise score.error
+    tokens = sum(len(tail) for _, tail in pairs)
+    return TokenLoss(-math.fsum(score.logprob for score in scores) / tokens, tokens)
 
 
 def _report(model: TextModel, task: Task, examples: Sequence[TrainingExample]) -> dict[str, Any]:
@@ -93,11 +129,11 @@ def _summary(report: Mapping[str, Any]) -> str:
     low, high = report["accuracy_interval"]
     return (
         f"{report['right']} of {report['rows']} correct, {report['accuracy']:.1%} (95% interval "
-        f"{low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_held(report)}"
+        f"{low:.1%} to {high:.1%}), macro F1 {report['macro_f1']:.3f}, {_calibration(report)}"
     )
 
 
-def _held(report: Mapping[str, Any]) -> str:
+def _calibration(report: Mapping[str, Any]) -> str:
     error = error_text(report["calibration_error"], report["calibration_error_interval"])
     return f"{error}, Brier {report['brier']:.3f}, loss {report['nll']:.3f}"
 
@@ -119,3 +155,10 @@ def _texts(examples: Sequence[TrainingExample]) -> list[str]:
 
 def _gold(examples: Sequence[TrainingExample]) -> list[str]:
     return [example.label or "" for example in examples]
+
+
+def _pairs(row: TokenRow) -> Iterator[tuple[list[int], list[int]]]:
+    """Yield each run of learned tokens with all tokens before it."""
+    for _, run in groupby(enumerate(row.learned), key=lambda item: item[1] - item[0]):
+        places = [place for _, place in run]
+        yield [*row.ids[: places[0]]], [row.ids[place] for place in places]

@@ -5,8 +5,6 @@ Shapes: B rows, T tokens, H hidden size, D head size, S positions in the cache.
 
 from __future__ import annotations
 
-from typing import Protocol, cast
-
 import mlx.core as mx
 from mlx import nn
 
@@ -14,33 +12,8 @@ from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.layers import Linear, Linears, RMSNorm
 from core_mlx_native.network.ops import Ops
-from core_mlx_native.network.rotation import Ends, Rotation, View
-
-KeysValues = tuple[mx.array, mx.array]  # each [B, kv heads, S, D], keys after rope
-
-
-class Past(Protocol):
-    """The keys and values that one layer has seen before."""
-
-    def update(self, keys: mx.array, values: mx.array) -> KeysValues:
-        """Add the keys and values of T new tokens, and return all that these may see."""
-        ...
-
-
-class Buffer(Past, Protocol):
-    """A past in its own writable buffers, each [B, kv heads, capacity, D]."""
-
-    keys: mx.array
-    values: mx.array
-
-    def places(self, size: int) -> tuple[slice, slice]:
-        """Return the columns of the running pass over ``size`` tokens, and of all that it sees."""
-        ...
-
-
-def buffer_of(past: Past | None) -> Buffer | None:
-    """Return the past, if it is a `Buffer`."""
-    return cast(Buffer, past) if hasattr(past, "places") else None
+from core_mlx_native.network.rotary import Ends, RotaryEmbedding, View
+from core_mlx_native.network.values import KeysValues, Past
 
 
 class Attention(nn.Module):
@@ -50,7 +23,7 @@ class Attention(nn.Module):
         self,
         config: ModelConfig,
         kind: LayerKind,
-        rotation: Rotation,
+        rotary: RotaryEmbedding,
         weights: Weights,
         name: str,
         ops: Ops,
@@ -66,7 +39,7 @@ class Attention(nn.Module):
         self._heads, self._kv_heads = config.num_heads, config.num_kv_heads
         self._scale, self._window = config.attention_scale, kind.window
         self._cap = config.attention_cap
-        self.rotation, self._ops = rotation, ops
+        self.rotary, self._ops = rotary, ops
 
     def __call__(
         self, x: mx.array, view: View, past: Past | None, ends: Ends | None = None
@@ -86,8 +59,8 @@ class Attention(nn.Module):
         values = self._heads_first(values, self._kv_heads)
         if "q_norm" in self:
             queries, keys = self.q_norm(queries), self.k_norm(keys)
-        queries = self.rotation.turn(queries, query_view)
-        keys = self.rotation.turn(keys, view)
+        queries = self.rotary.rotate(queries, query_view)
+        keys = self.rotary.rotate(keys, view)
 
         if past is not None:
             keys, values = past.update(keys, values)  # [B, kv heads, S + T, D]

@@ -14,10 +14,11 @@ from core.kit.base import Check, never_stop
 from core_mlx_native.checkpoint.config import ModelConfig
 from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
-from core_mlx_native.network.attention import Attention, KeysValues, Past
-from core_mlx_native.network.layers import Linear, Linears, Matrix, RMSNorm, matrix
+from core_mlx_native.network.attention import Attention
+from core_mlx_native.network.layers import Linear, Linears, RMSNorm, matrix
 from core_mlx_native.network.ops import Ops, ShortLayer, softcap, widened
-from core_mlx_native.network.rotation import Ends, Rotation, View
+from core_mlx_native.network.rotary import Ends, RotaryEmbedding, View
+from core_mlx_native.network.values import KeysValues, Matrix, Past
 
 Look = Callable[[int, mx.array], None]
 
@@ -45,11 +46,11 @@ class Layer(nn.Module):
     """Attention and MLP, each after a norm; Gemma has a second norm after each as well."""
 
     def __init__(
-        self, config: ModelConfig, index: int, rotation: Rotation, weights: Weights, ops: Ops
+        self, config: ModelConfig, index: int, rotary: RotaryEmbedding, weights: Weights, ops: Ops
     ) -> None:
         super().__init__()
         name, kind = f"model.layers.{index}", config.layers[index]
-        self.self_attn = Attention(config, kind, rotation, weights, f"{name}.self_attn", ops)
+        self.self_attn = Attention(config, kind, rotary, weights, f"{name}.self_attn", ops)
         self.mlp = MLP(config, weights, f"{name}.mlp", ops)
         for norm in norm_names(config):
             self[norm] = RMSNorm(weights, f"{name}.{norm}", config.rms_norm_eps, ops)
@@ -103,9 +104,9 @@ class Decoder(nn.Module):
 
         # Layers with the same RoPE share its angles.
         ropes = {kind.rope for kind in config.layers}
-        rotations = {rope: Rotation(rope, ops.has_rope_kernel) for rope in ropes}
+        embeddings = {rope: RotaryEmbedding(rope, ops.has_rope_kernel) for rope in ropes}
         self.layers = [
-            Layer(config, index, rotations[kind.rope], weights, ops)
+            Layer(config, index, embeddings[kind.rope], weights, ops)
             for index, kind in enumerate(config.layers)
         ]
 
@@ -150,20 +151,29 @@ class Decoder(nn.Module):
 
     def logits(self, hidden: mx.array) -> mx.array:
         """Return next-token logits, float32, for hidden states [..., H]: [..., vocabulary]."""
-        head = self.lm_head if "lm_head" in self else self.embed_tokens.product
-        return self._capped(head(self.norm(hidden)))
+        product = self.lm_head if "lm_head" in self else self.embed_tokens.product
+        return self._capped(product(self.norm(hidden)))
 
     def logits_of(self, hidden: mx.array, tokens: mx.array) -> mx.array:
         """Return only the logits of ``tokens`` [K], from K rows of the LM head: [..., K]."""
-        head = self.lm_head.matrix if "lm_head" in self else self.embed_tokens
-        logits = self.norm(hidden) @ head.rows(tokens).T
-        if "lm_head" in self and "bias" in self.lm_head:
-            logits = logits + self.lm_head.bias[tokens]
+        logits = self.norm(hidden) @ self.head_matrix.rows(tokens).T
+        if (bias := self.head_bias) is not None:
+            logits = logits + bias[tokens]
         return self._capped(logits)
 
     def _capped(self, logits: mx.array) -> mx.array:
         wide, cap = widened(logits), self.config.logit_cap
         return wide if cap is None else softcap(wide, cap)
+
+    @property
+    def head_matrix(self) -> Matrix:
+        """The LM head's weight [vocabulary, H]; the embedding where they are tied."""
+        return self.lm_head.matrix if "lm_head" in self else self.embed_tokens
+
+    @property
+    def head_bias(self) -> mx.array | None:
+        """The LM head's bias [vocabulary], if it has one."""
+        return self.lm_head.bias if "lm_head" in self and "bias" in self.lm_head else None
 
     @property
     def head_rows(self) -> int:

@@ -4,34 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import accumulate, repeat
-from typing import Protocol
 
 import mlx.core as mx
 from mlx import nn
 
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.ops import Ops
-
-
-class Matrix(Protocol):
-    """A weight (rows, columns), dense or quantised."""
-
-    def product(self, x: mx.array) -> mx.array:
-        """Return ``x @ weight.T``: [..., rows], from [..., columns]."""
-        ...
-
-    def rows(self, index: mx.array) -> mx.array:
-        """Return the rows with these indices [...]: [..., columns]."""
-        ...
-
-    def back(self, y: mx.array) -> mx.array:
-        """Return ``y @ weight``: [..., columns], from [..., rows]. The gradient of `product`."""
-        ...
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """Rows and columns."""
-        ...
 
 
 class Dense(nn.Module):
@@ -154,25 +132,25 @@ class Linears(nn.Module):
 
     def __init__(self, weights: Weights, names: Sequence[str], ops: Ops, *, together: bool) -> None:
         super().__init__()
-        self.each = [Linear(weights, name, ops) for name in names]
+        self.maps = [Linear(weights, name, ops) for name in names]
         self._ops = ops
-        matrices = [linear.matrix for linear in self.each]
-        dense = [found for found in matrices if isinstance(found, Dense)]
+        matrices = [linear.matrix for linear in self.maps]
+        dense = [matrix for matrix in matrices if isinstance(matrix, Dense)]
         if len(dense) == len(matrices) and (together or not ops.lays_out_wide):
             self._stack(dense)
 
     def __call__(self, x: mx.array, *others: mx.array) -> tuple[mx.array, ...]:
         if others:
-            return tuple(map(Linear.__call__, self.each, (x, *others)))
+            return tuple(map(Linear.__call__, self.maps, (x, *others)))
         is_token = x.size == x.shape[-1]
         if "stacked" not in self or not (is_token or self._ops.lays_out_wide):
-            return tuple(map(Linear.__call__, self.each, repeat(x)))
+            return tuple(map(Linear.__call__, self.maps, repeat(x)))
 
         # A product that reads one large matrix is faster on a CPU than several.
         whole = self._ops.settled(x @ self.stacked)
         return tuple(
             part + linear.bias if "bias" in linear else part
-            for part, linear in zip(mx.split(whole, self._bounds, -1), self.each, strict=True)
+            for part, linear in zip(mx.split(whole, self._bounds, -1), self.maps, strict=True)
         )
 
     def _stack(self, matrices: Sequence[Dense]) -> None:

@@ -10,22 +10,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import TYPE_CHECKING, Literal, Protocol
+from typing import Protocol
 
 import mlx.core as mx
+from mlx import nn
 
 from core.kit.base import Check
+from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.chosen import CUDNN_HEAD
+from core_mlx_native.network.rotary import View
+from core_mlx_native.network.values import KeysValues, LMHead, Mask, Matrix, Past
 from core_mlx_native.sampling.sampling import log_total
-
-if TYPE_CHECKING:
-    from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
-    from core_mlx_native.network.attention import KeysValues, Past
-    from core_mlx_native.network.decoder import Decoder, Layer
-    from core_mlx_native.network.layers import Matrix
-    from core_mlx_native.network.rotation import View
-
-Mask = mx.array | Literal["causal"] | None
 
 
 class ShortLayer(Protocol):
@@ -53,7 +48,9 @@ class Ops:
         """Return an embedding that is also the LM head, in this device's layout."""
         return embedding
 
-    def short_layer(self, layer: Layer, config: ModelConfig, kind: LayerKind) -> ShortLayer | None:
+    def short_layer(
+        self, layer: nn.Module, config: ModelConfig, kind: LayerKind
+    ) -> ShortLayer | None:
         """Return a faster equivalent of a layer for short passes, or None."""
         return None
 
@@ -127,11 +124,12 @@ class Ops:
         """
         return ~mx.isfinite(logits.max(axis=-1))
 
-    def token_losses(self, decoder: Decoder, hidden: mx.array, targets: mx.array) -> mx.array:
-        """Return ``-log softmax(logits)[target]`` of hidden states [N, H], targets [N]: float32
-        [N].
+    def token_losses(self, head: LMHead, hidden: mx.array, targets: mx.array) -> mx.array:
+        """Return ``-log softmax(logits)[target]``: float32 [N].
+
+        ``hidden`` [N, H] are the hidden states, ``targets`` [N] the tokens.
         """
-        logits = decoder.logits(hidden)
+        logits = head.logits(hidden)
         chosen = mx.take_along_axis(logits, targets[:, None], axis=-1)[:, 0]
         return mx.logsumexp(logits, axis=-1) - chosen
 

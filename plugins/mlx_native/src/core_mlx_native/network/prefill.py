@@ -17,11 +17,10 @@ import mlx.core as mx
 
 from core.kit.base import Check, never_stop
 from core_mlx_native.chosen import FastPaths
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.masks import additive, prefill_allowed, seen_from
-from core_mlx_native.network.ops import Mask
-from core_mlx_native.network.rotation import Ends, View
+from core_mlx_native.network.rotary import Ends, View
+from core_mlx_native.network.values import KeysValues, Mask
 from core_runtime.batches import rounded_up
 
 
@@ -91,10 +90,10 @@ class Behind:
 
     def update(self, keys: mx.array, values: mx.array) -> KeysValues:
         """Return the prompt's keys and values followed by the new ones."""
-        return _behind(self.keys, keys), _behind(self.values, values)
+        return _appended(self.keys, keys), _appended(self.values, values)
 
 
-def _behind(past: mx.array, new: mx.array) -> mx.array:
+def _appended(past: mx.array, new: mx.array) -> mx.array:
     rows = mx.broadcast_to(past, (len(new), *past.shape[1:]))
     return mx.concatenate([rows, new], axis=2)  # [B, kv heads, S + T, D]
 
@@ -126,12 +125,6 @@ def _padded(ids: Sequence[int], size: int) -> list[int]:
     have.
     """
     return [*ids, *[ids[-1]] * (size - len(ids))]
-
-
-def last_logits(decoder: Decoder, prompts: Sequence[Sequence[int]]) -> mx.array:
-    """Return next-token logits at each prompt's last real token: float32 [B, vocabulary]."""
-    ends = [len(prompt) - 1 for prompt in prompts]
-    return decoder.logits(prefill(decoder, prompts).hidden_at(ends))
 
 
 def windows(decoder: Decoder) -> set[int]:
@@ -169,7 +162,7 @@ class Prefix:
         if not any(zeros):
             return self
         cache = [
-            (_behind_zeros(keys, count), _behind_zeros(values, count))
+            (_after_zeros(keys, count), _after_zeros(values, count))
             for (keys, values), count in zip(self.cache, zeros, strict=True)
         ]
         return Prefix(self.size, cache, zeros)
@@ -184,7 +177,7 @@ class Prefix:
         ]
 
 
-def _behind_zeros(columns: mx.array, count: int) -> mx.array:
+def _after_zeros(columns: mx.array, count: int) -> mx.array:
     return mx.pad(columns, [(0, 0), (0, 0), (count, 0), (0, 0)])
 
 
@@ -196,11 +189,11 @@ def run_prefix(
     ids: Sequence[int],
     fast: FastPaths,
     between: Check = never_stop,
-    behind: Prefix = NO_PREFIX,
+    before: Prefix = NO_PREFIX,
 ) -> Prefix:
     """Compute the keys and values of a prefix, after its cached part, if any."""
     end = [[len(ids) - 1]]
-    cache = read(decoder, [ids], end, behind, fast, 1, between).cache
+    cache = read(decoder, [ids], end, before, fast, 1, between).cache
     decoder.ops.begin([array for layer in cache for array in layer])
     return Prefix(len(ids), cache)
 

@@ -14,10 +14,10 @@ import mlx.core as mx
 
 from core.kit.labels import common_length
 from core_mlx_native.failures import is_out_of_memory
-from core_mlx_native.network.attention import KeysValues
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import Prefix
-from core_runtime.prefix_cache import Entry, Found, PrefixCache
+from core_mlx_native.network.values import KeysValues
+from core_runtime.prefix_cache import Entry, PrefixCache, PrefixMatch
 
 _RECENT = 16  # prompts whose tokens are stored for comparison
 _SHARE = 2  # at most this fraction (1/n) of the memory that would be free without it
@@ -49,11 +49,11 @@ class PrefixStore:
         return self._limit > 0
 
     @property
-    def held(self) -> int:
+    def used(self) -> int:
         """The bytes in the cache."""
-        return self._cache.held
+        return self._cache.used
 
-    def longest(self, ids: Sequence[int], most: int) -> Found[Prefix] | None:
+    def longest(self, ids: Sequence[int], most: int) -> PrefixMatch[Prefix] | None:
         """Find the entry with the longest prefix of the first ``most`` tokens; None without one."""
         return self._cache.longest(ids, most) if self.on else None
 
@@ -99,7 +99,7 @@ class PrefixStore:
 
     def clear(self) -> bool:
         """Clear the cache; return False if it was empty."""
-        had_entries = self.held > 0
+        had_entries = self.used > 0
         self._cache.clear()
         self._recent.clear()
         return had_entries
@@ -123,7 +123,7 @@ class PrefixStore:
             return
         self._looked, free = now, self._free()
         if free is not None:
-            self._cache.limit = min(self._limit, (free + self.held) // _SHARE)
+            self._cache.limit = min(self._limit, (free + self.used) // _SHARE)
             self._cache.shrink(self._cache.limit)
 
 

@@ -83,7 +83,7 @@ def typical(logits: mx.array, limits: Limits, by_mass: bool = False) -> mx.array
 def nucleus(logits: mx.array, limits: Limits) -> mx.array:
     """Return the logits [G, V], with -infinity for the tokens dropped by top_p, without sorting.
 
-    See `rank` and `kept` for the variant that sorts.
+    See `rank` and `passing` for the variant that sorts.
     """
     keep = leading(-logits, probabilities_of(logits), limits.top_p)
     return mx.where(keep, logits, -mx.inf)
@@ -109,7 +109,7 @@ def rank(logits: mx.array, probabilities: mx.array | None, width: int) -> Ranked
     return Ranked(ids, chosen, mx.take_along_axis(probabilities, ids, axis=-1))
 
 
-def kept(ranked: Ranked, limits: Limits) -> mx.array:
+def passing(ranked: Ranked, limits: Limits) -> mx.array:
     """Return whether each candidate passes all filters: [G, K]. The first one always does."""
     keep = mx.arange(ranked.ids.shape[-1]) < limits.top_k
     if ranked.probabilities is not None:

@@ -27,6 +27,9 @@ from core_mlx_native.sampling import filters
 from core_mlx_native.sampling.filters import Limits, Ranked, Repeats, in_blocks
 from core_runtime.request import seeded
 
+HONOURED = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
+"""The sampling options that apply here; models refuse all others by name."""
+
 _STRIDE = 0x9E3779B97F4A7C15  # splitmix64's odd constant: steps of one seed lie far apart
 # Beyond these, float32 has only 0 and infinity to divide by.
 _COLDEST, _HOTTEST = 1e-6, 1e30
@@ -66,7 +69,7 @@ def _uniform(size: int, key: mx.array) -> mx.array:
     return mx.random.uniform(shape=(size,), key=key)
 
 
-class Work(Enum):
+class DrawKind(Enum):
     """The kind of work that a row needs for its draw."""
 
     GREEDY = auto()  # the best token
@@ -79,7 +82,7 @@ class Work(Enum):
 class SamplingGroup:
     """Rows of a batch that need the same work, with their options."""
 
-    work: Work
+    work: DrawKind
     width: int  # number of candidates to sort: K
     rows: tuple[int, ...]  # their indices in the batch
     seeds: tuple[int, ...]
@@ -90,7 +93,7 @@ class SamplingGroup:
     @classmethod
     def of(
         cls,
-        work: Work,
+        work: DrawKind,
         width: int,
         rows: Sequence[int],
         batch: Sequence[GenerateConfig],
@@ -104,23 +107,23 @@ class SamplingGroup:
 
     def draw(self, logits: mx.array, steps: Sequence[int]) -> mx.array:
         """Draw one token id per row: [G], from logits [G, V]."""
-        if self.work is Work.GREEDY:
+        if self.work is DrawKind.GREEDY:
             return mx.argmax(logits, axis=-1)
         if self.limits.uses_typical_p:
             logits = filters.typical(logits, self.limits, self.by_mass)
 
         # The noise depends on seed and step, whatever the filters keep.
         uniform = uniforms(self.seeds, steps, logits.shape[-1])  # [G, V]
-        if self.work is Work.WHOLE:
+        if self.work is DrawKind.WHOLE:
             return self._from_all(logits, uniform)
-        if self.work is Work.NUCLEUS and self.by_mass:
+        if self.work is DrawKind.NUCLEUS and self.by_mass:
             return self._from_all(filters.nucleus(logits, self.limits), uniform)
 
         # Sorting only the best tokens is nearly always enough.
         probabilities = filters.probabilities_of(logits) if self.limits.uses_top_p else None
         ranked = filters.rank(logits, probabilities, self.width)
         tokens = self._from_ranked(ranked, uniform)
-        if self.work is Work.BEST or self.width >= logits.shape[-1]:
+        if self.work is DrawKind.BEST or self.width >= logits.shape[-1]:
             return tokens
 
         # The complete order is always computed. Rows that do not need it are made constant:
@@ -139,14 +142,14 @@ class SamplingGroup:
     def _from_ranked(self, ranked: Ranked, uniform: mx.array) -> mx.array:
         luck = gumbel(mx.take_along_axis(uniform, ranked.ids, axis=-1))
         scores = ranked.logits / self.temperature + luck
-        scores = mx.where(filters.kept(ranked, self.limits), scores, -mx.inf)
+        scores = mx.where(filters.passing(ranked, self.limits), scores, -mx.inf)
         best = mx.argmax(scores, axis=-1, keepdims=True)
         return mx.take_along_axis(ranked.ids, best, axis=-1)[:, 0]
 
 
 def by_work(configs: Sequence[GenerateConfig], by_mass: bool = False) -> tuple[SamplingGroup, ...]:
     """Group rows with these options by the work that each row needs."""
-    members: dict[tuple[Work, int], list[int]] = {}
+    members: dict[tuple[DrawKind, int], list[int]] = {}
     for row, config in enumerate(configs):
         members.setdefault(_work(config), []).append(row)
     return tuple(SamplingGroup.of(*kind, rows, configs, by_mass) for kind, rows in members.items())
@@ -161,14 +164,14 @@ def _column(values: list[float]) -> mx.array:
     return mx.array(values, mx.float32)[:, None]
 
 
-def _work(config: GenerateConfig) -> tuple[Work, int]:
+def _work(config: GenerateConfig) -> tuple[DrawKind, int]:
     if is_greedy(config):
-        return Work.GREEDY, 0
+        return DrawKind.GREEDY, 0
     if config.top_k > 0:
-        return Work.BEST, max(_NARROWEST, 1 << (config.top_k - 1).bit_length())
+        return DrawKind.BEST, max(_NARROWEST, 1 << (config.top_k - 1).bit_length())
     if config.top_p < 1.0:
-        return Work.NUCLEUS, _NUCLEUS
-    return Work.WHOLE, 0
+        return DrawKind.NUCLEUS, _NUCLEUS
+    return DrawKind.WHOLE, 0
 
 
 def _limits(configs: Sequence[GenerateConfig]) -> Limits:

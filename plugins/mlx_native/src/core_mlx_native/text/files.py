@@ -12,7 +12,7 @@ from pathlib import Path
 from tokenizers import Tokenizer as Library
 
 from core.errors import InvalidModelError, TokenizerError
-from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
 from core_mlx_native.checkpoint.keys import report
 from core_mlx_native.text import tokenizer_json
 from core_mlx_native.text.added_tokens import add_named_tokens, known_names
@@ -51,17 +51,17 @@ def stop_tokens(
     return frozenset(id for id in by_id | named if id < vocab_size)
 
 
-def _fields(files: JsonFiles, name: str) -> Fields:
-    return Fields(files.read_if_there(name), str(files.directory / name))
+def _fields(files: JsonFiles, name: str) -> ConfigFields:
+    return ConfigFields(files.read_if_there(name), str(files.directory / name))
 
 
-def _holding_eos(config: Fields) -> Fields:
+def _holding_eos(config: ConfigFields) -> ConfigFields:
     """Return the text model's section, unless the top level has the key."""
     text = config.section("text_config")
     return config if text is None or config.values.get("eos_token_id") is not None else text
 
 
-def _eos_ids(fields: Fields, library: Library, vocab_size: int) -> frozenset[int]:
+def _eos_ids(fields: ConfigFields, library: Library, vocab_size: int) -> frozenset[int]:
     value = fields.values.get("eos_token_id")
     ids = value if isinstance(value, list) else [] if value is None else [value]
     added = library.get_added_tokens_decoder()

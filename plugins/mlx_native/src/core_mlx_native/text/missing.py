@@ -18,13 +18,13 @@ def missing_tokenizer(directory: Path) -> str | None:
     """Return the message for a directory without tokenizer.json; None if it exists."""
     if os.path.lexists(directory / "tokenizer.json"):
         return None
-    beside = [layout for layout in _LAYOUTS if (directory / layout[0]).exists()]
-    if not beside:
+    layouts = [layout for layout in _LAYOUTS if (directory / layout[0]).exists()]
+    if not layouts:
         return (
             f"The model has no tokenizer: {directory / 'tokenizer.json'} does not exist. Download "
             "or convert the model again with its tokenizer.json."
         )
-    name, packages, option = beside[0]
+    name, packages, option = layouts[0]
     path = str(directory)
     return (
         f"{path} has no tokenizer.json, only {name}, which is not supported. transformers can "

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from core.kit.support import unicode_error
-from core_mlx_native.checkpoint.fields import Fields, JsonFiles
+from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
 
 CONFIG, MAP, OLDER = "tokenizer_config.json", "special_tokens_map.json", "added_tokens.json"
 NAMES = tuple(f"{name}_token" for name in ("bos", "eos", "unk", "sep", "pad", "cls", "mask"))
@@ -56,7 +56,7 @@ class NamedTokens:
 def read_named_tokens(files: JsonFiles) -> NamedTokens:
     """Read the three files, each of which may be missing. Raises `InvalidModelError`."""
     own, names, older = (
-        Fields(files.read_if_there(name), str(files.directory / name))
+        ConfigFields(files.read_if_there(name), str(files.directory / name))
         for name in (CONFIG, MAP, OLDER)
     )
     config = files.read_if_there("config.json")
@@ -89,7 +89,9 @@ def read_named_tokens(files: JsonFiles) -> NamedTokens:
     )
 
 
-def _older(own: Fields, names: Fields, older: Fields, config: Mapping[str, Any]) -> NamedTokens:
+def _older(
+    own: ConfigFields, names: ConfigFields, older: ConfigFields, config: Mapping[str, Any]
+) -> NamedTokens:
     """Read the layout of transformers before 4.34: special_tokens_map.json takes precedence."""
     named = {**_named(own), **_named(names)}
     extra, name = [*_extra(own), *_extra(names)], _class(own.values, config)
@@ -113,7 +115,7 @@ def names_token(name: str, value: object) -> bool:
     return name.endswith("_token") and isinstance(value, str | Mapping)
 
 
-def _named(fields: Fields) -> dict[str, Entry]:
+def _named(fields: ConfigFields) -> dict[str, Entry]:
     """Return the tokens with a name: those of `NAMES`, then a model's own, each special."""
     values = fields.values
     named = {name: values[name] for name in NAMES if values.get(name) is not None}
@@ -124,7 +126,7 @@ def _named(fields: Fields) -> dict[str, Entry]:
     return {name: _entry(fields, name, value, special=True) for name, value in named.items()}
 
 
-def _extra(fields: Fields) -> Iterator[Entry]:
+def _extra(fields: ConfigFields) -> Iterator[Entry]:
     """Yield the special tokens without a name."""
     for name in LISTS:
         value = fields.values.get(name) or []
@@ -134,7 +136,7 @@ def _extra(fields: Fields) -> Iterator[Entry]:
             raise fields.error(f"{name} is {value!r:.60}, not a list of tokens")
 
 
-def _entry(fields: Fields, name: str, value: object, *, special: bool = False) -> Entry:
+def _entry(fields: ConfigFields, name: str, value: object, *, special: bool = False) -> Entry:
     """Return a token with all flags; it may be a text, or an object with some of them."""
     values = {"content": value, "special": True} if isinstance(value, str) else value
     content = values.get("content") if isinstance(values, Mapping) else None
@@ -154,7 +156,7 @@ def _entry(fields: Fields, name: str, value: object, *, special: bool = False) -
     return {"content": content, **flags}
 
 
-def _id(section: Fields, index: str) -> int:
+def _id(section: ConfigFields, index: str) -> int:
     if not (index.isascii() and index.isdigit() and len(index) < 10):
         raise section.error(f"{index!r:.60} is not a token id")
     return int(index)

@@ -72,12 +72,12 @@ def steps(part: Any, several: str) -> list[dict[str, Any]]:
     if part is None:
         return []
     state = json.loads(part.__getstate__())
-    return [each for step in state.get(several, [state]) for each in _flat(step, several)]
+    return [leaf for step in state.get(several, [state]) for leaf in _flat(step, several)]
 
 
 def _flat(step: dict[str, Any], several: str) -> list[dict[str, Any]]:
     inner = step.get(several)
-    return [step] if inner is None else [each for one in inner for each in _flat(one, several)]
+    return [step] if inner is None else [leaf for one in inner for leaf in _flat(one, several)]
 
 
 def _shortening(step: dict[str, Any]) -> int:

@@ -23,7 +23,7 @@ from core.kit.text_stream import StreamDetokenizer
 from core.options import GenerateConfig
 from core.types import Conversation
 from core_mlx_native.checkpoint.fields import JsonFiles
-from core_mlx_native.text.beside import SpaceBeside
+from core_mlx_native.text.absorbed_space import AbsorbedSpace
 from core_mlx_native.text.detokenizer import TokenBytes
 from core_mlx_native.text.files import TokenizerFiles, read_tokenizer_files
 from core_mlx_native.text.library import continuing_reader, prepends, prompt_reader
@@ -57,7 +57,7 @@ class Tokenizer:
             self._no_chat = str(error)
         source = source or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(source, files.special_texts, self._ids)
-        self._beside = SpaceBeside(files.library)
+        self._beside = AbsorbedSpace(files.library)
 
         self._token_bytes = TokenBytes(files.library)
         self._texts: dict[int, str] = {}  # of requested tokens

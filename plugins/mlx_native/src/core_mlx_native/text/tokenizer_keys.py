@@ -14,9 +14,9 @@ from typing import Any
 from tokenizers import Tokenizer as Library
 from tokenizers.models import BPE
 
-from core_mlx_native.checkpoint.fields import Fields
+from core_mlx_native.checkpoint.fields import ConfigFields
 from core_mlx_native.checkpoint.keys import (
-    Key,
+    KeyRule,
     check_keys,
     harmless,
     honoured,
@@ -35,7 +35,7 @@ _OTHERWISE = "if it contradicts tokenizer.json, which is used"
 _LARGE = 100_000  # tokens: smaller vocabularies need no fix of Mistral's pattern
 _FOLLOWS = ("LlamaTokenizer", "Qwen2Tokenizer", "GPT2Tokenizer")
 
-TOKENIZER_KEYS: Mapping[str, Key] = {
+TOKENIZER_KEYS: Mapping[str, KeyRule] = {
     # Read.
     "added_tokens_decoder": honoured(
         "tokens missing from tokenizer.json are added, flags override it; a new token with a "
@@ -69,14 +69,14 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
         "it removes spaces from decoded texts; harmless for a BPE, where transformers ignores it"
     ),
     _CLEAN_BPE: refused(f"with {_CLEAN}, it removes spaces from decoded texts"),
-    "add_prefix_space": Key(
+    "add_prefix_space": KeyRule(
         "refused",
         f"if it contradicts tokenizer.json, for {', '.join(_FOLLOWS)}, which follow this key in "
         "transformers; reported for other classes",
         (None,),
     ),
     # A user may expect these to have an effect.
-    "add_bos_token": Key("reported", _OTHERWISE, (None,)),
+    "add_bos_token": KeyRule("reported", _OTHERWISE, (None,)),
     "add_eos_token": reported("nothing is appended to a text, because it is to be continued"),
     **same(
         "do_lower_case do_basic_tokenize strip_accents tokenize_chinese_chars keep_accents "
@@ -122,7 +122,7 @@ TOKENIZER_KEYS: Mapping[str, Key] = {
 }
 """The treatment of each key; one that is not here is reported."""
 
-LIBRARY_KEYS: Mapping[str, Key] = {
+LIBRARY_KEYS: Mapping[str, KeyRule] = {
     "version": honoured("the library refuses any but 1.0"),
     **same("truncation padding", harmless("set by the publisher: disabled")),
     "added_tokens": honoured("see below"),
@@ -156,7 +156,7 @@ _REMEDY = "Remove the key to do without it."
 
 
 def check_tokenizer_config(
-    fields: Fields, names: Mapping[str, Entry], library: Library, config: Mapping[str, Any]
+    fields: ConfigFields, names: Mapping[str, Entry], library: Library, config: Mapping[str, Any]
 ) -> tuple[str, ...]:
     """Return the keys of tokenizer_config.json to report.
 
@@ -166,7 +166,7 @@ def check_tokenizer_config(
     values = fields.values
     keys = dict(TOKENIZER_KEYS)
     if str(values.get("tokenizer_class")).removesuffix("Fast") not in _FOLLOWS:
-        keys["add_prefix_space"] = Key("reported", _OTHERWISE, (None,))
+        keys["add_prefix_space"] = KeyRule("reported", _OTHERWISE, (None,))
     for name, value in values.items():
         if names_token(name, value):
             keys[name] = _TOKEN

@@ -19,7 +19,7 @@ IGNORED = -1
 
 
 @dataclass(frozen=True, slots=True)
-class Batch:
+class TrainingBatch:
     """Rows that run together, padded on the right.
 
     ``tokens`` [B, T] are the inputs, without each row's last token; ``targets`` [B, T] the next
@@ -39,7 +39,7 @@ class Batch:
         return len(self.places)
 
 
-def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
+def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> TrainingBatch:
     """Return the batch of the rows with these numbers."""
     chosen = [rows[number] for number in numbers]
     length = max(len(row.ids) for row in chosen) - 1
@@ -51,7 +51,9 @@ def batch_of(rows: Sequence[TokenRow], numbers: Sequence[int]) -> Batch:
         targets[index, places - 1] = np.array(row.ids)[places]
     size = sum(len(row.ids) - 1 for row in chosen)
     places = np.flatnonzero(targets != IGNORED)
-    return Batch(mx.array(tokens), mx.array(targets), mx.array(places), tuple(numbers), size)
+    return TrainingBatch(
+        mx.array(tokens), mx.array(targets), mx.array(places), tuple(numbers), size
+    )
 
 
 class Batches:

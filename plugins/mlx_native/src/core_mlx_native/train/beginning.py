@@ -12,11 +12,11 @@ from core_mlx_native.adapters.apply import adapter_in
 from core_mlx_native.adapters.files import write_adapter
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
-from core_mlx_native.loader import LoadedModel
+from core_mlx_native.loaded import LoadedModel
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.train.notes import notes_of
-from core_mlx_native.train.rows import Rows, TokenRow, labels_of
-from core_mlx_native.train.training import Served, Training, adapter_for
+from core_mlx_native.train.rows import RowBuilder, TokenRow, labels_of
+from core_mlx_native.train.training import ServedNetwork, Training, adapter_for
 from core_runtime.owner import OwnerThread
 
 
@@ -38,7 +38,7 @@ def begin(
 
     def prepared() -> Training:
         adapter = adapter_for(model.decoder, config)
-        served = Served(model.decoder, adapter, _training_ops(model), model.prefixes.clear)
+        served = ServedNetwork(model.decoder, adapter, _training_ops(model), model.prefixes.clear)
         training = Training(served, rows, validation, config, owner)
         training.check()
         return training
@@ -56,7 +56,7 @@ def training_rows(
     Raises like `begin`.
     """
     labels = labels_of(examples, config)
-    return Rows(model.tokenizer, config, labels, model.info).of(examples, name)
+    return RowBuilder(model.tokenizer, config, labels, model.info).of(examples, name)
 
 
 def save(model: LoadedModel, directory: str | os.PathLike[str], config: TrainConfig | None) -> None:

@@ -42,7 +42,7 @@ _KIND = kind_of("a checkpoint", _KEY)
 
 
 @dataclass(slots=True)
-class Progress:
+class RunState:
     """The state of a run: the last step, the losses, and the best measurement so far.
 
     ``losses`` are (step, loss), ``measured`` (step, loss on validation); ``waited``: measurements
@@ -62,7 +62,7 @@ class Checkpoint:
     """One checkpoint file: its arrays by kind and name, and its progress."""
 
     path: Path
-    progress: Progress
+    progress: RunState
     arrays: Mapping[str, Mapping[str, mx.array]]
 
 
@@ -95,7 +95,7 @@ class Checkpoints:
             )
 
     @contextmanager
-    def held(self) -> Iterator[None]:
+    def locked(self) -> Iterator[None]:
         """Lock the directory against other trainings, creating it if necessary.
 
         Raises `TrainingError` if one is running in it, OSError if it is not writable.
@@ -119,7 +119,7 @@ class Checkpoints:
         except OSError:  # a file system without locks, as some network file systems
             return
 
-    def save(self, progress: Progress, arrays: Mapping[str, Mapping[str, mx.array]]) -> Path:
+    def save(self, progress: RunState, arrays: Mapping[str, Mapping[str, mx.array]]) -> Path:
         """Write a checkpoint, then drop the oldest. Raises OSError and keeps the earlier ones."""
         path = self._path(progress.step)
         tensors = {
@@ -201,10 +201,10 @@ def _facts(path: Path, most_bytes: int) -> Fields:
     return facts
 
 
-def _progress(data: Fields) -> Progress:
-    data.only(Progress.__dataclass_fields__)
+def _progress(data: Fields) -> RunState:
+    data.only(RunState.__dataclass_fields__)
     step = data.integer("step", 1)
-    return Progress(
+    return RunState(
         step,
         _losses(data, "losses", step),
         _losses(data, "measured", step),

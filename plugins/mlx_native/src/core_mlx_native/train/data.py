@@ -24,7 +24,7 @@ _SHOWN = 60  # characters of a line in an error
 
 
 @dataclass(frozen=True, slots=True)
-class Fields:
+class ExampleFields:
     """The names of the keys with a text and its label."""
 
     text: str = "text"
@@ -32,13 +32,13 @@ class Fields:
 
 
 def read_examples(
-    path: str | os.PathLike[str], fields: Fields | None = None
+    path: str | os.PathLike[str], fields: ExampleFields | None = None
 ) -> list[TrainingExample]:
     """Return the examples of a file, in order.
 
     Raises `TrainingError` for an empty file or an invalid line, OSError for an unreadable file.
     """
-    keys = fields or Fields()
+    keys = fields or ExampleFields()
     data = Path(path).read_bytes()
     examples = [
         _example(line, f"{os.fspath(path)}, line {number}", keys)
@@ -63,7 +63,7 @@ def split_by_label(
     draw = np.random.default_rng(seed)
     names = sorted({example.label or "" for example in examples})
     labels = main_labels(
-        [_asked(example) for example in examples],
+        [_prompt_of(example) for example in examples],
         [names.index(example.label or "") for example in examples],
     )
     held_out = set[str]()
@@ -76,17 +76,17 @@ def split_by_label(
                 "leaves none to train on. Add texts, or hold out a smaller share."
             )
         held_out.update(texts[place] for place in draw.permutation(len(texts))[:count])
-    learned = [example for example in examples if text_key(_asked(example)) not in held_out]
-    return learned, [example for example in examples if text_key(_asked(example)) in held_out]
+    learned = [example for example in examples if text_key(_prompt_of(example)) not in held_out]
+    return learned, [example for example in examples if text_key(_prompt_of(example)) in held_out]
 
 
 def shared_texts(some: Sequence[TrainingExample], others: Sequence[TrainingExample]) -> int:
     """Return the number of examples in ``some`` whose text also occurs in ``others``."""
-    known = {text_key(_asked(example)) for example in others}
-    return sum(text_key(_asked(example)) in known for example in some)
+    known = {text_key(_prompt_of(example)) for example in others}
+    return sum(text_key(_prompt_of(example)) in known for example in some)
 
 
-def _asked(example: TrainingExample) -> str:
+def _prompt_of(example: TrainingExample) -> str:
     """Return the input part of an example, without the answer to learn."""
     messages = example.messages
     if messages and messages[-1].role == "assistant":
@@ -94,7 +94,7 @@ def _asked(example: TrainingExample) -> str:
     return example.text or example.prompt or repr(messages)
 
 
-def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
+def _example(line: bytes, where: str, keys: ExampleFields) -> TrainingExample:
     try:
         row = json.loads(line)
     except (ValueError, RecursionError) as error:
@@ -110,7 +110,7 @@ def _example(line: bytes, where: str, keys: Fields) -> TrainingExample:
     return example
 
 
-def _of_row(row: Mapping[str, Any], keys: Fields) -> TrainingExample:
+def _of_row(row: Mapping[str, Any], keys: ExampleFields) -> TrainingExample:
     if "messages" in row:
         return TrainingExample(messages=tuple(checked_conversation(row["messages"])))
     if "completion" in row:

@@ -22,8 +22,8 @@ import mlx.core as mx
 from core_mlx_native.adapters.apply import Adapter
 from core_mlx_native.network.decoder import Decoder, Layer
 from core_mlx_native.network.prefill import causal_masks
-from core_mlx_native.network.rotation import View
-from core_mlx_native.train.batches import Batch
+from core_mlx_native.network.rotary import View
+from core_mlx_native.train.batches import TrainingBatch
 
 Parameters = Mapping[str, mx.array]
 
@@ -57,7 +57,7 @@ class Objective:
         self.first = min(indices, default=0)
         """The first layer with an adapter: layers below have no gradient."""
 
-    def value_and_gradient(self, parameters: Parameters, batch: Batch) -> Slope:
+    def value_and_gradient(self, parameters: Parameters, batch: TrainingBatch) -> Slope:
         """Return the loss of a batch and its gradient.
 
         With checkpointing they are already computed.
@@ -71,25 +71,25 @@ class Objective:
         finally:
             self._adapter.update(parameters)  # do not keep MLX's tracers
 
-    def loss(self, parameters: Parameters, batch: Batch) -> mx.array:
+    def loss(self, parameters: Parameters, batch: TrainingBatch) -> mx.array:
         """Return the loss of a batch in nats, summed over learned tokens."""
         return self._above(parameters, self.below(batch), batch)
 
-    def below(self, batch: Batch) -> mx.array:
+    def below(self, batch: TrainingBatch) -> mx.array:
         """Return the input of the first layer with an adapter: [B, T, H]."""
         x, view = self._decoder.embedded(batch.tokens), self._view(batch)
         for layer in self._decoder.layers[: self.first]:
             x, _ = layer(x, view, None)
         return x
 
-    def _above(self, parameters: Parameters, x: mx.array, batch: Batch) -> mx.array:
+    def _above(self, parameters: Parameters, x: mx.array, batch: TrainingBatch) -> mx.array:
         self._put(parameters)
         view = self._view(batch)
         for layer in self._decoder.layers[self.first :]:
             x, _ = layer(x, view, None)
         return self._summed(x, batch)
 
-    def _block_by_block(self, parameters: Parameters, x: mx.array, batch: Batch) -> Slope:
+    def _block_by_block(self, parameters: Parameters, x: mx.array, batch: TrainingBatch) -> Slope:
         """Return loss and gradient, keeping only the blocks' inputs (arXiv 1604.06174).
 
         `mx.checkpoint` does not help: values computed while MLX traces a complete network, such as
@@ -111,9 +111,9 @@ class Objective:
             own = self._of_layer(parameters, index)
             block = partial(self._block, layer, view, [*own])
             _, slopes = mx.vjp(block, [*own.values(), inputs.pop()], [slope])
-            *found, slope = slopes
+            *slopes_of_layer, slope = slopes
             mx.eval(slopes)
-            gradient |= zip(own, found, strict=True)
+            gradient |= zip(own, slopes_of_layer, strict=True)
         return Slope(loss, {name: gradient[name] for name in parameters})
 
     def _block(self, layer: Layer, view: View, names: Sequence[str], *values: mx.array) -> mx.array:
@@ -126,14 +126,14 @@ class Objective:
         start = f"model.layers.{index}."
         return {name: value for name, value in parameters.items() if name.startswith(start)}
 
-    def _summed(self, x: mx.array, batch: Batch) -> mx.array:
+    def _summed(self, x: mx.array, batch: TrainingBatch) -> mx.array:
         """Return the loss over the learned positions; only these go through the LM head."""
         places = batch.places
         hidden = x.reshape(-1, x.shape[-1])[places]  # [N, H]
         wanted = batch.targets.reshape(-1)[places]
         return self._decoder.ops.token_losses(self._decoder, hidden, wanted).sum()
 
-    def _view(self, batch: Batch) -> View:
+    def _view(self, batch: TrainingBatch) -> View:
         size = batch.tokens.shape[1]
         positions = mx.arange(size)[None]
         return View(0, causal_masks(self._decoder, positions, size, whole=True))

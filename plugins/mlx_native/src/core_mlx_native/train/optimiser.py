@@ -1,4 +1,4 @@
-"""MLX's AdamW over an adapter's parameters, with a state that can be saved.
+"""MLX's AdamW over an adapter's parameters, with a state that can be saved, and its learning rate.
 
 Its parameters are float32 whatever the adapter's dtype: a step of 1e-5 would be lost in bfloat16,
 whose spacing near 1 is 8e-3 (mixed precision, arXiv 1710.03740).
@@ -6,15 +6,31 @@ whose spacing near 1 is 8e-3 (mixed precision, arXiv 1710.03740).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 
 import mlx.core as mx
 from mlx import optimizers
 
 from core.training import TrainConfig
-from core_mlx_native.train.schedule import learning_rate
 
 _MOMENTS = ("m", "v")
+
+
+def learning_rate(config: TrainConfig, step: int) -> float:
+    """Return the rate of a step, counted from 1; it depends on nothing else, so runs can resume.
+
+    It rises linearly over the first ``warmup`` steps, to the full rate at the last of them; then it
+    is constant, or falls along half a cosine (arXiv 1608.03983, without restarts).
+    """
+    if step <= config.warmup:
+        return config.learning_rate * step / config.warmup
+    if config.schedule == "constant":
+        return config.learning_rate
+    steps = max(1, config.iterations - config.warmup)
+    done = (step - 1 - config.warmup) / steps  # 0 at the first step after the warm-up
+    fall = config.learning_rate - config.final_learning_rate
+    return config.final_learning_rate + fall * 0.5 * (1 + math.cos(math.pi * min(1.0, done)))
 
 
 class Optimiser:

@@ -30,7 +30,7 @@ class TokenRow:
     learned: tuple[int, ...]
 
 
-class Rows:
+class RowBuilder:
     """The conversion of examples to rows, with the options of one training.
 
     ``labels``: those for `classify`; ``info``: the model's. Raises `core.LabelError` for
@@ -87,7 +87,7 @@ class Rows:
         """Return a text in its template, and the tokens by which `classify` scores its label."""
         prompt = filled(self._config.template, text=example.text)
         ids = self._tokenizer.encode(prompt)
-        [question] = self._labels.behind([prompt], [ids])
+        [question] = self._labels.after([prompt], [ids])
         path = question.trie.paths[self._places[example.label or ""]]
         whole = [*ids[: question.anchor], *path]
         return self._learned(whole, range(question.anchor, len(whole)))
@@ -104,9 +104,9 @@ class Rows:
             if message.role != "assistant":
                 continue
             before = self._tokenizer.render_chat(messages[:index], never_stop)
-            behind = self._tokenizer.render_said(messages[: index + 1])
+            until_here = self._tokenizer.render_said(messages[: index + 1])
             start = common_length(self._tokenizer.encode(before), whole)
-            end = common_length(self._tokenizer.encode(behind), whole)
+            end = common_length(self._tokenizer.encode(until_here), whole)
             learned += range(max(start, learned[-1] + 1 if learned else 0), end)
         return self._learned(whole, learned)
 

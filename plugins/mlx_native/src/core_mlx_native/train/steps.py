@@ -14,9 +14,8 @@ from core_mlx_native.adapters.apply import Adapter
 from core_mlx_native.to_python import number
 from core_mlx_native.train.batches import Batches, batch_of, in_order
 from core_mlx_native.train.objective import Objective
-from core_mlx_native.train.optimiser import Optimiser
+from core_mlx_native.train.optimiser import Optimiser, learning_rate
 from core_mlx_native.train.rows import TokenRow
-from core_mlx_native.train.schedule import learning_rate
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,11 +30,11 @@ from core_mlx_native.adapters.apply import (
     twin,
 )
 from core_mlx_native.adapters.layers import Dropout, LoRALinear
-from core_mlx_native.adapters.opening import changes
+from core_mlx_native.adapters.loading import changes
 from core_mlx_native.chosen import DTYPES
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
-from core_mlx_native.train.checkpoints import Checkpoints, Progress
+from core_mlx_native.train.checkpoints import Checkpoints, RunState
 from core_mlx_native.train.curve import svg
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow, token_numbers
@@ -55,7 +55,7 @@ _DECIDES = (
 
 
 @dataclass(frozen=True, slots=True)
-class Served:
+class ServedNetwork:
     """The network that serves a model's calls, and its adapter, which a training changes.
 
     ``ops`` are the operations to train with. ``changed`` is called on the owner thread after each
@@ -90,7 +90,7 @@ class Training:
 
     def __init__(
         self,
-        served: Served,
+        served: ServedNetwork,
         rows: Sequence[TokenRow],
         validation: Sequence[TokenRow],
         config: TrainConfig,
@@ -98,7 +98,7 @@ class Training:
     ) -> None:
         self._served, self._config, self._owner = served, config, owner
         self._validation, self._dtype = validation, DTYPES[config.adapter_dtype]
-        self._progress = Progress()
+        self._progress = RunState()
         self._best: dict[str, mx.array] = {}
 
         dropout = Dropout(config.dropout, config.seed, len(served.adapter.layers))
@@ -141,7 +141,7 @@ class Training:
             self.__dict__.pop(name, None)
 
     def _all_steps(self) -> Iterator[TrainStep]:
-        with self._checkpoints.held() if self._checkpoints else nullcontext():
+        with self._checkpoints.locked() if self._checkpoints else nullcontext():
             if self._config.resume:
                 self._owner.run(self._resume)
             elif self._checkpoints:

@@ -8,7 +8,7 @@ from typing import Any
 from core.errors import UnsupportedOperationError
 from core.extensions import AsyncStream
 from core.types import GenerateMetrics
-from core_remote.async_streams import AsyncItems, AsyncTokens
+from core_remote.async_streams import RemoteAsyncItems, RemoteAsyncTokens
 from core_remote.contract.model import ContractModel
 from core_remote.stream import RemoteStream
 
@@ -33,10 +33,10 @@ class AsyncMethods(ContractModel):
         if operation in _ITEMS:
             if not hasattr(self, f"plan_{operation}"):
                 raise UnsupportedOperationError(operation, self._backend)
-            return AsyncItems(self._plan(operation, arguments, options))
+            return RemoteAsyncItems(self._plan(operation, arguments, options))
         stream = getattr(self, operation)(*arguments, **options)
         assert isinstance(stream, RemoteStream)
-        return AsyncTokens(stream)
+        return RemoteAsyncTokens(stream)
 
     def _plan(self, operation: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
         """Return the plan of a call, with its options resolved as the method does."""

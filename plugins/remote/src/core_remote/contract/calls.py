@@ -27,7 +27,7 @@ _decoder = msgspec.json.Decoder()
 _LEAST_SECONDS = 1e-9
 
 
-class Asked:
+class RunningCall:
     """One call of a model: sent, read event by event, and stopped by its id.
 
     ``info`` are the facts of the model.
@@ -57,7 +57,7 @@ class Asked:
 
     def stop(self) -> None:
         """Have the server end the call as if its cancel was set."""
-        self.connection.tell(PREFIX + "cancel", plain(Call(id=self.id)))
+        self.connection.notify(PREFIX + "cancel", plain(Call(id=self.id)))
 
     def event(self, line: bytes | None) -> Event:
         """Return the event of a line.
@@ -109,62 +109,62 @@ class RowReader(Generic[T]):
     ``metrics`` are the server's; ``results`` has the results so far, in order.
     """
 
-    def __init__(self, asked: Asked, kind: type[T], rows: int) -> None:
-        self._asked, self._kind, self._rows = asked, kind, rows
+    def __init__(self, call: RunningCall, kind: type[T], rows: int) -> None:
+        self._call, self._kind, self._rows = call, kind, rows
         self.results: list[T] = []
         self.metrics = GenerateMetrics()
         self.stopped: CoreError | None = None
 
     def feed(self, line: bytes | None) -> bool:
         """Take a line. True once the answer is whole. Raises the error of the call."""
-        event = self._asked.event(line)
+        event = self._call.event(line)
         if "result" in event:
             if len(self.results) == self._rows:
-                raise self._asked.nonsense(f"more results than the {self._rows} rows")
-            self.results.append(self._asked.value(self._kind, event["result"]))
+                raise self._call.nonsense(f"more results than the {self._rows} rows")
+            self.results.append(self._call.value(self._kind, event["result"]))
             return False
         if "error" in event:
-            raise failures.from_wire(self._asked.connection.address, event["error"])
+            raise failures.from_wire(self._call.connection.address, event["error"])
         if "end" not in event:
-            raise self._asked.nonsense(f"an event of {sorted(event)}")
+            raise self._call.nonsense(f"an event of {sorted(event)}")
         if len(self.results) != self._rows:
-            raise self._asked.nonsense(f"{len(self.results)} results for {self._rows} rows")
-        self.metrics = self._asked.end(event["end"]).metrics
+            raise self._call.nonsense(f"{len(self.results)} results for {self._rows} rows")
+        self.metrics = self._call.end(event["end"]).metrics
         return True
 
     def stop(self, error: CoreError) -> bool:
         """Have the server end the call; its results until then are the answer."""
         self.stopped = error
-        self._asked.stop()
+        self._call.stop()
         return True
 
 
 class ValueReader(Generic[T]):
     """A reader of the value of any other call."""
 
-    def __init__(self, asked: Asked, kind: type[T]) -> None:
-        self._asked, self._kind = asked, kind
-        self.found: list[T] = []
+    def __init__(self, call: RunningCall, kind: type[T]) -> None:
+        self._call, self._kind = call, kind
+        self.values: list[T] = []
         self.metrics = GenerateMetrics()
         self.stopped: CoreError | None = None
 
     def feed(self, line: bytes | None) -> bool:
         """Take a line. True once the answer is whole. Raises the error of the call."""
-        event = self._asked.event(line)
+        event = self._call.event(line)
         if "error" in event:
-            raise failures.from_wire(self._asked.connection.address, event["error"])
-        if "value" in event and not self.found:
-            self.found.append(self._asked.value(self._kind, event["value"]))
+            raise failures.from_wire(self._call.connection.address, event["error"])
+        if "value" in event and not self.values:
+            self.values.append(self._call.value(self._kind, event["value"]))
             return False
-        if "end" not in event or not self.found:
-            raise self._asked.nonsense(f"an event of {sorted(event)}")
-        self.metrics = self._asked.end(event["end"]).metrics
+        if "end" not in event or not self.values:
+            raise self._call.nonsense(f"an event of {sorted(event)}")
+        self.metrics = self._call.end(event["end"]).metrics
         return True
 
     def stop(self, error: CoreError) -> bool:
         """Have the server end the call. Returns False: nothing is worth waiting for."""
         self.stopped = error
-        self._asked.stop()
+        self._call.stop()
         return False
 
 
@@ -172,10 +172,10 @@ class StreamWire:
     """A stream of core's API, for `core_remote.stream.RemoteStream`."""
 
     def __init__(
-        self, asked: Asked, config: GenerateConfig, wrong: CoreError | None = None
+        self, call: RunningCall, config: GenerateConfig, wrong: CoreError | None = None
     ) -> None:
-        self._asked, self._config, self._wrong = asked, config, wrong
-        self._found = GenerateMetrics()
+        self._call, self._config, self._wrong = call, config, wrong
+        self._metrics = GenerateMetrics()
         self._count = 0
         self.reason: FinishReason | None = None
 
@@ -183,7 +183,7 @@ class StreamWire:
         """Send the request. Raises the error of the prompt."""
         if self._wrong is not None:
             raise self._wrong
-        return self._asked.send(self._config, clock, self._config.max_tokens)
+        return self._call.send(self._config, clock, self._config.max_tokens)
 
     @property
     def over(self) -> bool:
@@ -192,20 +192,20 @@ class StreamWire:
 
     def feed(self, line: bytes | None) -> list[Token]:
         """Return the token of a line. Raises the error in it."""
-        event = self._asked.event(line)
+        event = self._call.event(line)
         if "token" in event:
             self._count += 1
             if self._count > self._config.max_tokens:
-                raise self._asked.nonsense(checking.too_many(self._config))
-            return [self._asked.token(event["token"])]
+                raise self._call.nonsense(checking.too_many(self._config))
+            return [self._call.token(event["token"])]
         if "end" in event:
-            end = self._asked.end(event["end"])
-            self._found, self.reason = end.metrics, end.finish_reason or "stop"
+            end = self._call.end(event["end"])
+            self._metrics, self.reason = end.metrics, end.finish_reason or "stop"
         if "error" in event:
-            error = failures.from_wire(self._asked.connection.address, event["error"])
-            raise of_this_side(error, self._config, self._asked.connection.address)
+            error = failures.from_wire(self._call.connection.address, event["error"])
+            raise of_this_side(error, self._config, self._call.connection.address)
         if "end" not in event:
-            raise self._asked.nonsense(f"an event of {sorted(event)}")
+            raise self._call.nonsense(f"an event of {sorted(event)}")
         return []
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
@@ -214,23 +214,23 @@ class StreamWire:
         def look() -> bool:
             over = cancel.is_set()
             if over:
-                self._asked.stop()
+                self._call.stop()
             return over
 
-        self._asked.connection.watch(exchange, look)
+        self._call.connection.watch(exchange, look)
 
     def stop(self) -> bool:
         """Have the server end the call and report its metrics."""
-        self._asked.stop()
+        self._call.stop()
         return True
 
     def metrics(self, clock: RequestClock, given: int) -> GenerateMetrics:
         """Return the server's metrics, with the time measured here."""
-        return in_time(self._found, clock)
+        return in_time(self._metrics, clock)
 
     def check_usable(self) -> None:
         """Raise `core.ModelClosedError` if the connection is closed."""
-        self._asked.connection.check_usable()
+        self._call.connection.check_usable()
 
 
 def of_this_side(error: CoreError, config: GenerateConfig, address: Address) -> CoreError:
@@ -254,7 +254,7 @@ def in_time(metrics: GenerateMetrics, clock: RequestClock) -> GenerateMetrics:
 
 def _sound(stops: Sequence[str]) -> tuple[str, ...]:
     """Return the stop strings that can occur in a text: those without lone surrogates."""
-    return tuple(each for each in stops if _has_utf8(each))
+    return tuple(text for text in stops if _has_utf8(text))
 
 
 def _has_utf8(text: str) -> bool:

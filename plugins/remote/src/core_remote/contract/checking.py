@@ -171,8 +171,8 @@ def _fit(
     top = max(logprobs.values())
     if top == -math.inf:
         return mass is None or abs(mass) <= SLACK
-    total = math.fsum(math.exp(each - top) for each in logprobs.values())
-    shares = {name: math.exp(each - top) / total for name, each in logprobs.items()}
+    total = math.fsum(math.exp(logprob - top) for logprob in logprobs.values())
+    shares = {name: math.exp(logprob - top) / total for name, logprob in logprobs.items()}
     if any(abs(shares[name] - probabilities[name]) > SLACK for name in shares):
         return False
     least = math.exp(top)
@@ -192,8 +192,8 @@ def _generation(
 def _score(
     row: Score, place: int, config: GenerateConfig, info: ModelInfo, arguments: Mapping[str, Any]
 ) -> Wrong:
-    values, asked = row.token_logprobs, arguments["continuations"][place]
-    if not values or (not isinstance(asked, str) and len(values) != len(asked)):
+    values, continuation = row.token_logprobs, arguments["continuations"][place]
+    if not values or (not isinstance(continuation, str) and len(values) != len(continuation)):
         return f"{len(values)} log-probabilities for a continuation of another length"
     total = sum(values)
     close = row.logprob == total or abs(row.logprob - total) <= SLACK * max(1.0, abs(total))

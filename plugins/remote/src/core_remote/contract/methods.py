@@ -39,7 +39,7 @@ from core.types import (
     Token,
 )
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked
+from core_remote.contract.calls import RunningCall
 from core_remote.contract.model import (
     ContractModel,
     no_score,
@@ -48,7 +48,7 @@ from core_remote.contract.model import (
     wrong_turn,
 )
 from core_remote.contract.pairs import Pairs
-from core_remote.contract.plans import Plan, Rows, Value
+from core_remote.contract.plans import CallPlan, RowsPlan, ValuePlan
 from core_remote.contract.results import Results
 from core_remote.contract.token_methods import TokenPromptsMethods
 from core_remote.stream import RemoteStream
@@ -72,42 +72,42 @@ class TokenizingMethods(TokenizingOperations, ContractModel):
         """Return the prompt that ``chat`` would continue."""
         return self.plan_render_chat(messages, request).run()
 
-    def plan_encode(self, text: str) -> Plan[list[int]]:
+    def plan_encode(self, text: str) -> CallPlan[list[int]]:
         """Return the plan of ``encode``."""
         self.check_usable()
         checked_text("encode", text)
         if error := unicode_error(text):
             raise error
         check = partial(checking.of_ids, info=self.info)
-        return Value(self.asked("encode", {"text": text}), list[int], _PLAIN, check)
+        return ValuePlan(self.call("encode", {"text": text}), list[int], _PLAIN, check)
 
-    def plan_decode(self, ids: Sequence[int]) -> Plan[str]:
+    def plan_decode(self, ids: Sequence[int]) -> CallPlan[str]:
         """Return the plan of ``decode``."""
         self.check_usable()
         given = validate.integers("ids", ids, 0)
-        return Value(self.asked("decode", {"ids": given}), str, _PLAIN)
+        return ValuePlan(self.call("decode", {"ids": given}), str, _PLAIN)
 
     def plan_render_chat(
         self, messages: Conversation, request: GenerateConfig
-    ) -> Plan[RenderedPrompt]:
+    ) -> CallPlan[RenderedPrompt]:
         """Return the plan of ``render_chat``."""
         turns = checked_conversation(messages)
         if error := wrong_turn(turns):
             raise error
-        return Rendered(self.asked("render_chat", {"messages": turns}), _of_template(request))
+        return Rendered(self.call("render_chat", {"messages": turns}), _of_template(request))
 
 
-class Rendered(Value[RenderedPrompt]):
+class Rendered(ValuePlan[RenderedPrompt]):
     """The result of ``render_chat``: a prompt, with its special tokens."""
 
-    def __init__(self, asked: Asked, config: GenerateConfig) -> None:
-        super().__init__(asked, object, config)  # type: ignore[arg-type]  # made here
+    def __init__(self, call: RunningCall, config: GenerateConfig) -> None:
+        super().__init__(call, object, config)  # type: ignore[arg-type]  # made here
 
     def _value(self) -> RenderedPrompt:
         try:
             found = prompt_of(super()._value())
         except ValueError as error:
-            raise self._asked.nonsense(str(error)) from None
+            raise self._call.nonsense(str(error)) from None
         return found if isinstance(found, RenderedPrompt) else RenderedPrompt(found)
 
 
@@ -142,8 +142,8 @@ class BatchStreamingMethods(BatchStreamingOperations, ContractModel):
         """Return the plan of ``batch_stream``."""
         texts = checked_prompts("batch_stream", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_stream", {"prompts": sound})
-        return Pairs(asked, request, len(texts), wrong, self.record)
+        call = self.call("batch_stream", {"prompts": sound})
+        return Pairs(call, request, len(texts), wrong, self.record)
 
 
 class ClassifyStreamingMethods(ClassifyStreamingOperations, ContractModel):
@@ -172,7 +172,7 @@ class ScoringMethods(ScoringOperations, ContractModel):
 
     def plan_score(
         self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
-    ) -> Plan[list[Score]]:
+    ) -> CallPlan[list[Score]]:
         """Return the plan of ``score``."""
         heads, tails = checked_pairs("score", prompts, continuations)
         wrong, _ = sorted_out(heads)
@@ -181,7 +181,7 @@ class ScoringMethods(ScoringOperations, ContractModel):
             if error is not None:
                 wrong.setdefault(place, error)
         arguments = {"prompts": without(heads, wrong), "continuations": without(tails, wrong)}
-        return Rows(self.asked("score", arguments), Score, request, len(heads), wrong, no_score)
+        return RowsPlan(self.call("score", arguments), Score, request, len(heads), wrong, no_score)
 
 
 class HiddenStatesMethods(HiddenStatesOperations, ContractModel):
@@ -195,14 +195,14 @@ class HiddenStatesMethods(HiddenStatesOperations, ContractModel):
 
     def plan_hidden_states(
         self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
-    ) -> Plan[list[HiddenResult]]:
+    ) -> CallPlan[list[HiddenResult]]:
         """Return the plan of ``hidden_states``."""
         numbers = checked_layers(layers, self.info.num_layers)
         texts = checked_prompts("hidden_states", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("hidden_states", {"prompts": sound, "layers": numbers})
+        call = self.call("hidden_states", {"prompts": sound, "layers": numbers})
         failed = partial(_no_states, numbers)
-        return Rows(asked, HiddenResult, request, len(texts), wrong, failed)
+        return RowsPlan(call, HiddenResult, request, len(texts), wrong, failed)
 
 
 class AttentionInspectorMethods(AttentionInspectorOperations, ContractModel):
@@ -214,13 +214,13 @@ class AttentionInspectorMethods(AttentionInspectorOperations, ContractModel):
 
     def plan_inspect_attention(
         self, prompt: str, request: GenerateConfig
-    ) -> Plan[AttentionSnapshot]:
+    ) -> CallPlan[AttentionSnapshot]:
         """Return the plan of ``inspect_attention``."""
         [text] = checked_prompts("inspect_attention", [prompt])
         if error := text_error(text):
             raise error
-        asked, check = self.asked("inspect_attention", {"prompt": text}), checking.of_attention
-        return Value(asked, AttentionSnapshot, request, check)
+        call, check = self.call("inspect_attention", {"prompt": text}), checking.of_attention
+        return ValuePlan(call, AttentionSnapshot, request, check)
 
 
 class MemoryReportingMethods(ContractModel):
@@ -234,15 +234,15 @@ class MemoryReportingMethods(ContractModel):
         """Reset the peak."""
         self.plan_reset_peak_memory().run()
 
-    def plan_memory(self) -> Plan[MemoryReport]:
+    def plan_memory(self) -> CallPlan[MemoryReport]:
         """Return the plan of ``memory``."""
         self.check_usable()
-        return Value(self.asked("memory", {}), MemoryReport, _PLAIN)
+        return ValuePlan(self.call("memory", {}), MemoryReport, _PLAIN)
 
-    def plan_reset_peak_memory(self) -> Plan[object]:
+    def plan_reset_peak_memory(self) -> CallPlan[object]:
         """Return the plan of ``reset_peak_memory``."""
         self.check_usable()
-        return Value(self.asked("reset_peak_memory", {}), object, _PLAIN)
+        return ValuePlan(self.call("reset_peak_memory", {}), object, _PLAIN)
 
 
 METHODS: dict[Capability, type[ContractModel]] = {

@@ -15,8 +15,8 @@ from core.kit.support import (
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.types import BatchResult, ClassifyResult, Conversation, Message, Score
-from core_remote.contract.calls import Asked, StreamWire
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.calls import RunningCall, StreamWire
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.model import RemoteModel
 from core_remote.stream import RemoteStream
 
@@ -53,33 +53,33 @@ class ContractModel(RemoteModel):
 
     def plan_classify(
         self, prompts: Sequence[str], request: GenerateConfig
-    ) -> Plan[list[ClassifyResult]]:
+    ) -> CallPlan[list[ClassifyResult]]:
         """Return the plan of ``classify``."""
         return self.classification(checked_prompts("classify", prompts), request)
 
     def plan_batch_generate(
         self, prompts: Sequence[str], request: GenerateConfig
-    ) -> Plan[list[BatchResult]]:
+    ) -> CallPlan[list[BatchResult]]:
         """Return the plan of ``batch_generate``."""
         texts = checked_prompts("batch_generate", prompts)
         wrong, sound = sorted_out(texts)
-        asked = self.asked("batch_generate", {"prompts": sound})
-        return Rows(asked, BatchResult, request, len(texts), wrong, _stopped_row)
+        call = self.call("batch_generate", {"prompts": sound})
+        return RowsPlan(call, BatchResult, request, len(texts), wrong, _stopped_row)
 
     def classification(
         self, texts: Sequence[str], request: GenerateConfig, clock: RequestClock | None = None
-    ) -> Plan[list[ClassifyResult]]:
+    ) -> CallPlan[list[ClassifyResult]]:
         """Return a call of ``classify`` with valid options."""
         wrong, sound = sorted_out(texts)
-        asked = self.asked("classify", {"prompts": sound})
+        call = self.call("classify", {"prompts": sound})
         count, failed = len(texts), _no_classification
-        return Rows(asked, ClassifyResult, request, count, wrong, failed, clock)
+        return RowsPlan(call, ClassifyResult, request, count, wrong, failed, clock)
 
     # ------------------------------------------------------------------ for the protocols
 
-    def asked(self, operation: str, arguments: Mapping[str, object]) -> Asked:
+    def call(self, operation: str, arguments: Mapping[str, object]) -> RunningCall:
         """Return a call of this model, not sent yet."""
-        return Asked(self._connection, operation, arguments, self.info)
+        return RunningCall(self._connection, operation, arguments, self.info)
 
     def stream(
         self,
@@ -89,10 +89,10 @@ class ContractModel(RemoteModel):
         wrong: CoreError | None,
     ) -> RemoteStream:
         """Return a stream that has not begun."""
-        wire = StreamWire(self.asked(operation, arguments), config, wrong)
+        wire = StreamWire(self.call(operation, arguments), config, wrong)
         return RemoteStream(wire, config, self.record)
 
-    def answered(self, plan: Plan[T]) -> T:
+    def answered(self, plan: CallPlan[T]) -> T:
         """Return the result of a plan, and set the thread's last metrics."""
         result = plan.run()
         self.record(plan.metrics)

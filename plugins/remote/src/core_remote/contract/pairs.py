@@ -11,7 +11,7 @@ from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
 from core_remote import failures
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked, in_time, of_this_side
+from core_remote.contract.calls import RunningCall, in_time, of_this_side
 from core_remote.waiting import TooLateError, patience
 
 Pair = tuple[int, Token]
@@ -22,13 +22,13 @@ class Pairs:
 
     def __init__(
         self,
-        asked: Asked,
+        call: RunningCall,
         config: GenerateConfig,
         rows: int,
         wrong: dict[int, CoreError],
         record: Callable[[GenerateMetrics], None],
     ) -> None:
-        self._asked, self._config, self._rows, self._wrong = asked, config, rows, wrong
+        self._call, self._config, self._rows, self._wrong = call, config, rows, wrong
         self._places = [place for place in range(rows) if place not in wrong]
         self._record = record
         self._clock: RequestClock | None = None
@@ -42,7 +42,7 @@ class Pairs:
         clock = self._begun()
         try:
             if self._places:
-                exchange = self._asked.send(self._config, clock, self._most)
+                exchange = self._call.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
                         yield from self._pairs(exchange.next(self._check))
@@ -66,7 +66,7 @@ class Pairs:
         clock = self._begun()
         try:
             if self._places:
-                exchange = self._asked.send(self._config, clock, self._most)
+                exchange = self._call.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
                         for pair in self._pairs(await exchange.anext(self._check)):
@@ -86,30 +86,30 @@ class Pairs:
     def _check(self) -> None:
         assert self._clock is not None
         self._clock.check()
-        self._asked.connection.check_usable()
+        self._call.connection.check_usable()
 
     def _stop(self) -> None:
         self._error = GenerationCancelled()
-        self._asked.stop()
+        self._call.stop()
 
     def _pairs(self, line: bytes | None) -> list[Pair]:
-        asked = self._asked
-        event = asked.event(line)
+        call = self._call
+        event = call.event(line)
         if "token" in event:
-            row = asked.value(int, event.get("row"))
+            row = call.value(int, event.get("row"))
             if not 0 <= row < len(self._places):
-                raise asked.nonsense(f"a token of row {row}")
+                raise call.nonsense(f"a token of row {row}")
             self._given[row] += 1
             if self._given[row] > self._config.max_tokens:
-                raise asked.nonsense(checking.too_many(self._config))
-            return [(self._places[row], asked.token(event["token"]))]
+                raise call.nonsense(checking.too_many(self._config))
+            return [(self._places[row], call.token(event["token"]))]
         if "end" in event:
-            self.metrics = asked.end(event["end"]).metrics
+            self.metrics = call.end(event["end"]).metrics
         if "error" in event:
-            error = failures.from_wire(asked.connection.address, event["error"])
-            self._error = of_this_side(error, self._config, asked.connection.address)
+            error = failures.from_wire(call.connection.address, event["error"])
+            self._error = of_this_side(error, self._config, call.connection.address)
         elif "end" not in event:
-            raise asked.nonsense(f"an event of {sorted(event)}")
+            raise call.nonsense(f"an event of {sorted(event)}")
         self._whole = True
         return []
 

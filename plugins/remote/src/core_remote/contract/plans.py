@@ -12,7 +12,7 @@ from core.options import GenerateConfig
 from core.types import BatchResult, GenerateMetrics, TokenSequence
 from core_remote import failures
 from core_remote.contract import checking
-from core_remote.contract.calls import Asked, RowReader, ValueReader, in_time, of_this_side
+from core_remote.contract.calls import RowReader, RunningCall, ValueReader, in_time, of_this_side
 from core_remote.exchange import Exchange
 from core_remote.waiting import read, read_async
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 
-class Plan(Protocol[T_co]):
+class CallPlan(Protocol[T_co]):
     """A call of a model. It can be run once."""
 
     @property
@@ -37,7 +37,7 @@ class Plan(Protocol[T_co]):
         ...
 
 
-class Rows(Generic[T]):
+class RowsPlan(Generic[T]):
     """A call over rows; rows with an error are not sent.
 
     ``failed`` makes the result of such a row, by its index, and of a stopped row.
@@ -45,7 +45,7 @@ class Rows(Generic[T]):
 
     def __init__(
         self,
-        asked: Asked,
+        call: RunningCall,
         kind: type[T],
         config: GenerateConfig,
         rows: int,
@@ -53,9 +53,9 @@ class Rows(Generic[T]):
         failed: Callable[[int, CoreError], T],
         clock: RequestClock | None = None,
     ) -> None:
-        self._asked, self._config, self._rows = asked, config, rows
+        self._call, self._config, self._rows = call, config, rows
         self._wrong, self._failed = wrong, failed
-        self._reader = RowReader(asked, kind, rows - len(wrong))
+        self._reader = RowReader(call, kind, rows - len(wrong))
         self._clock = clock or RequestClock(config)
         self.metrics = GenerateMetrics()
 
@@ -68,7 +68,7 @@ class Rows(Generic[T]):
         except STOPPED as error:
             self._reader.stopped = error
         except CoreError as error:
-            raise of_this_side(error, self._config, self._asked.connection.address) from None
+            raise of_this_side(error, self._config, self._call.connection.address) from None
         return self._results()
 
     async def run_async(self) -> list[T]:
@@ -80,37 +80,37 @@ class Rows(Generic[T]):
         except STOPPED as error:
             self._reader.stopped = error
         except CoreError as error:
-            raise of_this_side(error, self._config, self._asked.connection.address) from None
+            raise of_this_side(error, self._config, self._call.connection.address) from None
         return self._results()
 
     def _sent(self) -> Exchange:
-        return self._asked.send(self._config, self._clock, self._rows)
+        return self._call.send(self._config, self._clock, self._rows)
 
     def _check(self) -> None:
         self._clock.check()
-        self._asked.connection.check_usable()
+        self._call.connection.check_usable()
 
     def _results(self) -> list[T]:
         stopped, came = self._reader.stopped, enumerate(self._reader.results)
         self.metrics = in_time(self._reader.metrics, self._clock)
-        found = list[Any]()
+        results = list[Any]()
         for place in range(self._rows):
             error = self._wrong.get(place)
             row = None if error is not None else next(came, None)
             if row is None:
-                found.append(self._failed(place, error or stopped or GenerationCancelled()))
+                results.append(self._failed(place, error or stopped or GenerationCancelled()))
             else:
-                found.append(self._checked(place, *row, stopped))
-        if stopped is not None and not any(row.error for row in found):
+                results.append(self._checked(place, *row, stopped))
+        if stopped is not None and not any(row.error for row in results):
             # The server heard of it when its work was done; here nothing was there when it came.
-            found = [self._undone(place, row, stopped) for place, row in enumerate(found)]
-        return found
+            results = [self._undone(place, row, stopped) for place, row in enumerate(results)]
+        return results
 
     def _checked(self, place: int, sent: int, row: Any, stopped: CoreError | None) -> Any:
         """Return a received row, checked; ``sent``: its index among the rows that were sent."""
-        asked, config = self._asked, self._config
-        address, error = asked.connection.address, row.error
-        wrong = checking.of_row(row, sent, config, asked.info, asked.arguments)
+        call, config = self._call, self._config
+        address, error = call.connection.address, row.error
+        wrong = checking.of_row(row, sent, config, call.info, call.arguments)
         if wrong is not None:
             return self._failed(place, failures.impossible(address, wrong))
         if error is None:
@@ -131,18 +131,18 @@ class Rows(Generic[T]):
         return failed
 
 
-class Value(Generic[T]):
+class ValuePlan(Generic[T]):
     """A call with one value. ``check`` returns a description of its fault, or None."""
 
     def __init__(
         self,
-        asked: Asked,
+        call: RunningCall,
         kind: type[T],
         config: GenerateConfig,
         check: Callable[[T], str | None] | None = None,
     ) -> None:
-        self._asked, self._config, self._wrong = asked, config, check
-        self._reader = ValueReader(asked, kind)
+        self._call, self._config, self._wrong = call, config, check
+        self._reader = ValueReader(call, kind)
         self._clock = RequestClock(config)
         self.metrics = GenerateMetrics()
 
@@ -152,7 +152,7 @@ class Value(Generic[T]):
             self._check()
             read(self._sent(), self._reader, self._check)
         except CoreError as error:
-            raise of_this_side(error, self._config, self._asked.connection.address) from None
+            raise of_this_side(error, self._config, self._call.connection.address) from None
         return self._value()
 
     async def run_async(self) -> T:
@@ -161,20 +161,20 @@ class Value(Generic[T]):
             self._check()
             await read_async(self._sent(), self._reader, self._check)
         except CoreError as error:
-            raise of_this_side(error, self._config, self._asked.connection.address) from None
+            raise of_this_side(error, self._config, self._call.connection.address) from None
         return self._value()
 
     def _sent(self) -> Exchange:
-        return self._asked.send(self._config, self._clock, 1)
+        return self._call.send(self._config, self._clock, 1)
 
     def _check(self) -> None:
         self._clock.check()
-        self._asked.connection.check_usable()
+        self._call.connection.check_usable()
 
     def _value(self) -> T:
         if self._reader.stopped is not None:
             raise self._reader.stopped
         self.metrics = in_time(self._reader.metrics, self._clock)
-        value = self._reader.found[0]
-        self._asked.check(self._wrong(value) if self._wrong is not None else None)
+        value = self._reader.values[0]
+        self._call.check(self._wrong(value) if self._wrong is not None else None)
         return value

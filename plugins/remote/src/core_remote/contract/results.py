@@ -9,12 +9,14 @@ from core.kit.base import RequestClock
 from core.kit.support import block_sizes, checked_prompts
 from core.options import GenerateConfig
 from core.types import ClassifyResult, GenerateMetrics
-from core_remote.contract.plans import Plan
+from core_remote.contract.plans import CallPlan
 from core_remote.counting import followed
 
 _FIRST, _LARGEST = 32, 512  # prompts of a request: the first answers come soon
 
-Classification = Callable[[Sequence[str], GenerateConfig, RequestClock], Plan[list[ClassifyResult]]]
+Classification = Callable[
+    [Sequence[str], GenerateConfig, RequestClock], CallPlan[list[ClassifyResult]]
+]
 
 
 class Results:
@@ -61,6 +63,6 @@ class Results:
         """Return the clock of one block, without the time that the reader takes in between."""
         return RequestClock(self._config, self.metrics.total_seconds)
 
-    def _count(self, plan: Plan[object]) -> None:
+    def _count(self, plan: CallPlan[object]) -> None:
         self.metrics = followed(self.metrics, plan.metrics)
         self._record(self.metrics)

@@ -11,7 +11,7 @@ from core.options import GenerateConfig
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import Score, TokenSequence
 from core_remote.contract.model import ContractModel, no_score
-from core_remote.contract.plans import Plan, Rows
+from core_remote.contract.plans import CallPlan, RowsPlan
 from core_remote.stream import RemoteStream
 
 
@@ -47,22 +47,22 @@ class TokenPromptsMethods(TokenPromptsOperations, ContractModel):
         request: GenerateConfig,
         attention_mask: TokenIds | None,
         num_samples: int,
-    ) -> Plan[list[TokenSequence]]:
+    ) -> CallPlan[list[TokenSequence]]:
         """Return the plan of ``generate_tokens``."""
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
-        asked = self.asked("generate_tokens", {"prompts": rows, "num_samples": samples})
+        call = self.call("generate_tokens", {"prompts": rows, "num_samples": samples})
         failed = _stopped_sequence(rows, samples)
-        return Rows(asked, TokenSequence, request, len(rows) * samples, {}, failed)
+        return RowsPlan(call, TokenSequence, request, len(rows) * samples, {}, failed)
 
     def plan_score_tokens(
         self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
-    ) -> Plan[list[Score]]:
+    ) -> CallPlan[list[Score]]:
         """Return the plan of ``score_tokens``."""
         pairs = token_pairs(prompts, continuations)
         heads, tails = [head for head, _ in pairs], [tail for _, tail in pairs]
-        asked = self.asked("score_tokens", {"prompts": heads, "continuations": tails})
-        return Rows(asked, Score, request, len(pairs), {}, no_score)
+        call = self.call("score_tokens", {"prompts": heads, "continuations": tails})
+        return RowsPlan(call, Score, request, len(pairs), {}, no_score)
 
 
 def _stopped_sequence(

@@ -21,20 +21,20 @@ from core.options import GenerateConfig
 from core.types import ClassifyResult, Score, Token
 from core_remote import failures
 from core_remote.llama_cpp.events import LEAST, Likely
-from core_remote.llama_cpp.readings import Known, Readings
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import completion, own_seed, seed_of
+from core_remote.llama_cpp.logprobs import KnownLogprob, LogprobReader
+from core_remote.llama_cpp.requests import completion, own_seed, seed_of
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.tokenizer import Tokenizer
 
-_LIKELY = 64  # tokens told of the first draw: where labels are among them, nothing more is asked
+_LIKELY = 64  # tokens reported with the first draw: labels among them need no other request
 
 
-class Classification:
+class RowClassifier:
     """Reader of rows with one set of options."""
 
-    def __init__(self, server: Server, tokenizer: Tokenizer, config: GenerateConfig) -> None:
+    def __init__(self, server: LlamaServer, tokenizer: Tokenizer, config: GenerateConfig) -> None:
         self._server, self._tokenizer, self._config = server, tokenizer, config
-        self._readings = Readings(server, tokenizer.vocabulary)
+        self._logprob_reader = LogprobReader(server, tokenizer.vocabulary)
         self.prompt_tokens = self.cached_tokens = self.drawn_tokens = 0
 
     async def result(self, prompt: str) -> ClassifyResult:
@@ -45,8 +45,8 @@ class Classification:
         result = ClassifyResult(drawn)
         if trie is None:
             return result
-        told = listed if anchor == len(ids) else ()
-        return with_scores(result, await self._scores(ids[:anchor], trie, told))
+        likeliest = listed if anchor == len(ids) else ()
+        return with_scores(result, await self._scores(ids[:anchor], trie, likeliest))
 
     async def score(self, prompt: str, continuation: str) -> Score:
         """Return the score of a continuation. Raises `core.RequestError`."""
@@ -70,9 +70,9 @@ class Classification:
         self._tokenizer.fitting([*prompt, *continuation[:-1]])
         self._tokenizer.fitting(continuation[-1:])
         self.prompt_tokens += len(prompt) + len(continuation) - 1
-        found = await self._readings.along(prompt, continuation)
-        values = tuple(each.logprob for each in found)
-        return Score(sum(values), values, all(each.best for each in found))
+        logprobs = await self._logprob_reader.along(prompt, continuation)
+        values = tuple(known.logprob for known in logprobs)
+        return Score(sum(values), values, all(known.best for known in logprobs))
 
     async def _question(self, prompt: str, ids: Sequence[int]) -> tuple[int, LabelTrie | None]:
         """Return where the labels begin, and their tokens. Raises `core.LabelError`."""
@@ -118,20 +118,20 @@ class Classification:
             if readings:
                 logprob = readings[0].value()
             else:
-                logprob = (await self._readings.one(ids, token)).logprob
+                logprob = (await self._logprob_reader.one(ids, token)).logprob
         listed = readings[0].top_logprobs if readings else ()
         return Token(token, self._tokenizer.text(token), logprob), listed
 
     async def _scores(
         self, prompt: Sequence[int], trie: LabelTrie, listed: Sequence[Likely]
     ) -> LabelScores:
-        told = ((each.id, each.value()) for each in listed)
-        known: dict[Path, float] = {(id,): logprob for id, logprob in told if logprob >= LEAST}
+        reported = ((token.id, token.value()) for token in listed)
+        known: dict[Path, float] = {(id,): logprob for id, logprob in reported if logprob >= LEAST}
         self._tokenizer.fitting([*prompt, *max(trie.prefixes, key=len)])
         for path in trie.paths:
-            # One after the other: behind the same prompt, in the slot that has just read it.
+            # One after the other: after the same prompt, in the slot that has just read it.
             if not _is_known(path, known):
-                known |= _by_path(path, await self._readings.along(prompt, path))
+                known |= _by_path(path, await self._logprob_reader.along(prompt, path))
         values = [
             [known[(*prefix, token)] for token in children]
             for prefix, children in zip(trie.prefixes, trie.children, strict=True)
@@ -156,5 +156,5 @@ def _is_known(path: Path, known: dict[Path, float]) -> bool:
     return all(path[:end] in known for end in range(1, len(path) + 1))
 
 
-def _by_path(path: Path, way: Sequence[Known]) -> dict[Path, float]:
-    return {path[:end]: each.logprob for end, each in enumerate(way, 1)}
+def _by_path(path: Path, way: Sequence[KnownLogprob]) -> dict[Path, float]:
+    return {path[:end]: known.logprob for end, known in enumerate(way, 1)}

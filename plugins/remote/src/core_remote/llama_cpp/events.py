@@ -24,7 +24,7 @@ LEAST = -87.3
 """The lowest log-probability that the server reports exactly: it comes from a float32 above 0."""
 
 _DATA = b"data:"
-_SAID_ASIDE = (b":", b"event:", b"id:", b"retry:")
+_IGNORED = (b":", b"event:", b"id:", b"retry:")
 _TOO_LONG = "exceed_context_size_error"
 _FAULTS = (400, 413, 422)  # of the request
 
@@ -51,7 +51,7 @@ class Likely(msgspec.Struct, frozen=True):
         return self.logprob
 
 
-class Reading(Likely, frozen=True):
+class DrawnToken(Likely, frozen=True):
     """The token that was drawn; ``top_logprobs`` are the likeliest ones, best first."""
 
     top_logprobs: list[Likely] = []
@@ -83,7 +83,7 @@ class Event(msgspec.Struct, frozen=True):
     stop: bool = False
     stop_type: str = "none"
     tokens_predicted: _Count = 0
-    completion_probabilities: list[Reading] = []
+    completion_probabilities: list[DrawnToken] = []
     timings: Timings | None = None
     error: Fault | None = None
 
@@ -93,7 +93,7 @@ def event_of(line: bytes, address: Address) -> Event | None:
 
     Raises the error in it.
     """
-    if line.startswith(_SAID_ASIDE):
+    if line.startswith(_IGNORED):
         return None
     fault = line.startswith(b"error:")  # before 2025, errors had a line of their own
     if not fault and not line.startswith(_DATA):
@@ -102,14 +102,14 @@ def event_of(line: bytes, address: Address) -> Event | None:
     if data == b"[DONE]":
         return None
     if fault:
-        raise fault_of(told(data, Fault, address), address)
-    event = told(data, Event, address)
+        raise fault_of(decoded(data, Fault, address), address)
+    event = decoded(data, Event, address)
     if event.error is not None:
         raise fault_of(event.error, address)
     return event
 
 
-def told(data: bytes, kind: type[T], address: Address) -> T:
+def decoded(data: bytes, kind: type[T], address: Address) -> T:
     """Return an answer, checked. Raises `core.BackendProcessError` if it is invalid."""
     try:
         return msgspec.json.decode(data, type=kind)
@@ -140,28 +140,29 @@ def fault_of(fault: Fault, address: Address, status: int = 0) -> CoreError:
 
 
 def matched(
-    tokens: Sequence[int], readings: Sequence[Reading], pieces: Sequence[bytes]
-) -> list[Reading | None]:
+    tokens: Sequence[int], readings: Sequence[DrawnToken], pieces: Sequence[bytes]
+) -> list[DrawnToken | None]:
     """Return the reading of each token; None if the server omitted it.
 
     It omits a token at which the text ends inside a character.
     """
-    if [each.id for each in readings] == [*tokens]:
+    if [reading.id for reading in readings] == [*tokens]:
         return [*readings]
-    rest, found = iter(readings), list[Reading | None]()
+    rest, matches = iter(readings), list[DrawnToken | None]()
     for whole in _whole(pieces):
-        found.append(next(rest, None) if whole else None)
-    agree = all(each is None or each.id == token for each, token in zip(found, tokens, strict=True))
+        matches.append(next(rest, None) if whole else None)
+    pairs = zip(matches, tokens, strict=True)
+    agree = all(match is None or match.id == token for match, token in pairs)
     if not agree or next(rest, None) is not None:
         return [None] * len(tokens)
-    return found
+    return matches
 
 
 def _whole(pieces: Iterable[bytes]) -> list[bool]:
     """Return for each piece whether the text until there ends with a complete character."""
     decoder = codecs.getincrementaldecoder("utf-8")("replace")
-    found = []
+    complete = []
     for piece in pieces:
         decoder.decode(piece)
-        found.append(not decoder.getstate()[0])
-    return found
+        complete.append(not decoder.getstate()[0])
+    return complete

@@ -30,14 +30,14 @@ from core.protocols import Capability
 from core.token_ids import TokenIds, token_pairs, token_prompts
 from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
 from core_remote.counting import followed
-from core_remote.llama_cpp.classification import Classification
-from core_remote.llama_cpp.model import LlamaModel, of_sample
+from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.model import LlamaServerModel, of_sample
 from core_remote.stream import RemoteStream
 
 _FIRST, _LARGEST = 16, 256  # prompts that are read together: the first answers come soon
 
 
-class TokenizingMethods(TokenizingOperations, LlamaModel):
+class TokenizingMethods(TokenizingOperations, LlamaServerModel):
     """`core.Tokenizing`."""
 
     def encode(self, text: str) -> list[int]:
@@ -61,7 +61,7 @@ class TokenizingMethods(TokenizingOperations, LlamaModel):
         return self._connection.run(self.rendered(turns), never_stop)
 
 
-class SubmittingMethods(SubmittingOperations, LlamaModel):
+class SubmittingMethods(SubmittingOperations, LlamaServerModel):
     """`core.Submitting`."""
 
     def do_submit(self, prompt: str, request: GenerateConfig) -> RemoteStream:
@@ -70,7 +70,7 @@ class SubmittingMethods(SubmittingOperations, LlamaModel):
         return self.continuing(text, request).begin_now()
 
 
-class ClassifyStreamingMethods(ClassifyStreamingOperations, LlamaModel):
+class ClassifyStreamingMethods(ClassifyStreamingOperations, LlamaServerModel):
     """`core.ClassifyStreaming`."""
 
     def do_classify_iter(
@@ -94,7 +94,7 @@ class ClassifyStreamingMethods(ClassifyStreamingOperations, LlamaModel):
             yield from results
 
 
-class ScoringMethods(ScoringOperations, LlamaModel):
+class ScoringMethods(ScoringOperations, LlamaServerModel):
     """`core.Scoring`."""
 
     def do_score(
@@ -102,12 +102,12 @@ class ScoringMethods(ScoringOperations, LlamaModel):
     ) -> list[Score]:
         """Return how likely ``continuations[i]`` is after ``prompts[i]``."""
         heads, tails = checked_pairs("score", prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score, *pair) for pair in zip(heads, tails, strict=True)]
         return self.scored(works, reader, request)
 
 
-class TokenPromptsMethods(TokenPromptsOperations, LlamaModel):
+class TokenPromptsMethods(TokenPromptsOperations, LlamaServerModel):
     """`core.TokenPrompts`."""
 
     def do_generate_tokens(
@@ -131,14 +131,14 @@ class TokenPromptsMethods(TokenPromptsOperations, LlamaModel):
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
         [row] = token_prompts([prompt])
-        return self.speaking(partial(self._given, row), request, before=row)
+        return self.stream_of(partial(self._given, row), request, before=row)
 
     def do_score_tokens(
         self, prompts: TokenIds, continuations: TokenIds, request: GenerateConfig
     ) -> list[Score]:
         """Score continuations of token ids, like ``score``."""
         pairs = token_pairs(prompts, continuations)
-        reader = Classification(self._server, self._tokenizer, request)
+        reader = RowClassifier(self._server, self._tokenizer, request)
         works = [partial(reader.score_tokens, *pair) for pair in pairs]
         return self.scored(works, reader, request)
 
@@ -146,7 +146,7 @@ class TokenPromptsMethods(TokenPromptsOperations, LlamaModel):
         return self._tokenizer.fitting(ids)
 
 
-METHODS: dict[Capability, type[LlamaModel]] = {
+METHODS: dict[Capability, type[LlamaServerModel]] = {
     Capability.TOKENIZING: TokenizingMethods,
     Capability.SUBMITTING: SubmittingMethods,
     Capability.CLASSIFY_STREAMING: ClassifyStreamingMethods,

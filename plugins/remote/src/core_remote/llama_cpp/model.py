@@ -27,19 +27,19 @@ from core.types import (
 )
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.llama_cpp.classification import Classification
+from core_remote.llama_cpp.classification import RowClassifier
+from core_remote.llama_cpp.generation import ServerGeneration
 from core_remote.llama_cpp.rows import Work, gathered
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speaking import Speaking
+from core_remote.llama_cpp.server import LlamaServer
 from core_remote.llama_cpp.streams import Prepare, TokenWire
 from core_remote.llama_cpp.tokenizer import Tokenizer
-from core_remote.model import Facts, RemoteModel
+from core_remote.model import ModelFacts, RemoteModel
 from core_remote.stream import RemoteStream
 
 T = TypeVar("T")
 
 
-class LlamaModel(RemoteModel):
+class LlamaServerModel(RemoteModel):
     """The operations; the optional protocols are in `core_remote.llama_cpp.methods`.
 
     ``slots``: requests that the server runs concurrently.
@@ -49,12 +49,12 @@ class LlamaModel(RemoteModel):
         self,
         backend: str,
         connection: Connection,
-        facts: Facts,
+        facts: ModelFacts,
         tokenizer: Tokenizer,
         slots: int,
     ) -> None:
         super().__init__(backend, connection, facts)
-        self._server, self._tokenizer = Server(connection), tokenizer
+        self._server, self._tokenizer = LlamaServer(connection), tokenizer
         self._at_once = 2 * slots  # the next are tokenised meanwhile
 
     def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
@@ -69,7 +69,7 @@ class LlamaModel(RemoteModel):
         async def prepare() -> list[int]:
             return await self._tokenizer.prompt(await self.rendered(turns))
 
-        return self.speaking(prepare, request)
+        return self.stream_of(prepare, request)
 
     def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
         """Read the next-token distribution of each prompt."""
@@ -91,7 +91,7 @@ class LlamaModel(RemoteModel):
         self, texts: Sequence[str], config: GenerateConfig, clock: RequestClock
     ) -> tuple[list[ClassifyResult], GenerateMetrics]:
         """Return the results of ``classify`` with valid options, and the metrics."""
-        reader = Classification(self._server, self._tokenizer, config)
+        reader = RowClassifier(self._server, self._tokenizer, config)
         works = [partial(reader.result, text) for text in texts]
         return self.read(works, reader, clock, ClassifyResult)
 
@@ -110,24 +110,24 @@ class LlamaModel(RemoteModel):
 
     def continuing(self, text: str, config: GenerateConfig) -> RemoteStream:
         """Return a stream that continues a prompt, not begun yet."""
-        return self.speaking(partial(self.prepared, text), config)
+        return self.stream_of(partial(self.prepared, text), config)
 
-    def speaking(
+    def stream_of(
         self,
         prepare: Prepare,
         config: GenerateConfig,
         record: Callable[[GenerateMetrics], None] | None = None,
         before: Sequence[int] = (),
     ) -> RemoteStream:
-        """Return the same for ids.
+        """Return a stream that continues the ids of ``prepare``, not begun yet.
 
         ``before`` are the ids whose last character the text may continue.
         """
         tokenizer = self._tokenizer
-        speaking = Speaking(self._server, tokenizer.vocabulary, tokenizer.limit, config)
+        generation = ServerGeneration(self._server, tokenizer.vocabulary, tokenizer.limit, config)
         detokenizer = tokenizer.detokenizer(before)
         names = tokenizer.vocabulary.names
-        wire = TokenWire(self._connection, speaking, prepare, config, detokenizer, names)
+        wire = TokenWire(self._connection, generation, prepare, config, detokenizer, names)
         return RemoteStream(wire, config, record or self.record)
 
     def together(
@@ -135,13 +135,13 @@ class LlamaModel(RemoteModel):
     ) -> list[BatchResult]:
         """Return the results of several prompts, each with its options, and their total metrics."""
         clock, costs = RequestClock(config), list[GenerateMetrics]()
-        streams = [self.speaking(*row, costs.append).begin_now() for row in rows]
+        streams = [self.stream_of(*row, costs.append).begin_now() for row in rows]
         results, cost = read_all(streams, costs, clock)
         self.record(cost)
         return results
 
     def scored(
-        self, works: Sequence[Work[Score]], reader: Classification, config: GenerateConfig
+        self, works: Sequence[Work[Score]], reader: RowClassifier, config: GenerateConfig
     ) -> list[Score]:
         """Return the scores of pairs."""
         scores, cost = self.read(works, reader, RequestClock(config), Score)
@@ -151,7 +151,7 @@ class LlamaModel(RemoteModel):
     def read(
         self,
         works: Sequence[Work[T]],
-        reader: Classification,
+        reader: RowClassifier,
         clock: RequestClock,
         failed: Callable[..., T],
     ) -> tuple[list[T], GenerateMetrics]:
@@ -164,7 +164,7 @@ class LlamaModel(RemoteModel):
             clock.check()
             self.check_usable()
 
-        found = gathered(self._connection, works, self._at_once, check)
+        results = gathered(self._connection, works, self._at_once, check)
         cost = GenerateMetrics(
             prompt_tokens=reader.prompt_tokens,
             cached_prompt_tokens=reader.cached_tokens,
@@ -172,7 +172,9 @@ class LlamaModel(RemoteModel):
             prefill_seconds=clock.seconds,
             total_seconds=clock.seconds,
         )
-        rows = [failed(error=each) if isinstance(each, CoreError) else each for each in found]
+        rows = [
+            failed(error=result) if isinstance(result, CoreError) else result for result in results
+        ]
         return rows, cost
 
 

@@ -21,25 +21,25 @@ def gathered(
 
     Raises an error that concerns all of them.
     """
-    found: list[T | CoreError | None] = [None] * len(works)
+    results: list[T | CoreError | None] = [None] * len(works)
     try:
         check()
         if works:
-            connection.run(_all(works, found, at_once), check)
+            connection.run(_all(works, results, at_once), check)
     except STOPPED as stopped:
-        return [stopped if each is None else each for each in found]
-    return [each for each in found if each is not None]
+        return [stopped if result is None else result for result in results]
+    return [result for result in results if result is not None]
 
 
-async def _all(works: Sequence[Work[T]], found: list[T | CoreError | None], at_once: int) -> None:
+async def _all(works: Sequence[Work[T]], results: list[T | CoreError | None], at_once: int) -> None:
     gate = asyncio.Semaphore(at_once)
 
     async def one(place: int) -> None:
         async with gate:
             try:
-                found[place] = await works[place]()
+                results[place] = await works[place]()
             except RequestError as error:
-                found[place] = error
+                results[place] = error
 
     tasks = [asyncio.create_task(one(place)) for place in range(len(works))]
     try:

@@ -13,8 +13,8 @@ from typing import Annotated, Any, TypeVar
 import msgspec
 
 from core_remote.connection import Connection
-from core_remote.llama_cpp.events import Event, event_of, refusal_of, told
-from core_remote.llama_cpp.speech import COMPLETION
+from core_remote.llama_cpp.events import Event, decoded, event_of, refusal_of
+from core_remote.llama_cpp.requests import COMPLETION
 
 T = TypeVar("T")
 
@@ -33,7 +33,7 @@ class _Prompt(msgspec.Struct):
     prompt: str
 
 
-class Server:
+class LlamaServer:
     """A server. Every method raises `core.RequestError`, or `core.BackendProcessError`."""
 
     def __init__(self, connection: Connection) -> None:
@@ -83,4 +83,4 @@ class Server:
         status, answer = await self.connection.fetch(path, body)
         if status != 200:
             raise refusal_of(status, answer, self.address)
-        return told(answer, kind, self.address)
+        return decoded(answer, kind, self.address)

@@ -16,12 +16,12 @@ from core_remote import failures
 from core_remote.connection import Connection, Put
 from core_remote.counting import seen
 from core_remote.exchange import Exchange
-from core_remote.llama_cpp.speaking import Line, Speaking
+from core_remote.llama_cpp.generation import GenerationLine, ServerGeneration
 
 Prepare = Callable[[], Awaitable[list[int]]]
 """The ids of the prompt. Raises its error."""
 
-_decoder = msgspec.json.Decoder(Line)
+_decoder = msgspec.json.Decoder(GenerationLine)
 
 
 class TokenWire:
@@ -30,13 +30,13 @@ class TokenWire:
     def __init__(
         self,
         connection: Connection,
-        speaking: Speaking,
+        generation: ServerGeneration,
         prepare: Prepare,
         config: GenerateConfig,
         detokenizer: StreamDetokenizer,
         special: Mapping[int, str],
     ) -> None:
-        self._connection, self._speaking, self._prepare = connection, speaking, prepare
+        self._connection, self._generation, self._prepare = connection, generation, prepare
         self._assembler = TokenAssembler(detokenizer, config.stop, special)
         self._stops = frozenset(config.stop_tokens)
         self._clock: RequestClock | None = None
@@ -52,7 +52,7 @@ class TokenWire:
 
     def _work(self, put: Put) -> Coroutine[Any, Any, None]:
         async def work() -> None:
-            await self._speaking.run(await self._prepare(), put)
+            await self._generation.run(await self._prepare(), put)
 
         return work()
 
@@ -60,15 +60,15 @@ class TokenWire:
         """Return the tokens that a line completes. Raises if the answer stops without an end."""
         if line is None:
             raise failures.died(self._connection.address)
-        told = _decoder.decode(line)
+        event = _decoder.decode(line)
         if self.reason is not None:
             return []
-        if told.prompt_tokens is not None:
-            self._prompt_tokens, self._cached_tokens = told.prompt_tokens, told.cached_tokens
-        if told.reason is not None:
+        if event.prompt_tokens is not None:
+            self._prompt_tokens, self._cached_tokens = event.prompt_tokens, event.cached_tokens
+        if event.reason is not None:
             self.over = True
-            return self._ended(told.reason)
-        return [] if told.token is None else self._token(told.token, told.logprob)
+            return self._ended(event.reason)
+        return [] if event.token is None else self._token(event.token, event.logprob)
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
         """Close the connection once the cancel is set."""

@@ -12,10 +12,10 @@ from core.kit.chat import RenderedPrompt, continued, refuse_names, render
 from core.kit.text_stream import StreamDetokenizer
 from core.types import Message
 from core_remote.failures import ServerError
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.vocabulary import Vocabulary
+from core_remote.llama_cpp.server import LlamaServer
+from core_remote.llama_cpp.vocabulary import ServerVocabulary
 
-_ASKED, _SAID = "Hello", "Good morning"
+_QUESTION, _ANSWER = "Hello", "Good morning"
 
 
 class Tokenizer:
@@ -25,7 +25,9 @@ class Tokenizer:
     itself, whether or not the template writes one, and omits it from rendered prompts.
     """
 
-    def __init__(self, server: Server, vocabulary: Vocabulary, limit: int, bos_text: str) -> None:
+    def __init__(
+        self, server: LlamaServer, vocabulary: ServerVocabulary, limit: int, bos_text: str
+    ) -> None:
         self._server, self.vocabulary = server, vocabulary
         self.limit, self._bos_text = limit, bos_text
         self._prefills: bool | None = None
@@ -121,24 +123,24 @@ class Tokenizer:
     async def _goes_on(self) -> bool:
         """Return whether the server leaves the assistant's last message open."""
         if self._prefills is None:
-            turns = [("user", _ASKED), ("assistant", _SAID)]
-            said = [{"role": role, "content": content} for role, content in turns]
-            prompt = await self._server.apply_template(said)
-            self._prefills = prompt.rstrip().endswith(_SAID)
+            turns = [("user", _QUESTION), ("assistant", _ANSWER)]
+            messages = [{"role": role, "content": content} for role, content in turns]
+            prompt = await self._server.apply_template(messages)
+            self._prefills = prompt.rstrip().endswith(_ANSWER)
         return self._prefills
 
     def _parts(self, prompt: RenderedPrompt) -> list[str | int]:
         """Return literal texts, with the ids of special tokens between them."""
         marks = self.vocabulary.marks
-        parts = marks.split(prompt.marked) if marks else [prompt.marked]
-        found: list[str | int] = []
-        for place, part in enumerate(parts):
+        texts = marks.split(prompt.marked) if marks else [prompt.marked]
+        parts: list[str | int] = []
+        for place, part in enumerate(texts):
             plain = part.replace(prompt.marker, "")
             if place % 2:
-                found.append(self.vocabulary.special[part])
+                parts.append(self.vocabulary.special[part])
             elif plain:
-                found.append(plain)
-        return found
+                parts.append(plain)
+        return parts
 
 
 def _of_template(error: ServerError) -> CoreError:

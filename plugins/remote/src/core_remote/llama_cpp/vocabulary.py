@@ -13,8 +13,8 @@ from functools import cached_property
 
 from core_remote import failures
 from core_remote.llama_cpp.events import Likely
-from core_remote.llama_cpp.server import Server
-from core_remote.llama_cpp.speech import forced
+from core_remote.llama_cpp.requests import forced
+from core_remote.llama_cpp.server import LlamaServer
 
 ALL = 2**31 - 1
 """The number to request all tokens with."""
@@ -32,7 +32,7 @@ class Lead:
 
 
 @dataclass(frozen=True)
-class Vocabulary:
+class ServerVocabulary:
     """A vocabulary. ``pieces[id]`` are the UTF-8 bytes of a token, empty for a special one.
 
     ``special`` maps texts of special tokens to ids; ``letter`` is a token of one character.
@@ -59,12 +59,12 @@ class Vocabulary:
         """The texts of special tokens, by their ids."""
         return {id: text for text, id in self.special.items()}
 
-    def known(self, ids: Sequence[int], server: Server) -> None:
+    def known(self, ids: Sequence[int], server: LlamaServer) -> None:
         """Raise `core.BackendProcessError` for an id outside the vocabulary."""
         odd = next((id for id in ids if not 0 <= id < self.size), None)
         if odd is not None:
-            told = f"the token id {odd}, of a vocabulary of {self.size}"
-            raise failures.nonsense(server.address, told)
+            fault = f"the token id {odd}, of a vocabulary of {self.size}"
+            raise failures.nonsense(server.address, fault)
 
     def bytes_of(self, token_id: int, first: bool) -> bytes | None:
         """Return a token's bytes, as `core.kit.text_stream.TokenBytes`; None for a special token.
@@ -77,7 +77,7 @@ class Vocabulary:
         return data.removeprefix(b" ") if first and self.lead.spaced else data
 
 
-async def read(server: Server) -> Vocabulary:
+async def read(server: LlamaServer) -> ServerVocabulary:
     """Return the vocabulary. Raises `core.BackendProcessError` if the server omits tokens."""
     plain = await server.tokenize(_TEXT, add_special=False)
     begun = await server.tokenize(_TEXT, add_special=True)
@@ -88,27 +88,27 @@ async def read(server: Server) -> Vocabulary:
 
     pieces = _in_order(server, listed)
     if not plain or max([*begun, *plain]) >= len(pieces):
-        told = f"the ids {[*begun, *plain]} of {_TEXT!r}, of {len(pieces)} tokens"
-        raise failures.nonsense(server.address, told)
+        fault = f"the ids {[*begun, *plain]} of {_TEXT!r}, of {len(pieces)} tokens"
+        raise failures.nonsense(server.address, fault)
     hidden = [id for id, piece in enumerate(pieces) if not piece]
     special = dict(zip(await _texts(server, hidden), hidden, strict=True))
     lead = Lead(bos, pieces[plain[0]].startswith(b" "))
-    return Vocabulary(pieces, special, lead, plain[-1])
+    return ServerVocabulary(pieces, special, lead, plain[-1])
 
 
-def _in_order(server: Server, listed: Sequence[Likely]) -> list[bytes]:
-    found = {each.id: bytes(each.bytes) for each in listed}
-    if not found or sorted(found) != list(range(len(found))):
+def _in_order(server: LlamaServer, listed: Sequence[Likely]) -> list[bytes]:
+    pieces = {token.id: bytes(token.bytes) for token in listed}
+    if not pieces or sorted(pieces) != list(range(len(pieces))):
         raise failures.nonsense(server.address, f"{len(listed)} tokens, not all of the vocabulary")
-    return [found[id] for id in range(len(found))]
+    return [pieces[id] for id in range(len(pieces))]
 
 
-async def _texts(server: Server, ids: Sequence[int]) -> list[str]:
+async def _texts(server: LlamaServer, ids: Sequence[int]) -> list[str]:
     """Return the texts of special tokens, with one request: some vocabularies have many."""
     line_end = await server.tokenize(_BETWEEN, add_special=False)
     if ids and line_end:
-        joined = await server.detokenize([id for each in ids for id in (each, *line_end[-1:])])
+        joined = await server.detokenize([id for token in ids for id in (token, *line_end[-1:])])
         texts = joined.split(_BETWEEN)
         if len(texts) == len(ids) + 1:
             return texts[:-1]
-    return [await server.detokenize([each]) for each in ids]
+    return [await server.detokenize([token]) for token in ids]

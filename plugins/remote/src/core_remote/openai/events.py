@@ -83,17 +83,17 @@ def _decoded(data: bytes) -> Any:
 def prompt_tokens(body: bytes) -> int:
     """Return the prompt's tokens as reported in an answer (not a stream); 0 if they are missing."""
     try:
-        found = _decoder.decode(body)["usage"]["prompt_tokens"]
+        count = _decoder.decode(body)["usage"]["prompt_tokens"]
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError, KeyError, TypeError):
         return 0
-    return _count(found) or 0
+    return _count(count) or 0
 
 
 def _piece(event: Any, address: Address) -> Piece:
     if "error" in event:
         words = event["error"]
-        told = words.get("message", "") if isinstance(words, Mapping) else str(words)
-        raise failures.gave_up(address, str(told))
+        message = words.get("message", "") if isinstance(words, Mapping) else str(words)
+        raise failures.gave_up(address, str(message))
     usage = event.get("usage") or {}
     counted = Piece(
         prompt_tokens=_count(usage.get("prompt_tokens")),
@@ -119,20 +119,20 @@ def _count(value: object) -> int | None:
     return value if isinstance(value, int) and 0 <= value <= LARGEST else None
 
 
-def _reason(said: object) -> FinishReason | None:
-    if said is None:
+def _reason(reason: object) -> FinishReason | None:
+    if reason is None:
         return None
-    return "length" if said == "length" else "stop"
+    return "length" if reason == "length" else "stop"
 
 
-def _logprobs(found: Any) -> tuple[tuple[str, float | None], ...]:
+def _logprobs(data: Any) -> tuple[tuple[str, float | None], ...]:
     """Return texts and log-probabilities, of completions (lists) or of chats (``content``)."""
-    if not found:
+    if not data:
         return ()
-    if found.get("content") is not None:
-        pairs = [(each["token"], _number(each["logprob"])) for each in found["content"]]
+    if data.get("content") is not None:
+        pairs = [(token["token"], _number(token["logprob"])) for token in data["content"]]
     else:
-        texts, values = found.get("tokens") or (), found.get("token_logprobs") or ()
+        texts, values = data.get("tokens") or (), data.get("token_logprobs") or ()
         pairs = [*zip(texts, map(_number, values), strict=True)]
     if not all(isinstance(text, str) for text, _ in pairs):
         raise TypeError
@@ -143,14 +143,14 @@ def _number(value: Any) -> float | None:
     return None if value is None else float(value)
 
 
-def tokens_of(piece: Piece, asked: bool) -> Sequence[Token]:
+def tokens_of(piece: Piece, with_logprobs: bool) -> Sequence[Token]:
     """Return the tokens of a piece, with their log-probabilities if requested.
 
     Raises `core.RequestError` for a log-probability that is null, NaN or infinite.
     """
     if not piece.text:
         return ()
-    if not (asked and piece.logprobs):
+    if not (with_logprobs and piece.logprobs):
         return (Token(id_of(piece.text), piece.text),)
     pairs = [(text, _finite(text, value)) for text, value in piece.logprobs]
     if "".join(text for text, _ in pairs) == piece.text:

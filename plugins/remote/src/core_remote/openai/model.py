@@ -17,21 +17,23 @@ from core.options import GenerateConfig
 from core.types import BatchResult, Conversation, GenerateMetrics, Message
 from core_remote.batches import read_all
 from core_remote.connection import Connection
-from core_remote.model import Facts, RemoteModel
-from core_remote.openai.speech import Request, Speech
-from core_remote.openai.streams import SpeechWire
+from core_remote.model import ModelFacts, RemoteModel
+from core_remote.openai.requests import Request, RequestVariant
+from core_remote.openai.streams import OpenAIWire
 from core_remote.stream import RemoteStream
 
 
-class SpeechModel(RemoteModel):
+class OpenAIModel(RemoteModel):
     """A model with ``generate``, ``chat`` and ``batch_generate``; everything else is refused.
 
     Ids of tokens are derived from their texts, because the API has only texts (`events.id_of`).
     """
 
-    def __init__(self, backend: str, connection: Connection, facts: Facts, speech: Speech) -> None:
+    def __init__(
+        self, backend: str, connection: Connection, facts: ModelFacts, variant: RequestVariant
+    ) -> None:
         super().__init__(backend, connection, facts)
-        self._speech = speech
+        self._variant = variant
 
     def do_generate(self, prompt: str, request: GenerateConfig) -> RemoteStream:
         """Continue a prompt, token by token."""
@@ -45,9 +47,9 @@ class SpeechModel(RemoteModel):
 
         def prepare() -> Request:
             _raise(next(filter(None, map(_of_turn, turns)), None))
-            return self._speech.chat(turns, request)
+            return self._variant.chat(turns, request)
 
-        wire = SpeechWire(self._connection, self._speech, request, prepare)
+        wire = OpenAIWire(self._connection, self._variant, request, prepare)
         return RemoteStream(wire, request, self.record)
 
     def do_batch_generate(
@@ -62,12 +64,12 @@ class SpeechModel(RemoteModel):
         self.record(cost)
         return results
 
-    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> SpeechWire:
+    def _continuing(self, text: str, config: GenerateConfig, *, counted: bool = True) -> OpenAIWire:
         def prepare() -> Request:
             _raise(_of_prompt(text))
-            return self._speech.completion(text, config)
+            return self._variant.completion(text, config)
 
-        return SpeechWire(self._connection, self._speech, config, prepare, counted=counted)
+        return OpenAIWire(self._connection, self._variant, config, prepare, counted=counted)
 
 
 def _of_prompt(text: str) -> CoreError | None:

@@ -16,14 +16,14 @@ from core_remote.connection import Connection
 from core_remote.counting import seen
 from core_remote.exchange import Exchange
 from core_remote.openai.events import id_of, piece_of, prompt_tokens, tokens_of
-from core_remote.openai.speech import Request, Speech
+from core_remote.openai.requests import Request, RequestVariant
 
 _WITHOUT_TEXT = Token(id_of(""), "")
 _COUNT_SECONDS = 2.0
-_TURN = " " * 32  # about what a template puts around a message
+_TURN = " " * 32  # about as much as a template adds to a message
 
 
-class SpeechWire:
+class OpenAIWire:
     """One request. Stop strings and stop tokens are found on this side, by core's rules.
 
     ``counted``: if it is stopped early, another request counts the prompt's tokens.
@@ -32,23 +32,23 @@ class SpeechWire:
     def __init__(
         self,
         connection: Connection,
-        speech: Speech,
+        variant: RequestVariant,
         config: GenerateConfig,
         prepare: Callable[[], Request],
         *,
         counted: bool = True,
     ) -> None:
-        self._connection, self._speech = connection, speech
+        self._connection, self._variant = connection, variant
         self._config, self._prepare, self._counted = config, prepare, counted
         self._buffer = TokenBuffer(config.stop)
         self._stops = frozenset(config.stop_tokens)
         self._request: Request | None = None
-        self._said: FinishReason | None = None
+        self._reported: FinishReason | None = None
         self._first = 0.0
         self._prompt_tokens = self._cached_tokens = 0
         self._clock: RequestClock | None = None
         self._any = False
-        self._came = self._made = 0
+        self._came = self._counted_tokens = 0
         self.over = False
         self.reason: FinishReason | None = None
 
@@ -56,7 +56,7 @@ class SpeechWire:
         """Send the request. Raises the error of the prompt."""
         self._clock = clock
         path, body = self._request = self._prepare()
-        if self._speech.counts_first or self._may_be_too_long(body):
+        if self._variant.counts_first or self._may_be_too_long(body):
             self._count(path, body, clock)
         return self._connection.ask(path, body, self._config.max_tokens)
 
@@ -65,7 +65,7 @@ class SpeechWire:
         prompt = body.get("prompt")
         if not isinstance(prompt, str):
             prompt = "".join(f"{_TURN}{turn['content']}" for turn in body["messages"])
-        return len(prompt.encode()) + self._config.max_tokens > self._speech.context_length
+        return len(prompt.encode()) + self._config.max_tokens > self._variant.context_length
 
     def _count(
         self, path: str, body: dict[str, Any], clock: RequestClock, *, in_turn: bool = True
@@ -75,10 +75,10 @@ class SpeechWire:
         The server reads the prompt for that; most servers cache it.
         """
         get = self._connection.get_in_turn if in_turn else self._connection.get
-        status, told = get(path, clock.check, {**_plain(body), "max_tokens": 1})
+        status, answer = get(path, clock.check, {**_plain(body), "max_tokens": 1})
         if status != 200:
-            raise failures.of_words(self._connection.address, status, told)
-        self._prompt_tokens, limit = prompt_tokens(told), self._speech.context_length
+            raise failures.of_words(self._connection.address, status, answer)
+        self._prompt_tokens, limit = prompt_tokens(answer), self._variant.context_length
         if self._prompt_tokens > limit:
             raise PromptTooLongError(self._prompt_tokens, limit)
         body["max_tokens"] = min(body["max_tokens"], max(1, limit - self._prompt_tokens))
@@ -94,10 +94,10 @@ class SpeechWire:
         self._any = True
         if piece.prompt_tokens is not None:
             self._prompt_tokens = piece.prompt_tokens
-            self._cached_tokens, self._made = piece.cached_tokens, piece.generated_tokens
+            self._cached_tokens, self._counted_tokens = piece.cached_tokens, piece.generated_tokens
         ready: list[Token] = []
         for token in tokens_of(piece, self._config.return_logprobs):
-            if self._came == self._config.max_tokens:  # the server goes on: leave it
+            if self._came == self._config.max_tokens:  # the server continues: leave it
                 self.reason = "length"
                 return [*ready, *self._buffer.release()]
             if token.id in self._stops:
@@ -109,7 +109,7 @@ class SpeechWire:
             if self._buffer.stopped:
                 self.reason = "stop"
                 return ready
-        self._said = piece.reason or self._said
+        self._reported = piece.reason or self._reported
         return [*ready, *self._ended()] if piece.done else ready
 
     def watch(self, exchange: Exchange, cancel: CancelToken) -> None:
@@ -121,7 +121,7 @@ class SpeechWire:
             path, body = self._request
             late = RequestClock(GenerateConfig(timeout=_COUNT_SECONDS))
             with suppress(CoreError):
-                # The stream has its turn still, and ends behind this.
+                # The stream still has its turn, and ends after this.
                 self._count(path, dict(body), late, in_turn=False)
         return False
 
@@ -140,13 +140,13 @@ class SpeechWire:
 
     def _ended(self) -> list[Token]:
         """Return the rest of the tokens, if the server has reported the end."""
-        if self._said is None:
+        if self._reported is None:
             raise failures.died(self._connection.address) if self._any else self._why()
-        self.reason, self.over = self._said, True
+        self.reason, self.over = self._reported, True
         if self.reason == "length":
             # Tokens whose text came with another's piece: the server counts them.
-            short = min(self._made, self._config.max_tokens) - self._came
-            rest = [each for _ in range(short) for each in self._buffer.hold(_WITHOUT_TEXT)]
+            short = min(self._counted_tokens, self._config.max_tokens) - self._came
+            rest = [token for _ in range(short) for token in self._buffer.hold(_WITHOUT_TEXT)]
             rest += self._buffer.release()
         else:
             rest = self._buffer.release()
@@ -161,9 +161,9 @@ class SpeechWire:
         """
         assert self._request is not None
         path, body = self._request
-        asked = {**_plain(body), "max_tokens": 1}
+        short_body = {**_plain(body), "max_tokens": 1}
         try:
-            status, words = self._connection.get(path, never_stop, asked)
+            status, words = self._connection.get(path, never_stop, short_body)
         except CoreError as error:
             return error
         if status == 200:

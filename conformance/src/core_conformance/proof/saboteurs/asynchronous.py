@@ -1,0 +1,136 @@
+"""Saboteurs of async calls: other answers, requests that continue, a blocked event loop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from core.aio.threads import ThreadCalls, ThreadStream, in_thread
+from core.extensions import AsyncStream
+from core.types import GenerateMetrics
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.optional import ReferenceModel
+
+
+@saboteur("awaits-in-reverse", "rows that are awaited come in another order", {"async.calls"})
+class AwaitsInReverse(ReferenceModel):
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Rows as they ended, the last one first."""
+        results, metrics = await super().call_async(operation, *arguments, **options)
+        return results[::-1] if isinstance(results, list) else results, metrics
+
+
+@saboteur("awaited-without-metrics", "a call that is awaited has no metrics", {"async.calls"})
+class AwaitedWithoutMetrics(ReferenceModel):
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Return the metrics of the event loop's thread, which has called nothing."""
+        results, _ = await super().call_async(operation, *arguments, **options)
+        return results, GenerateMetrics()
+
+
+class _Shortened(ThreadStream):
+    """Leaves the first token out."""
+
+    _begun = False
+
+    async def __anext__(self) -> Any:
+        if not self._begun:
+            self._begun = True
+            await super().__anext__()
+        return await super().__anext__()
+
+
+@saboteur("async-stream-late", "the first token of an awaited stream is lost", {"async.streams"})
+class AsyncStreamLate(ReferenceModel):
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
+        """Return a stream whose first token was read to see whether it works."""
+        stream = super().stream_async(operation, *arguments, **options)
+        stream.__class__ = _Shortened
+        return stream
+
+
+class _Lazy:
+    """Makes its stream, and finds what is wrong, when it is read."""
+
+    finish_reason, metrics = None, GenerateMetrics()
+
+    def __init__(self, make: Any) -> None:
+        self._make = make
+        self._stream: Any = None
+
+    def __getattribute__(self, name: str) -> Any:
+        stream = object.__getattribute__(self, "__dict__").get("_stream")
+        if stream is not None and name in ("finish_reason", "metrics"):
+            return getattr(stream, name)
+        return object.__getattribute__(self, name)
+
+    def __aiter__(self) -> _Lazy:
+        return self
+
+    async def __anext__(self) -> Any:
+        self._stream = self._made()
+        return await anext(self._stream)
+
+    def _made(self) -> Any:
+        return self._make() if self._stream is None else self._stream
+
+    async def aclose(self) -> None:
+        """Close what was made."""
+        self._stream = self._made()
+        await self._stream.aclose()
+
+
+@saboteur(
+    "async-errors-late",
+    "wrong options of an awaited stream raise when it is read",
+    {"async.errors"},
+)
+class AsyncErrorsLate(ReferenceModel):
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
+        """Return a stream that is made late."""
+        make = super().stream_async
+        lazy: Any = _Lazy(lambda: make(operation, *arguments, **options))
+        return lazy  # type: ignore[no-any-return]
+
+
+class _Deaf(ThreadCalls):
+    """Lets a request continue whose task was cancelled."""
+
+    async def call_async(
+        self, operation: str, /, *arguments: Any, **options: Any
+    ) -> tuple[object, GenerateMetrics]:
+        """Return the method's result; nothing stops it."""
+        model = self._model
+        method = getattr(model, operation)
+        return await in_thread(lambda: (method(*arguments, **options), model.metrics))
+
+
+@saboteur("cancelled-goes-on", "the request of a cancelled task continues", {"async.cancelled"})
+class CancelledGoesOn(ReferenceModel):
+    calls_class = _Deaf
+
+
+class _NeverClosed(ThreadStream):
+    async def aclose(self) -> None:
+        """Forgotten."""
+
+
+@saboteur("aclose-forgotten", "closing an awaited stream does nothing", {"async.closed"})
+class AcloseForgotten(ReferenceModel):
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
+        """Return a stream that cannot be closed."""
+        stream = super().stream_async(operation, *arguments, **options)
+        stream.__class__ = _NeverClosed
+        return stream
+
+
+@saboteur("loop-stands-still", "the event loop waits for a call", {"async.loop", "async.cancelled"})
+class LoopStandsStill(ReferenceModel):
+    async def call_async(
+        self, operation: str, /, *arguments: object, **options: object
+    ) -> tuple[object, GenerateMetrics]:
+        """Return the method's result, called where it should be awaited."""
+        return getattr(self, operation)(*arguments, **options), self.metrics

@@ -1,0 +1,1 @@
+"""The queues of one model: rows of questions, generated texts, and fits of tasks."""

@@ -1,0 +1,112 @@
+"""core's API ``/v1/classify``: many texts, one task, a decision for each.
+
+The body is an object: ``texts``, ``labels``, and optionally ``model``, ``template`` (with
+``{text}``), ``mode``, ``threshold`` and ``level``, as in `core_tasks.Task`. Or it is lines of JSON:
+first the same object without ``texts``, then a text in each line, as a string or as an object with
+``text``. Each text has one answer, a `core_tasks.Decision.to_dict`, in input order; with
+``show_prompts`` it has ``prompts``, which the model read: one, or one for each label in the mode
+"many". A text that is empty or white space has an error, unless ``allow_blank`` is set.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Literal, cast
+
+from core.errors import CoreError
+from core_tasks.decision import Decision
+from core_tasks.task import Mode, Task
+from core_wires.errors import OPENAI
+from core_wires.usage import Usage
+from core_wires.values import Value, bounded, parsed
+
+CalibrationLevel = Literal["raw", "L0"]
+_FIELDS = {
+    *("model", "labels", "template", "mode", "threshold", "level", "show_prompts", "allow_blank")
+}
+_TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, without the labels
+_ALWAYS = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
+
+
+@dataclass(frozen=True, slots=True)
+class ClassificationRequest:
+    """A task for a list of texts; ``model`` is "" for the server's first.
+
+    ``level`` "L0" subtracts a prior, as `core_tasks.Task.fit_prior` does by default; an answer
+    has its own level.
+    """
+
+    model: str
+    task: Task
+    level: CalibrationLevel = "raw"
+    show_prompts: bool = False
+    allow_blank: bool = False
+    texts: tuple[str, ...] = ()
+
+
+def read(body: object) -> ClassificationRequest:
+    """Return the request in a parsed body. Raises `WireError`: 400, with ``error``."""
+    request = bounded(body, OPENAI)
+    request.only({*_FIELDS, "texts"})
+    texts = tuple(text.text() for text in request.need("texts").items())
+    return _request(request, texts)
+
+
+def read_head(line: bytes) -> ClassificationRequest:
+    """Return the request in the first line of a body of lines. Raises `WireError`."""
+    request = bounded(parsed(line, OPENAI), OPENAI)
+    request.only(_FIELDS)
+    return _request(request)
+
+
+def read_text(line: bytes) -> str:
+    """Return the text of a line after the first. Raises `WireError`."""
+    value = bounded(parsed(line, OPENAI), OPENAI)
+    return (value.need("text") if isinstance(value.data, Mapping) else value).text()
+
+
+def answer(decision: Decision, prompts: Sequence[str] = ()) -> dict[str, object]:
+    """Return the answer for one text: the decision, without fields that its task does not use."""
+    fields = decision.to_dict()
+    extras: dict[str, object] = {"prompts": prompts} if prompts else {}
+    if decision.error is not None:
+        return {"error": fields["error"]} | extras
+    names = _ALWAYS | {name for name in ("value", "spread", "parts") if fields[name]}
+    if not decision.accepted:
+        extras = {"accepted": False} | extras
+    return {name: value for name, value in fields.items() if name in names} | extras
+
+
+def response(decisions: list[dict[str, object]], *, model: str, usage: Usage) -> dict[str, object]:
+    """Return the body of a 200."""
+    counted = {"prompt_tokens": usage.input_tokens, "total_tokens": usage.total_tokens}
+    details = {"prompt_tokens_details": {"cached_tokens": usage.cached_tokens}}
+    return {"object": "list", "model": model, "data": decisions, "usage": counted | details}
+
+
+def _request(request: Value, texts: tuple[str, ...] = ()) -> ClassificationRequest:
+    labels = tuple(label.text() for label in request.need("labels").items())
+    try:
+        task = Task(
+            request.optional("template", Value.text, _TEMPLATE),
+            labels,
+            mode=cast("Mode", request.optional("mode", Value.text, "one")),
+            threshold=request.optional("threshold", Value.number, None),
+        )
+    except CoreError as error:
+        raise request.wrong(str(error)) from None
+    return ClassificationRequest(
+        request.optional("model", Value.text, ""),
+        task,
+        request.optional("level", _level, "raw"),
+        request.optional("show_prompts", Value.flag, False),
+        request.optional("allow_blank", Value.flag, False),
+        texts,
+    )
+
+
+def _level(value: Value) -> CalibrationLevel:
+    if value.text() not in ("raw", "L0"):
+        raise value.wrong("Expected raw or L0. L1 needs a task with gold labels.")
+    return cast("CalibrationLevel", value.text())
