@@ -34,7 +34,10 @@ def check_import() -> None:
 
 
 def hidden_by(folders: Sequence[str] | None = None) -> Path | None:
-    """Return the other module that ``import core`` finds in these folders; default: sys.path."""
+    """Return the other module that ``import core`` finds in these folders, if there is one.
+
+    By default in ``sys.path``. As there, an empty string is the working directory.
+    """
     spec = PathFinder.find_spec("core", folders)
     if spec is None or spec.origin is None:  # a folder without __init__.py hides no package
         return None

@@ -32,6 +32,7 @@ def test_it_is_short_and_names_what_exists(file: Path) -> None:
     assert [page for page in pages if not (ROOT / page).exists()] == []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("file", FILES, ids=lambda file: str(file.parent.name))
 def test_its_code_imports_what_exists(file: Path) -> None:
     for code in re.findall(r"```python\n(.*?)```", file.read_text(), flags=re.DOTALL):

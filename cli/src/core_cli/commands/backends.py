@@ -36,7 +36,7 @@ def backends(as_json: bool, verbose: bool) -> None:
     statuses = [REGISTRY.status(name) for name in REGISTRY.names()]
     for failure in REGISTRY.failures():
         output.warn(f"{failure.distribution} has unreadable entry points: {failure.error}")
-    if module := hidden_by(["."]):
+    if module := hidden_by([""]):
         output.warn(f"Python scripts in this folder import {module} as core: rename it.")
     if as_json:
         output.write_json(statuses)
