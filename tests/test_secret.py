@@ -17,7 +17,7 @@ from core import api
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
-from core_cli import secret_arguments, settings, sides
+from core_cli.flags import LoadFlags, parse_pairs
 from core_cli.jobs import identity
 
 KEY = "sk-MARKED-71"
@@ -144,7 +144,7 @@ def test_a_shown_command_has_the_variable_in_place_of_the_key(
 
     def run(**flags: Any) -> None:
         nonlocal found
-        found = secret_arguments.public_arguments(["a", *arguments, "-O", "connections=2", "b"])
+        found = identity.public_arguments(["a", *arguments, "-O", "connections=2", "b"])
 
     command = click.Command("c", callback=run, params=[_PAIRS, _VERBOSE, _TEXTS])
     command.main(["a", *arguments, "-O", "connections=2", "b"], standalone_mode=False)
@@ -164,7 +164,7 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
     arguments = ["-O", f"password={KEY}", f"password={KEY}"]
     command = click.Command(
         "c",
-        callback=lambda **flags: found.append(secret_arguments.public_arguments(arguments)),
+        callback=lambda **flags: found.append(identity.public_arguments(arguments)),
         params=[_PAIRS, _TEXTS],
     )
     command.main(arguments, standalone_mode=False)
@@ -186,13 +186,13 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
     ],
 )
 def test_no_pair_with_a_secret_anywhere_is_stored(pair: str) -> None:
-    assert secret_arguments.public_pairs(["connections=2", pair]) == ["connections=2"]
-    assert KEY not in repr(core.LoadConfig(options=settings.parse_pairs([pair])))
+    assert identity.public_pairs(["connections=2", pair]) == ["connections=2"]
+    assert KEY not in repr(core.LoadConfig(options=parse_pairs([pair])))
 
 
 def test_a_key_is_not_part_of_what_a_job_is() -> None:
     pairs = [f"api_key={KEY}", "connections=2", f'env={{"HF_TOKEN": "{KEY}"}}']
-    assert secret_arguments.public_pairs(pairs) == ["connections=2"]
+    assert identity.public_pairs(pairs) == ["connections=2"]
     now = {"load options": {"option": ["connections=2"]}}
     identity.check({"load options": {"option": pairs}}, now, "out")  # of an older journal
     with pytest.raises(click.UsageError, match="load options") as raised:
@@ -203,11 +203,11 @@ def test_a_key_is_not_part_of_what_a_job_is() -> None:
 @pytest.mark.parametrize("text", [f"api_key:{KEY}", f"={KEY}", KEY, "MARKED71", f"api_key {KEY}"])
 def test_a_malformed_pair_is_not_shown(text: str) -> None:
     with pytest.raises(click.BadParameter) as raised:
-        settings.parse_pairs(["a=1", text])
+        parse_pairs(["a=1", text])
     assert "expected NAME=VALUE for option 2" in str(raised.value)
     assert "MARKED" not in str(raised.value)
     with pytest.raises(click.UsageError) as refused:
-        sides.with_side(f"api_key={KEY}", {}, ["backend"])
+        LoadFlags().with_side(f"api_key={KEY}", ["backend"])
     assert KEY not in str(refused.value)
 
 

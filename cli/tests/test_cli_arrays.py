@@ -13,9 +13,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from core_cli.reading import array_rows, json_rows, lines
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import Row
+from core_cli import reading
+from core_cli.reading import array_rows, json_rows
+from core_cli.reading.row import Fields, Row
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -257,7 +257,7 @@ def test_an_element_of_50_megabytes(classified: Classified) -> None:
 
 
 def test_no_more_is_held_than_an_element(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 2**16)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 2**16)
 
     class Long(io.RawIOBase):
         """30 MB of elements, and 30 MB of one that is not closed."""
@@ -288,17 +288,17 @@ def test_no_more_is_held_than_an_element(monkeypatch: pytest.MonkeyPatch) -> Non
 
 @pytest.mark.skipif(not Path("/dev/zero").exists(), reason="this system has no /dev/zero")
 def test_an_input_without_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_SKIPPED_BYTES", 2**24)
+    monkeypatch.setattr(reading, "MAX_SKIPPED_BYTES", 2**24)
     with open("/dev/zero", "rb") as zeros:
         [row] = array_rows.rows_of_array(zeros, ANY)
     assert "It is never closed: nothing after it is read." in told(row)
 
 
 def test_a_block_ends_early_where_its_records_are_long() -> None:
-    from core_cli.rows import blocks
+    from core_cli.rows import asker
 
     rows = [Row(n, "a", size=6 * 2**20) for n in range(6)]
-    assert [len(block) for block in blocks.blocks(rows)] == [3, 3]
+    assert [len(block) for block in asker.blocks(rows)] == [3, 3]
 
 
 # ------------------------------------------------------------------ as they come

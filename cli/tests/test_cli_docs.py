@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from core_cli import exits, hookspecs
+from core_cli import exits, plugins
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -48,8 +48,8 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
 
 
 def test_every_hook_is_documented_with_its_arguments() -> None:
-    for name in (name for name in dir(hookspecs) if name.startswith("core_")):
-        function = getattr(hookspecs, name)
+    for name in (name for name in dir(plugins) if name.startswith("core_")):
+        function = getattr(plugins, name)
         arguments = ", ".join(function.__code__.co_varnames[: function.__code__.co_argcount])
         assert f"| `{name}({arguments})` |" in DOCS
 

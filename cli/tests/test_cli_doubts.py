@@ -6,12 +6,15 @@ import json
 import math
 import shlex
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from core_cli.jobs.doubts import Doubts, mending
+from core_cli.flags import RowFlags
+from core_cli.jobs.identity import calibrate_command
+from core_cli.jobs.summary import Doubts
 from core_tasks import load_task
 
 if TYPE_CHECKING:
@@ -155,24 +158,26 @@ def test_the_command_asks_the_same_question(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     Path("t.txt").write_text("Text: {text}\nTopic:")
-    given = {"model": "m m", "file": "in.csv", "form": "csv", "field": "body", "labels": "a,b"}
-    asked = mending({**given, "template_file": "t.txt", "label_prefix": ""})
+    flags = RowFlags(model="m m", file="in.csv", form="csv", field="body", labels="a,b")
+    asked = calibrate_command(replace(flags, template_file="t.txt", label_prefix=""))
     assert asked == (
         "infer-cli calibrate -m 'm m' --format csv --field body -i in.csv --template-file t.txt "
         "--labels a,b --label-prefix '' -o task.toml"
     )
-    finished = mending({"model": "m", "file": None, "form": "auto", "labels": "a,b"})
+    finished = calibrate_command(RowFlags(model="m", labels="a,b"))
     assert finished == (
         "infer-cli calibrate -m m -i FILE --template '{text}' --labels a,b -o task.toml"
     )
-    assert mending({"model": "m", "task": "t.toml", "file": "-"}) == (
+    assert calibrate_command(RowFlags(model="m", task="t.toml", file="-")) == (
         "infer-cli calibrate -m m -i FILE --task t.toml -o task.toml"
     )
-    assert mending({**given, "chat": True}) is None
-    assert mending({**given, "labels": None}) is None  # requests that ask for themselves
-    other = {**given, "form": "jsonl", "template": "{title} {text}", "prompts": ()}
-    assert mending(other) is None
-    adapted = mending({**given, "adapter_path": "a dir", "gold": "label", "form": "auto"})
+    assert calibrate_command(replace(flags, chat=True)) is None
+    assert (
+        calibrate_command(replace(flags, labels=None)) is None
+    )  # requests that ask for themselves
+    other = replace(flags, form="jsonl", template="{title} {text}")
+    assert calibrate_command(other) is None
+    adapted = calibrate_command(replace(flags, adapter_path="a dir", gold="label", form="auto"))
     assert adapted is not None
     assert "--adapter-path 'a dir' --field body --gold label -i in.csv" in adapted
 

@@ -16,8 +16,9 @@ from core.errors import OutOfMemoryError
 from core.options import GenerateConfig, LoadConfig
 from core.registry import REGISTRY
 from core.testing import FakeBackend, write_model
-from core_cli import settings
+from core_cli import options
 from core_cli.app import build
+from core_cli.flags import LOAD, LoadFlags
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -137,7 +138,7 @@ def flags_of(command: str) -> dict[str, Any]:
 @pytest.mark.parametrize("command", ["classify", "generate", "info"])
 def test_every_option_of_a_load_is_a_flag(command: str) -> None:
     fields = {field.name for field in dataclasses.fields(LoadConfig)} - {"options"}
-    assert set(settings.LOAD) == fields
+    assert set(LOAD) == fields
     assert fields <= set(flags_of(command))
 
 
@@ -150,12 +151,11 @@ def test_every_option_of_a_request_is_a_flag_somewhere() -> None:
 
 def test_an_option_of_a_load_means_the_same_as_its_flag() -> None:
     command = click.Command("x", params=[])
-    settings.load_options(command)
-    nothing = dict.fromkeys(settings.LOAD)
-    by_flag = settings.load_config({**nothing, "context_len": 64, "pairs": ()})
-    by_pair = settings.load_config({**nothing, "pairs": ("context_len=64",)})
+    options.load_options(command)
+    by_flag = LoadFlags(context_len=64).load_config()
+    by_pair = LoadFlags(pairs=("context_len=64",)).load_config()
     assert by_flag == by_pair == LoadConfig(context_len=64)
-    own = settings.load_config({**nothing, "pairs": ("speed=3", "gpu_layers=0")})
+    own = LoadFlags(pairs=("speed=3", "gpu_layers=0")).load_config()
     assert own == LoadConfig(gpu_layers=0, options={"speed": 3})
 
 

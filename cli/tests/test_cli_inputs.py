@@ -230,7 +230,7 @@ def test_an_argument_that_is_not_utf8(infer_cli: InferCli, fake_model: Path) -> 
 @given(st.lists(st.binary(max_size=40).map(lambda line: line.replace(b"\n", b" ")), max_size=6))
 def test_any_bytes_make_one_row_per_line_and_no_exception(lines: list[bytes]) -> None:
     source = importlib.import_module("core_cli.reading.source")
-    fields = importlib.import_module("core_cli.reading.fields").Fields()
+    fields = importlib.import_module("core_cli.reading.row").Fields()
     for form in ("text", "jsonl"):
         stream = io.BufferedReader(io.BytesIO(b"\n".join(lines)))
         try:
@@ -260,7 +260,7 @@ def test_blocks_bound_the_memory_and_keep_the_order(
 def test_a_line_that_is_too_long_is_its_own_row_s_error(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core_cli.reading.lines.MAX_LINE_BYTES", 100)
+    monkeypatch.setattr("core_cli.reading.MAX_LINE_BYTES", 100)
     file = tmp_path / "lines.txt"
     file.write_bytes(b"one\n" + b"x" * 3000000 + b"\ntwo\n" + b"y" * 101)
     done = infer_cli("classify", "-m", fake_model, "-i", file)
@@ -289,7 +289,7 @@ def test_a_line_without_an_end(infer_cli: InferCli, fake_model: Path) -> None:
 def test_a_block_ends_early_where_its_texts_are_long(
     infer_cli: InferCli, fake_model: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core_cli.rows.blocks.LARGEST_TEXT", 1000)
+    monkeypatch.setattr("core_cli.rows.asker.LARGEST_TEXT", 1000)
     infer_cli("classify", "-m", fake_model, "x")  # imports the fake
     batches = importlib.import_module("core_fake").BATCHES
     batches.clear()
@@ -301,7 +301,7 @@ def test_a_block_ends_early_where_its_texts_are_long(
 def test_labels_of_a_file_without_an_end(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("core_cli.settings._MOST_LABELS", 10)
+    monkeypatch.setattr("core_cli.flags._MOST_LABELS", 10)
     (tmp_path / "labels").write_text("a\nb\nc\nd\ne\nf\n")
     done = infer_cli("classify", "-m", fake_model, "--labels-file", tmp_path / "labels", "x")
     assert done.exit_code == 2

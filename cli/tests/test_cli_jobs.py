@@ -22,7 +22,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core_cli.jobs.journal import Block, Journal
-from core_cli.rows.bulk import Asker, Known
+from core_cli.rows.asker import Asker, Known
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -149,7 +149,7 @@ def broken_at(monkeypatch: pytest.MonkeyPatch, where: str, call: int) -> None:
 
 
 FAULTS = [
-    *(("target.Target.add", n) for n in (1, 2, 4, 5)),
+    *(("journal.Target.add", n) for n in (1, 2, 4, 5)),
     *(("journal.Journal.add", n) for n in (1, 3, 5)),
     ("journal.Journal.begin_anew", 1),
     ("journal.Journal.finish", 1),
@@ -204,7 +204,7 @@ def test_what_was_known_of_equal_prompts_is_known_again(
     whole, out = tmp_path / f"whole.{form}", tmp_path / f"out.{form}"
     job("-i", rows, "-o", whole)
     with pytest.MonkeyPatch.context() as patch:
-        broken_at(patch, "target.Target.add", 4)
+        broken_at(patch, "journal.Target.add", 4)
         with pytest.raises(Killed):
             job("-i", rows, "-o", out)
     with pytest.MonkeyPatch.context() as patch:
@@ -272,7 +272,7 @@ def begun(job: Job, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     """The output of a job that was killed in its third block."""
     out = tmp_path / "out.csv"
     with pytest.MonkeyPatch.context() as patch:
-        broken_at(patch, "target.Target.add", 3)
+        broken_at(patch, "journal.Target.add", 3)
         with pytest.raises(Killed):
             job("-i", rows, "-o", out, "--template", "{text} is")
     return out
@@ -401,7 +401,7 @@ def test_a_full_disk_keeps_whole_blocks(
 ) -> None:
     whole, out = tmp_path / "whole.jsonl", tmp_path / "out.jsonl"
     job("-i", rows, "-o", whole)
-    from core_cli.jobs.target import Target
+    from core_cli.jobs.journal import Target
 
     write, room = Target._write, [30_000]
 
@@ -647,11 +647,11 @@ def test_any_rows_end_in_the_same_bytes(
     rows, out, whole = tmp_path / "rows.json", tmp_path / f"out.{form}", tmp_path / f"whole.{form}"
     rows.write_text(json.dumps([{"id": n, "text": text} for n, text in enumerate(texts)]))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("core_cli.rows.blocks.FIRST_BLOCK", 2)
-        patch.setattr("core_cli.rows.blocks.LARGEST_BLOCK", 5)
+        patch.setattr("core_cli.rows.asker.FIRST_BLOCK", 2)
+        patch.setattr("core_cli.rows.asker.LARGEST_BLOCK", 5)
         code = job("-i", rows, "-o", whole, "--overwrite").exit_code
         with pytest.MonkeyPatch.context() as broken:
-            broken_at(broken, "target.Target.add", fault)
+            broken_at(broken, "journal.Target.add", fault)
             with contextlib.suppress(Killed):
                 job("-i", rows, "-o", out, "--overwrite")
         on = job("-i", rows, "-o", out, "--resume")

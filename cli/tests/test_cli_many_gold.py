@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 import core_tasks
-from core_cli.jobs.many_gold import ManyGold, labels_in
+from core_cli.jobs.gold import ManyGold, labels_in
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli

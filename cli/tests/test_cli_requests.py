@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core.testing import FakeBackend, FakeModel
-from core_cli.jobs.target import Target
+from core_cli.jobs.journal import Target
 from core_cli.loading import Loaded
 
 if TYPE_CHECKING:

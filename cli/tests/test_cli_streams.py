@@ -48,7 +48,7 @@ def test_closed_streams(infer_cli: InferCli, fake_model: Path, closed: tuple[int
 
 def test_no_file_takes_the_place_of_a_closed_stream(infer_cli: InferCli, tmp_path: Path) -> None:
     script = (
-        "import os\nfrom core_cli import output, streams\nstreams.prepare()\n"
+        "import os\nfrom core_cli import exits, output\nexits.prepare()\n"
         "output.write_text(f'{os.open(\"/\", 0) > 2}\\n')"
     )
     done = infer_cli.finish(script=script, preexec_fn=lambda: os.closerange(2, 3))
@@ -129,10 +129,10 @@ ODD = {
 }
 TOGETHER = """
 import json, os, sys
-from core_cli import streams
+from core_cli import exits
 from core_cli.app import build
 
-streams.prepare()
+exits.prepare()
 usual = dict(os.environ)
 for name, value, arguments in json.loads(sys.stdin.readline()):
     os.environ.clear()

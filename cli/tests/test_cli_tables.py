@@ -17,10 +17,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from core_cli.reading import lines, parquet_rows, table_rows
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import Row
-from core_cli.reading.table_lines import TableLines
+from core_cli import reading
+from core_cli.reading import parquet_rows, table_rows
+from core_cli.reading.row import Fields, Row
+from core_cli.reading.table_rows import TableLines
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -167,7 +167,7 @@ def test_a_quote_that_nothing_closes_takes_nothing_with_it() -> None:
 
 
 def test_an_open_quote_before_much_more_is_held_in_bounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 1000)
     rows = rows_of(b'text,b\n"open,1\n' + b"good,2\n" * 1000)
     assert "is not closed" in told(rows[0])
     assert [row.line for row in rows] == list(range(2, 1003))
@@ -177,7 +177,7 @@ def test_an_open_quote_before_much_more_is_held_in_bounds(monkeypatch: pytest.Mo
 def test_records_that_never_end_are_read_a_few_times_at_most(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 1000)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 1000)
     stream = io.BytesIO(b"text,b,c\n" + b'a",,"c\n' * 20_000)
     read = 0
     source = TableLines.__next__
@@ -430,7 +430,7 @@ def test_columns_of_parquet_are_looked_at_first() -> None:
 
 
 def test_bad_rows_of_parquet_are_their_own_errors(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lines, "MAX_LINE_BYTES", 10_000)
+    monkeypatch.setattr(reading, "MAX_LINE_BYTES", 10_000)
     column = pyarrow.array([b"a", b"\xff", b"x" * 20_000, b"b"])
     text = pyarrow.Array.from_buffers(pyarrow.string(), 4, column.buffers())
     rows = rows_of_parquet(parquet(pyarrow.table([text], names=["text"])))

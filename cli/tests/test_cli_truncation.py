@@ -16,9 +16,8 @@ from core.extensions import Tokenizing
 from core.testing import FakeModel
 from core.types import Conversation, Message
 from core_cli.reading.row import InputError, Row
-from core_cli.rows.prompts import PromptMaker
+from core_cli.rows.prompts import PromptMaker, Side, Truncation
 from core_cli.rows.template import Template
-from core_cli.rows.truncation import Side, Truncation
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli

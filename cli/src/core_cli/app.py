@@ -11,7 +11,7 @@ import click
 
 import core
 from core.plugins import install_command
-from core_cli import exits, output, streams
+from core_cli import exits, output
 from core_cli.commands.backends import backends
 from core_cli.commands.bench import bench
 from core_cli.commands.calibrate import calibrate
@@ -159,8 +159,8 @@ def build() -> InferGroup:
 
 def run() -> None:
     """Run ``infer-cli`` on the arguments of this process, then exit."""
-    streams.prepare()
+    exits.prepare()
     try:
         build()(prog_name="infer-cli")
     finally:
-        streams.settle()
+        exits.settle()

@@ -1,18 +1,24 @@
-"""Exit codes, and the conversion of exceptions into messages and exit codes."""
+"""Exit codes, errors as messages, and the standard streams of the process."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import io
 import os
+import sys
 import traceback
+import warnings
+from typing import Any, TextIO
 
 import click
+import click._compat
 
 from core import errors
+from core.errors import CoreError, InvalidOptionError, PromptTooLongError
+from core.system import terminal
 from core_cli import output
 from core_cli.interrupts import Terminated
-from core_cli.wording import in_flags
 
 OK = 0
 RUNTIME = 1
@@ -102,3 +108,95 @@ _CLICKS_OWN = click.ClickException | click.exceptions.Exit | click.Abort
 
 def _broken_pipe(error: BaseException) -> bool:
     return isinstance(error, OSError) and error.errno == errno.EPIPE
+
+
+def in_flags(error: CoreError) -> str:
+    """Return the message of an error that ended a command or a row."""
+    text, flags = str(error), _flags()
+    if isinstance(error, InvalidOptionError) and error.option == "options" and "pairs" in flags:
+        return text.replace("options=", "-O ", 1)
+    if isinstance(error, InvalidOptionError) and error.option in flags:
+        return text.replace(f"{error.option}=", f"{flags[error.option]} ", 1)
+    if isinstance(error, PromptTooLongError) and "context_len" in flags:
+        return text.replace("context_len", flags["context_len"])
+    return text
+
+
+def _flags() -> dict[str, str]:
+    """Return the long flag of each parameter of the current or last command."""
+    context = click.get_current_context(silent=True)
+    command = context.command if context else None
+    if isinstance(command, click.Group) and context is not None:
+        command = command.commands.get(context.invoked_subcommand or "")
+    options = command.params if command else ()
+    return {
+        option.name: max(option.opts, key=len)
+        for option in options
+        if isinstance(option, click.Option) and option.name
+    }
+
+
+def prepare() -> None:
+    """Prepare the streams; stdout is reserved for this program (`core.system.terminal`).
+
+    Exits with 1 when stdout is closed.
+    """
+    # A descriptor that is closed would be given to the next file that is opened.
+    for number in (0, 1, 2):
+        if not _is_open(number):
+            os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)  # takes the lowest number
+
+    # Python has None for a stream that was closed when it started.
+    nowhere = sys.stdout is None
+    sys.stdin = sys.stdin or os.fdopen(0, closefd=False)
+    sys.stdout = sys.stdout or os.fdopen(1, "w", closefd=False)
+    sys.stderr = sys.stderr or os.fdopen(2, "w", closefd=False)
+
+    terminal.take()
+    vars(click._compat)["sys"] = _SysOfClick()
+
+    for stream in (terminal.stream(), sys.stderr):
+        # A character that the terminal's encoding lacks is shown as an escape, never an error.
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
+    warnings.showwarning = _show_warning
+
+    if nowhere:
+        output.say("Error: stdout is closed. To run without output, redirect it to /dev/null.")
+        sys.exit(RUNTIME)
+
+
+def settle() -> None:
+    """Drop unwritable output: Python would retry at exit, and exit with 120."""
+    for stream in {terminal.stream(), sys.stdout, sys.stderr}:
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            with contextlib.suppress(OSError, ValueError):
+                os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+class _SysOfClick:
+    """The module ``sys`` as click sees it, which looks up stdout there at each call.
+
+    Its ``echo``, ``--help``, completions and ``File("-")`` write to the private stream.
+    """
+
+    @property
+    def stdout(self) -> TextIO:
+        return terminal.stream()
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(sys, name)
+
+
+def _is_open(number: int) -> bool:
+    try:
+        os.fstat(number)
+    except OSError:
+        return False
+    return True
+
+
+def _show_warning(message: Warning | str, *_: Any, **__: Any) -> None:
+    output.warn(str(message))

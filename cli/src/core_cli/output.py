@@ -11,9 +11,13 @@ import errno
 import json
 import os
 import select
+import sys
 import textwrap
-from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING, Any
+import threading
+import time
+from collections.abc import Callable, Iterable, Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Self
 
 import click
 
@@ -132,6 +136,66 @@ def warn(message: str) -> None:
     say(f"Warning: {message}")
 
 
+class Progress:
+    """A progress line, returned by ``text`` and redrawn every second.
+
+    ``asked`` shows it even if stderr is not a terminal or, with False, never.
+    """
+
+    def __init__(self, text: Callable[[], str], asked: bool | None = None) -> None:
+        self._text = text
+        # On a shared terminal the line would mix with the results.
+        alone = sys.stderr.isatty() and not is_terminal()
+        self._drawn = alone if asked is None else asked
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        self._ticker: threading.Thread | None = None
+        self._told = 0.0
+
+    def __enter__(self) -> Self:
+        if self._drawn and sys.stderr.isatty():
+            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
+            self._ticker.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._ticker is not None:
+            self._ticker.join()
+        self.clear()
+
+    def show(self) -> None:
+        """Show the current state; in a log at most one line per second."""
+        if not self._drawn:
+            return
+        if sys.stderr.isatty():
+            self._draw()
+        elif time.monotonic() - self._told >= _REDRAW_SECONDS:
+            self._told = time.monotonic()
+            say(self._text())
+
+    def clear(self) -> None:
+        """Remove the line, for other output."""
+        if self._drawn and sys.stderr.isatty():
+            with self._lock:
+                click.echo("\r\033[K", err=True, nl=False)
+
+    def _tick(self) -> None:
+        while not self._ended.wait(_REDRAW_SECONDS):
+            self._draw()
+
+    def _draw(self) -> None:
+        width = columns() - 1
+        with self._lock:
+            if not self._ended.is_set():
+                text = visible(self._text())[:width]
+                click.echo(f"\r\033[K{text}", err=True, nl=False)
+
+
 def hear_logs() -> None:
     """Show log messages of libraries from level warning, as Python's default handler would."""
     import logging
@@ -157,6 +221,8 @@ def human_size(size: int) -> str:
         number, unit = number / 1000, larger
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
+
+_REDRAW_SECONDS = 1.0
 
 _NARROWEST = 16
 """Columns that a folded last column has at least."""

@@ -1,8 +1,9 @@
-"""The pluggy host: loads the plugins of ``core.hooks`` and isolates their failures."""
+"""The hooks of infer-cli: their specification, and the plugins that implement them."""
 
 from __future__ import annotations
 
 import os
+import sys
 import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,10 +12,36 @@ from typing import TYPE_CHECKING
 import click
 import pluggy
 
-from core_cli import exits, hookspecs, output
+from core_cli import exits, output
 
 if TYPE_CHECKING:
     from core.plugins import EntryPointRecord
+
+
+PROJECT = "core"
+
+hookspec = pluggy.HookspecMarker(PROJECT)
+
+
+@hookspec
+def core_register_commands(cli: click.Group) -> None:
+    """Add commands to ``infer-cli``: ``cli.add_command(...)`` or ``@cli.command()``.
+
+    ``cli.add_way("classify", "--ray", command)`` replaces a built-in command when the flag is
+    given. Called once at every start, ``--help`` included: import heavy things
+    inside the commands. A name that is already taken is not replaced.
+    """
+
+
+@hookspec
+def core_model_loaded(path: str, backend: str, seconds: float) -> None:
+    """Hear that a command loaded the model at ``path`` with this backend in ``seconds``."""
+
+
+@hookspec
+def core_command_finished(command: str, exit_code: int) -> None:
+    """Hear that the command of this name is about to end with ``exit_code``."""
+
 
 GROUP = "core.hooks"
 DISABLE = "CORE_DISABLE_PLUGINS"
@@ -25,8 +52,8 @@ class Hooks:
 
     def __init__(self) -> None:
         self.failures: list[str] = []
-        self._manager = pluggy.PluginManager(hookspecs.PROJECT)
-        self._manager.add_hookspecs(hookspecs)
+        self._manager = pluggy.PluginManager(PROJECT)
+        self._manager.add_hookspecs(sys.modules[__name__])
 
     def load(self) -> None:
         """Import and register every plugin that CORE_DISABLE_PLUGINS does not name."""

@@ -19,10 +19,10 @@ pty = pytest.importorskip("pty", reason="there are no pseudo-terminals on this s
 EVIL = "\x1b]0;pwned\x07\x1b[31m\x9b2J\u202e\u2066\u2028\x85\x7f"
 SCRIPT = """
 import json, sys
-from core_cli import streams
+from core_cli import exits
 from core_cli.app import build
 
-streams.prepare()
+exits.prepare()
 for arguments in json.loads(sys.argv[1]):
     try:
         build()(arguments, prog_name="infer-cli")

@@ -88,7 +88,7 @@ def measured(
     """
     for number, case in enumerate(cases):
         begun(case.name)
-        runs = [_Run(each, case, seed=1000 * number) for each in contestants]
+        runs = [_Turns(each, case, seed=1000 * number) for each in contestants]
         for _ in range(warmup):
             for run in runs:
                 run.once(clock)
@@ -100,7 +100,7 @@ def measured(
         yield [run.measurement() for run in runs]
 
 
-class _Run:
+class _Turns:
     """One contestant in one case."""
 
     def __init__(self, contestant: Contestant, case: Case, seed: int) -> None:

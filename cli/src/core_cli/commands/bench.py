@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from core_cli import settings
-from core_cli.rows.flags import OUTPUT_FILE, Numbers
+from core_cli import options
+from core_cli.options import OUTPUT_FILE, Numbers
 
 _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
 
 
 @click.command()
-@settings.model_option
+@options.model_option
 @click.option(
     "--compare",
     multiple=True,
@@ -61,7 +61,7 @@ _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-@settings.load_options
+@options.load_options
 def bench(**given: Any) -> None:
     """Benchmark a model.
 
@@ -70,6 +70,6 @@ def bench(**given: Any) -> None:
     prompts of 64 tokens, generate@8 generates 32 tokens for each of 8 short prompts. With
     --compare, runs are interleaved.
     """
-    from core_cli.benchmarking import running
+    from core_cli.bench import running
 
-    running.run(given)
+    running.run(running.BenchFlags(**given))

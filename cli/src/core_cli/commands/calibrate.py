@@ -6,23 +6,22 @@ from typing import Any
 
 import click
 
-from core_cli import settings
-from core_cli.rows import flags
+from core_cli import options
 
 METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 
 
 @click.command()
-@settings.optional_model_option
-@flags.of_examples
+@options.optional_model_option
+@options.of_examples
 @click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
 @click.option(
-    "--task", type=flags.FILE, help="Start from a task file, instead of --template and --labels."
+    "--task", type=options.FILE, help="Start from a task file, instead of --template and --labels."
 )
 @click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
-@click.option("--template-file", type=flags.FILE, help="Read the template from FILE.")
+@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
@@ -47,7 +46,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 @click.option(
     "-o",
     "--output",
-    type=flags.OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     required=True,
     metavar="TASK",
     help="Task file to write.",
@@ -59,7 +58,7 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-@settings.load_options
+@options.load_options
 def calibrate(**given: Any) -> None:
     """Calibrate label probabilities and save them as a task file.
 
@@ -69,4 +68,4 @@ def calibrate(**given: Any) -> None:
     """
     from core_cli.tasks import calibrating
 
-    calibrating.run(given)
+    calibrating.run(calibrating.CalibrateFlags(**given))

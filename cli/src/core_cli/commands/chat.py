@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system.terminal import stream
-from core_cli import exits, output, settings
+from core_cli import exits, options, output
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -30,19 +30,19 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
 
 @click.command()
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
-@settings.model_option
+@options.model_option
 @click.option("-s", "--system", help="System message for the conversation.")
-@settings.template_options
-@settings.answer_options
-@settings.sampling_options
-@settings.load_options
+@options.template_options
+@options.answer_options
+@options.sampling_options
+@options.load_options
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-def chat(**flags: Any) -> None:
+def chat(message: tuple[str, ...], **given: Any) -> None:
     """Chat with a model.
 
     On a terminal, type /help for commands. With MESSAGE or stdin input, prints one answer and
@@ -50,19 +50,21 @@ def chat(**flags: Any) -> None:
     """
     from core.protocols import Capability
     from core_cli.commands.conversation import Conversation
+    from core_cli.flags import SamplingFlags
     from core_cli.loading import explain, load
 
-    settings.need_model(flags)
-    config = settings.answer_config(flags)
-    message = " ".join(flags["message"])
-    loaded = load(flags["model"], settings.load_config(flags), Capability.CHAT)
+    flags = SamplingFlags(**given)
+    model_name = flags.need_model()
+    config = flags.answer_config()
+    text = " ".join(message)
+    loaded = load(model_name, flags.load_config(), Capability.CHAT)
     with loaded.model as model:
-        if flags["verbose"]:
+        if flags.verbose:
             explain(loaded)
-        talk = Talk(model, config, Conversation(flags["system"]), flags["opening"] or "")
-        if not message and sys.stdin.isatty():
+        talk = Talk(model, config, Conversation(flags.system), flags.opening or "")
+        if not text and sys.stdin.isatty():
             _converse(talk)
-        elif not talk.answer(message or _piped()):
+        elif not talk.answer(text or _piped()):
             raise KeyboardInterrupt
 
 

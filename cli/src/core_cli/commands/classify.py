@@ -7,18 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import output, settings
-from core_cli.rows import asking, checks, flags
+from core_cli import options, output
+from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
+    from core_cli.flags import RowFlags
     from core_cli.loading import Loaded
 
 
 @click.command()
-@flags.of_rows
+@options.of_rows
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
@@ -29,10 +30,10 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--task",
-    type=flags.FILE,
+    type=options.FILE,
     help="Take prompt, labels, calibration and, without -m, the model from a task file.",
 )
-@click.option("--head", type=flags.FILE, help="Use a classifier head written by learn.")
+@click.option("--head", type=options.FILE, help="Use a classifier head written by learn.")
 @click.option(
     "--min-margin", type=click.FloatRange(0, 1), help='Report "unsure" if the margin is below this.'
 )
@@ -43,13 +44,13 @@ if TYPE_CHECKING:
 )
 @click.option(
     "--plot",
-    type=flags.OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     metavar="FILE",
     help="Plot the results of --gold to FILE (SVG).",
 )
-@flags.of_output
-@settings.sampling_options
-@settings.load_options
+@options.of_output
+@options.sampling_options
+@options.load_options
 def classify(**given: Any) -> None:
     """Label texts, or predict the next token.
 
@@ -58,56 +59,64 @@ def classify(**given: Any) -> None:
     the input order. With -o OUT progress is saved, and --resume continues an interrupted run.
     Failed rows are reported, and the exit code is then 5.
     """
-    if given["labels_only"]:
-        _refuse_with_labels_only(given)
-    if given["task"] or given["head"]:
-        _classify_as(given)
+    from core_cli.flags import RowFlags, parse_labels
+
+    flags = RowFlags(**given)
+    if flags.labels_only:
+        _refuse_with_labels_only(flags)
+    if flags.task or flags.head:
+        _classify_as(flags)
         return
-    checks.refuse(given)
-    labels = settings.parse_labels(given["labels"], given["labels_file"])
-    if given["min_margin"] is not None and not labels:
+    checks.refuse(flags)
+    labels = parse_labels(flags.labels, flags.labels_file)
+    if flags.min_margin is not None and not labels:
         raise click.UsageError("--min-margin requires --labels.")
-    if given["gold"] and not labels:
+    if flags.gold and not labels:
         raise click.UsageError("--gold requires --labels.")
-    if given["plot"] and not given["gold"]:
+    if flags.plot and not flags.gold:
         raise click.UsageError("--plot requires --gold FIELD.")
     _warn(labels)
-    asking.warn_of_file(given["prompts"])
-    _classify(given, labels)
+    input.warn_of_file(flags.prompts)
+    _classify(flags, labels)
 
 
-def _refuse_with_labels_only(given: dict[str, Any]) -> None:
+def _refuse_with_labels_only(flags: RowFlags) -> None:
     """Raise `click.UsageError` for flags that need more than the label."""
-    for name in ("task", "head", "min_margin"):
-        if given[name] is not None:
+    for flag, value in (
+        ("--task", flags.task),
+        ("--head", flags.head),
+        ("--min-margin", flags.min_margin),
+    ):
+        if value is not None:
             raise click.UsageError(
-                f"--{name.replace('_', '-')} requires label probabilities, which --labels-only "
+                f"{flag} requires label probabilities, which --labels-only "
                 "does not compute. Remove one of the two."
             )
-    if not (given["labels"] or given["labels_file"]):
+    if not (flags.labels or flags.labels_file):
         raise click.UsageError("--labels-only requires --labels.")
 
 
-def _classify_as(given: dict[str, Any]) -> None:
+def _classify_as(flags: RowFlags) -> None:
     """Classify with a task or head file; a task may also name the model."""
-    from core_cli.jobs.run import run
-    from core_cli.tasks import asking as files
-    from core_cli.tasks import heads
+    from dataclasses import replace
 
-    if given["head"]:
-        question = heads.question_of(given)
+    from core_cli.jobs.run import run
+    from core_cli.tasks import question as questions
+
+    if flags.head:
+        question = questions.question_of(flags)
     else:
-        task = files.task_of(given)
-        question = files.of_task(task)
-        given["model"] = given["model"] or task.model or None
-    checks.refuse(given)
-    if given["plot"] and not given["gold"]:
+        task = questions.task_of(flags)
+        question = questions.of_task(task)
+        flags = replace(flags, model=flags.model or task.model or None)
+    checks.refuse(flags)
+    if flags.plot and not flags.gold:
         raise click.UsageError("--plot requires --gold FIELD.")
-    if given["plot"] and question.mode == "many":
+    if flags.plot and question.mode == "many":
         raise click.UsageError(
             "--plot supports one label per row; this task is multi-label. Remove --plot."
         )
-    run(given, files.work_of(question, given["min_margin"]))
+    run(flags, questions.work_of(question, flags.min_margin))
 
 
 def _warn(labels: Sequence[str]) -> None:
@@ -119,23 +128,23 @@ def _warn(labels: Sequence[str]) -> None:
         )
 
 
-def _classify(given: dict[str, Any], labels: tuple[str, ...]) -> None:
+def _classify(flags: RowFlags, labels: tuple[str, ...]) -> None:
     from core.options import GenerateConfig
     from core.protocols import Capability
-    from core_cli.jobs.run import Task, run
-    from core_cli.rows.answering import answering
+    from core_cli.flags import given
+    from core_cli.jobs.run import RowJob, run
+    from core_cli.rows.asker import answering
     from core_cli.writing import answers
 
-    options = settings.given(given, (*settings.SAMPLING, "label_prefix"))
-    options |= settings.template_config(given)
-    config = GenerateConfig(labels=labels, labels_only=given["labels_only"], **options)
+    options = flags.sampling() | given(label_prefix=flags.label_prefix) | flags.template_config()
+    config = GenerateConfig(labels=labels, labels_only=flags.labels_only, **options)
     if config.labels_only:
         kind = answers.labels_alone()
     else:
-        kind = answers.labelled(given["min_margin"]) if labels else answers.next_tokens()
+        kind = answers.labelled(flags.min_margin) if labels else answers.next_tokens()
     run(
-        given,
-        Task(
+        flags,
+        RowJob(
             command="classify",
             needed=Capability.CLASSIFY,
             config=config,

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core_cli.evaluation.items import EvalFlags
+
 from typing import Any
 
 import click
 
-from core_cli import output, reports, settings
-from core_cli.reading.forms import FORMS
-from core_cli.rows import flags
+from core_cli import options, output, reports
+from core_cli.reading import FORMS
 
 
 @click.command("eval")
-@settings.optional_model_option
+@options.optional_model_option
 @click.option(
-    "-i", "--input", "file", type=flags.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
+    "-i", "--input", "file", type=options.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
 )
 @click.option(
     "--format",
@@ -34,13 +38,13 @@ from core_cli.rows import flags
 @click.option(
     "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N items."
 )
-@click.option("--few-shot", type=flags.FILE, help="File of examples to prepend to each item.")
+@click.option("--few-shot", type=options.FILE, help="File of examples to prepend to each item.")
 @click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples.")
 @click.option(
     "--template",
     help=r"Prompt template; {question}, {choices}, other {field}s are filled in, \n is a newline.",
 )
-@click.option("--template-file", type=flags.FILE, help="Read the template from FILE.")
+@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
 @click.option(
     "--answer-prefix", help="Text between prompt and answer. [default: a space, if it fits]"
 )
@@ -49,7 +53,7 @@ from core_cli.rows import flags
 )
 @click.option("--chat", is_flag=True, help="Use the model's chat template.")
 @click.option("-s", "--system", help="System message; implies --chat.")
-@settings.template_options
+@options.template_options
 @click.option(
     "--metric",
     type=click.Choice(["exact", "numeric", "choice"]),
@@ -62,14 +66,14 @@ from core_cli.rows import flags
 @click.option("--ignore-punctuation", is_flag=True, help="Ignore punctuation with --metric exact.")
 @click.option(
     "--gen-batch-size",
-    type=flags.Numbers(),
+    type=options.Numbers(),
     default=(),
     help="Batch size; with several, runs are interleaved and timed.",
 )
 @click.option(
     "--num-samples", type=click.IntRange(1), default=1, help="Samples per item. [default: 1]"
 )
-@click.option("--pass-at", type=flags.Numbers(), default=(), help="Report pass@K for these K.")
+@click.option("--pass-at", type=options.Numbers(), default=(), help="Report pass@K for these K.")
 @click.option(
     "--fail-under",
     type=click.FloatRange(0, 1),
@@ -77,7 +81,7 @@ from core_cli.rows import flags
     help="Exit with 1 if the accuracy (with --compare: the agreement) is below SHARE.",
 )
 @click.option(
-    "--from", "saved", type=flags.FILE, help="Recompute the metrics of a saved evaluation."
+    "--from", "saved", type=options.FILE, help="Recompute the metrics of a saved evaluation."
 )
 @click.option(
     "--compare",
@@ -86,10 +90,10 @@ from core_cli.rows import flags
     help="Compare two saved evaluations, models or settings NAME=VALUE (model, backend, "
     "template, adapter-path, system).",
 )
-@settings.answer_options
-@flags.of_output
-@settings.sampling_options
-@settings.load_options
+@options.answer_options
+@options.of_output
+@options.sampling_options
+@options.load_options
 def evaluate(**given: Any) -> None:
     """Measure accuracy on a file of questions.
 
@@ -99,35 +103,39 @@ def evaluate(**given: Any) -> None:
     accuracy with its 95% interval, and the speed; each item is written with its score to stdout,
     or to -o OUT.
     """
-    if given["compare"]:
+    from core_cli.evaluation.items import EvalFlags
+
+    flags = EvalFlags(**given)
+    if flags.compare:
         from core_cli.evaluation.comparing import compare
 
-        if given["output"] or given["saved"]:
+        if flags.output or flags.saved:
             raise click.UsageError("--compare cannot be combined with -o or --from.")
-        compare(given)
-    elif given["saved"]:
-        _reckon(given)
+        compare(flags)
+    elif flags.saved:
+        _reckon(flags)
     else:
         from core_cli.evaluation import running
 
-        running.evaluate(given)
+        running.evaluate(flags)
 
 
-def _reckon(given: dict[str, Any]) -> None:
+def _reckon(flags: EvalFlags) -> None:
     from core_cli.evaluation.running import check_accuracy
     from core_cli.evaluation.saved import reckon
 
-    if given["file"] or given["output"]:
+    if flags.file or flags.output:
         raise click.UsageError(
             "--from reads a saved evaluation and cannot be combined with -i or -o."
         )
-    reports.check(given["report"])
-    marks = reckon(given["saved"], given["pass_at"])
-    if given["as_json"]:
+    reports.check(flags.report)
+    assert flags.saved is not None
+    marks = reckon(flags.saved, flags.pass_at)
+    if flags.as_json:
         output.write_json(marks.to_dict())
     else:
         marks.tell()
-    if given["report"]:
-        reports.save(given["report"], marks.to_dict())
-    if given["fail_under"] is not None:
-        check_accuracy(marks, given["fail_under"])
+    if flags.report:
+        reports.save(flags.report, marks.to_dict())
+    if flags.fail_under is not None:
+        check_accuracy(marks, flags.fail_under)

@@ -7,21 +7,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import output, settings
-from core_cli.reading.forms import form_of_output
-from core_cli.rows import asking, checks, flags
-from core_cli.rows.answering import answering
+from core_cli import options, output
+from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core.types import GenerateMetrics
+    from core_cli.flags import RowFlags
     from core_cli.loading import Loaded
     from core_cli.reading.row import Row
 
 
 @click.command()
-@flags.of_rows
-@settings.answer_options
+@options.of_rows
+@options.answer_options
 @click.option(
     "--logprobs",
     "return_logprobs",
@@ -29,9 +28,9 @@ if TYPE_CHECKING:
     default=None,
     help="Include token log-probabilities (needs --json).",
 )
-@flags.of_output
-@settings.sampling_options
-@settings.load_options
+@options.of_output
+@options.sampling_options
+@options.load_options
 def generate(**given: Any) -> None:
     """Generate text from prompts.
 
@@ -40,51 +39,59 @@ def generate(**given: Any) -> None:
     progress is saved, and --resume continues an interrupted run. Failed rows are reported, and the
     exit code is then 5.
     """
-    checks.refuse(given)
-    if given["return_logprobs"] and not _json(given):
+    from core_cli.flags import RowFlags
+    from core_cli.flags import given as options_given
+
+    flags = RowFlags(**given)
+    checks.refuse(flags)
+    if flags.return_logprobs and not _json(flags):
         raise click.UsageError("--logprobs requires --json.")
-    asking.warn_of_file(given["prompts"])
-    config = settings.answer_config(given, **settings.given(given, ("return_logprobs",)))
-    one = len(given["prompts"]) == 1 and given["prompts"] != ("-",)
-    if one and not (_json(given) or given["to"] or given["show_prompt"] or given["dry_run"]):
-        _stream(given, config)
+    input.warn_of_file(flags.prompts)
+    config = flags.answer_config(**options_given(return_logprobs=flags.return_logprobs))
+    one = len(flags.prompts) == 1 and flags.prompts != ("-",)
+    if one and not (_json(flags) or flags.to or flags.show_prompt or flags.dry_run):
+        _stream(flags, config)
     else:
-        _generate(given, config)
+        _generate(flags, config)
 
 
-def _json(given: dict[str, Any]) -> bool:
-    if given["output"] is not None:
-        return form_of_output(given) in ("jsonl", "json")
-    return given["as_json"] or given["to"] in ("jsonl", "json")
+def _json(flags: RowFlags) -> bool:
+    if flags.output is not None:
+        return flags.output_form in ("jsonl", "json")
+    return flags.as_json or flags.to in ("jsonl", "json")
 
 
-def _generate(given: dict[str, Any], config: GenerateConfig) -> None:
+def _generate(flags: RowFlags, config: GenerateConfig) -> None:
     from core.protocols import Capability
-    from core_cli.jobs.run import Task, run
+    from core_cli.jobs.run import RowJob, run
+    from core_cli.rows.asker import answering
     from core_cli.writing import answers
 
     def room(loaded: Loaded) -> int:
         return min(config.max_tokens, loaded.model.info.context_length // 2)
 
     kind = answers.generated(with_tokens=config.return_logprobs)
-    run(given, Task("generate", Capability.GENERATE, config, kind, answering, answering, room=room))
+    run(
+        flags,
+        RowJob("generate", Capability.GENERATE, config, kind, answering, answering, room=room),
+    )
 
 
-def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
+def _stream(flags: RowFlags, config: GenerateConfig) -> None:
     """Stream one answer. Terminal control characters are shown as escapes."""
     from core.protocols import Capability
     from core_cli.loading import explain, load
 
-    template = checks.template_of(given)
-    with asking.opened(given, template) as rows:
+    template = checks.template_of_rows(flags)
+    with input.opened(flags, template) as rows:
         row: Row = next(rows.rows)
     if row.error is not None:
         raise row.error
-    loaded = load(given["model"], settings.load_config(given), Capability.GENERATE)
+    loaded = load(flags.need_model(), flags.load_config(), Capability.GENERATE)
     with loaded.model as model:
-        if given["verbose"]:
+        if flags.verbose:
             explain(loaded)
-        prompt = asking.prompt_maker(given, loaded, template, config).prompt(row)
+        prompt = input.prompt_maker(flags, loaded, template, config).prompt(row)
         with closing(model.generate(prompt, config)) as stream:
             ended = False
             try:
@@ -94,7 +101,7 @@ def _stream(given: dict[str, Any], config: GenerateConfig) -> None:
             finally:
                 if ended or output.is_terminal():
                     output.write_text("\n")
-        if given["verbose"]:
+        if flags.verbose:
             output.say(_told(stream.finish_reason, stream.metrics))
 
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system.terminal import visible
-from core_cli import completion, exits, output, settings
+from core_cli import completion, exits, options, output
 
 if TYPE_CHECKING:
     from core.types import DiscoveredModel
@@ -28,11 +28,11 @@ _WORDS = {
 
 @click.command()
 @click.argument("given", metavar="[MODEL]", required=False, shell_complete=completion.models)
-@settings.optional_model_option
-@settings.load_options
+@options.optional_model_option
+@options.load_options
 @click.option("--load", "wanted", is_flag=True, help="Load the model and show the settings chosen.")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
+def info(given: str | None, wanted: bool, as_json: bool, **options: Any) -> None:
     """Show a model's metadata and the backend that would load it.
 
     Exits with 4 and the reasons if no backend can load it.
@@ -41,10 +41,12 @@ def info(given: str | None, wanted: bool, as_json: bool, **flags: Any) -> None:
     from core.models.stores import model_at
     from core.options import LoadConfig
     from core_cli.commands.facts import facts_of
+    from core_cli.flags import LoadFlags, one_model
     from core_cli.loading import load
 
-    model = settings.one_model(given, flags)
-    config = settings.load_config(flags)
+    flags = LoadFlags(**options)
+    model = one_model(given, flags.model)
+    config = flags.load_config()
     if not wanted and config != LoadConfig(backend=config.backend):
         raise click.UsageError("Load options require --load.")
     place = located(model)

@@ -6,19 +6,18 @@ from typing import Any
 
 import click
 
-from core_cli import settings
-from core_cli.rows import flags
+from core_cli import options
 
 
 @click.command()
-@settings.model_option
-@flags.of_examples
+@options.model_option
+@options.of_examples
 @click.option("--gold", metavar="FIELD", required=True, help="Input field with the gold label.")
 @click.option(
     "--template",
     help=r"Text given to the model; {text} is filled in, \n is a newline. [default: {text}]",
 )
-@click.option("--template-file", type=flags.FILE, help="Read the template from FILE.")
+@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
 @click.option(
     *("--layer", "layers"),
     type=int,
@@ -36,7 +35,7 @@ from core_cli.rows import flags
 @click.option(
     "-o",
     "--output",
-    type=flags.OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     required=True,
     metavar="HEAD",
     help="Head file to write.",
@@ -48,7 +47,7 @@ from core_cli.rows import flags
     is_flag=True,
     help="Report every configuration tried, and the backend chosen, on stderr.",
 )
-@settings.load_options
+@options.load_options
 def learn(**given: Any) -> None:
     """Train a classifier head from a few labelled texts.
 
@@ -58,4 +57,4 @@ def learn(**given: Any) -> None:
     """
     from core_cli.tasks import learning
 
-    learning.run(given)
+    learning.run(learning.LearnFlags(**given))

@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from core_cli import output
-from core_cli.rows.flags import OUTPUT_FILE
+from core_cli.options import OUTPUT_FILE
 
 
 @click.command()

@@ -6,13 +6,12 @@ from typing import Any
 
 import click
 
-from core_cli import settings
-from core_cli.rows import flags
+from core_cli import options
 
 
 @click.command()
-@settings.optional_model_option
-@flags.of_examples
+@options.optional_model_option
+@options.of_examples
 @click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
 @click.option(
     "--template",
@@ -21,13 +20,16 @@ from core_cli.rows import flags
     help=r"Prompt template with {text} to try. Repeatable.",
 )
 @click.option(
-    "--templates", "template_list", type=flags.FILE, help="Read templates from FILE, one per line."
+    "--templates",
+    "template_list",
+    type=options.FILE,
+    help="Read templates from FILE, one per line.",
 )
 @click.option(
-    "--task", "tasks", type=flags.FILE, multiple=True, help="Task file to try. Repeatable."
+    "--task", "tasks", type=options.FILE, multiple=True, help="Task file to try. Repeatable."
 )
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=flags.FILE, help="Read labels from FILE, one per line.")
+@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
@@ -52,7 +54,7 @@ from core_cli.rows import flags
 @click.option(
     "-o",
     "--output",
-    type=flags.OUTPUT_FILE,
+    type=options.OUTPUT_FILE,
     metavar="TASK",
     help="Task file to write for the best candidate.",
 )
@@ -64,7 +66,7 @@ from core_cli.rows import flags
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-@settings.load_options
+@options.load_options
 def tune(**given: Any) -> None:
     """Compare prompt templates and save the best as a task file.
 
@@ -76,4 +78,4 @@ def tune(**given: Any) -> None:
     """
     from core_cli.tasks import tuning
 
-    tuning.run(given)
+    tuning.run(tuning.TuneFlags(**given))

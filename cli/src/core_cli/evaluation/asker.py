@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from core.errors import CoreError
 from core_cli import output
 from core_cli.evaluation.items import item_of
-from core_cli.rows.bulk import Answered, Cost
-from core_cli.writing.answers import Answer, Kind, message
+from core_cli.values import Answer, Answered, Cost, Kind
+from core_cli.writing.answers import message
 from core_tasks.agreement.gaps import error_text
 from core_tasks.evaluation.asking import ALL, Asker, Speed
 from core_tasks.evaluation.result import ItemResult

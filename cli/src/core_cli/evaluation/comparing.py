@@ -5,25 +5,25 @@ from __future__ import annotations
 import json
 import tempfile
 from codecs import BOM_UTF8
-from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import exits, output, reports, settings
+from core_cli import exits, output, reports
 from core_cli.evaluation.asker import share
 from core_cli.evaluation.saved import records, speed_of
-from core_cli.sides import with_side
 
 if TYPE_CHECKING:
+    from core_cli.evaluation.items import EvalFlags
     from core_tasks.evaluation.comparison import Comparison, Flip
 
 _CHANGED = ("model", "backend", "template", "adapter_path", "system")
 _SHOWN = 20
 
 
-def compare(flags: Mapping[str, Any]) -> None:
+def compare(flags: EvalFlags) -> None:
     """Compare two evaluations and print their agreement.
 
     Each of ``--compare`` is a file that ``eval -o`` wrote, a model, or NAME=VALUE, a flag
@@ -31,8 +31,9 @@ def compare(flags: Mapping[str, Any]) -> None:
     """
     from core_tasks.evaluation.comparison import compare as compared
 
-    sides = flags["compare"]
-    reports.check(flags["report"])
+    sides = flags.compare
+    assert sides is not None
+    reports.check(flags.report)
     with tempfile.TemporaryDirectory(prefix="infer-cli-") as directory:
         files = [
             _written(side, flags, Path(directory) / f"{number}.jsonl")
@@ -45,33 +46,33 @@ def compare(flags: Mapping[str, Any]) -> None:
         **found.to_dict(),
         "speed": dict(zip(("first", "second"), speeds, strict=True)),
     }
-    if flags["report"]:
-        reports.save(flags["report"], told)
-    if flags["as_json"]:
+    if flags.report:
+        reports.save(flags.report, told)
+    if flags.as_json:
         output.write_bytes(output.json_lines([told]))
     else:
         _tell(found, sides, speeds)
-    _check(found, flags["fail_under"])
+    _check(found, flags.fail_under)
 
 
-def _written(side: str, flags: Mapping[str, Any], target: Path) -> str:
+def _written(side: str, flags: EvalFlags, target: Path) -> str:
     """Return the file of an evaluation; run the evaluation if it does not exist."""
     from core_cli.evaluation.running import evaluate
 
     if Path(side).is_file() and _is_written(side):
         return side
-    changed = with_side(side, flags, _CHANGED)
-    given = {**changed, "output": str(target), "report": None, "fail_under": None}
-    if given["template"] != flags["template"]:
-        given["template_file"] = None
-    settings.need_model(given)
-    if given["file"] is None:
+    changed = flags.with_side(side, _CHANGED)
+    changed = replace(changed, output=str(target), report=None, fail_under=None)
+    if changed.template != flags.template:
+        changed = replace(changed, template_file=None)
+    changed.need_model()
+    if changed.file is None:
         raise click.UsageError(
             f"{side} is not a saved evaluation. To evaluate it now, pass the items with -i."
         )
     output.say(f"{side}:")
     try:
-        evaluate({**given, "to": None, "as_json": False})
+        evaluate(replace(changed, to=None, as_json=False))
     except exits.CommandFailed as failed:
         if failed.exit_code != exits.ROWS_FAILED:
             raise

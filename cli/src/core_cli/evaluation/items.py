@@ -2,34 +2,59 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from core.errors import EvaluationError
 from core_cli import output
+from core_cli.flags import RowFlags
 from core_cli.reading import source
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import InputError, MissingFieldError, Row
+from core_cli.reading.row import Fields, InputError, MissingFieldError, Row
 from core_tasks.evaluation.items import QUESTIONS, Item, Names
 from core_tasks.evaluation.prompts import told_by
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from core_tasks.evaluation.marking import Metric
+
 _LOOKED_AT = 32  # rows to search for the first valid item, which decides the kind
 
 
-def names_of(flags: Mapping[str, Any]) -> Names:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EvalFlags(RowFlags):
+    """Flags of ``eval``."""
+
+    answer_field: str | None = None
+    choices_field: str | None = None
+    few_shot: str | None = None
+    shots: int | None = None
+    answer_prefix: str | None = None
+    letters: bool = False
+    metric: Metric | None = None
+    extract: str | None = None
+    ignore_case: bool = False
+    ignore_punctuation: bool = False
+    gen_batch_size: tuple[int, ...] = ()
+    num_samples: int = 1
+    pass_at: tuple[int, ...] = ()
+    fail_under: float | None = None
+    saved: str | None = None
+    compare: tuple[str, str] | None = None
+
+
+def names_of(flags: EvalFlags) -> Names:
     """Return the names of a record's fields, as the flags give them."""
-    return Names(flags["field"], flags["answer_field"], flags["choices_field"])
+    return Names(flags.field, flags.answer_field, flags.choices_field)
 
 
-def fields_of(flags: Mapping[str, Any]) -> Fields:
+def fields_of(flags: EvalFlags) -> Fields:
     """Return the fields for the row readers; a row's text is its question."""
-    return Fields(flags["field"], flags["id_field"], usual=QUESTIONS)
+    return Fields(flags.field, flags.id_field, usual=QUESTIONS)
 
 
 def item_of(row: Row, names: Names) -> Item:
@@ -42,33 +67,33 @@ def item_of(row: Row, names: Names) -> Item:
         raise InputError(f"{row.place}: {error}") from None
 
 
-def first_of(flags: Mapping[str, Any]) -> Item | None:
+def first_of(flags: EvalFlags) -> Item | None:
     """Return the first valid item of a file; None for stdin, which can be read only once.
 
     Raises `click.UsageError` for a file without items.
     """
-    if flags["file"] in (None, "-"):
+    if flags.file in (None, "-"):
         return None
     found: list[Exception] = []
-    for row in _rows(flags["file"], flags, _LOOKED_AT):
+    for row in _rows(flags.file, flags, _LOOKED_AT):
         try:
             return item_of(row, names_of(flags))
         except (InputError, MissingFieldError) as error:
             found.append(error)
     if not found:
-        raise click.UsageError(f"{flags['file']} contains no items.")
+        raise click.UsageError(f"{flags.file} contains no items.")
     raise click.UsageError(
-        f"{flags['file']} has no items in its first {output.counted(len(found), 'row')}: "
+        f"{flags.file} has no items in its first {output.counted(len(found), 'row')}: "
         f"{found[0]} Select the fields with --field, --answer-field and --choices-field."
     )
 
 
-def examples_of(flags: Mapping[str, Any]) -> tuple[Item, ...]:
+def examples_of(flags: EvalFlags) -> tuple[Item, ...]:
     """Return the first ``--shots`` examples of ``--few-shot``.
 
     Raises `click.UsageError` for too few.
     """
-    name, wanted = flags["few_shot"], flags["shots"]
+    name, wanted = flags.few_shot, flags.shots
     if name is None:
         if wanted:
             raise click.UsageError("--shots requires --few-shot FILE.")
@@ -86,27 +111,27 @@ def examples_of(flags: Mapping[str, Any]) -> tuple[Item, ...]:
     return tuple(found)
 
 
-def warn_of_examples(flags: Mapping[str, Any], examples: Sequence[Item]) -> None:
+def warn_of_examples(flags: EvalFlags, examples: Sequence[Item]) -> None:
     """Warn before the work of items that are among the examples."""
-    if not examples or flags["file"] in (None, "-"):
+    if not examples or flags.file in (None, "-"):
         return
     held, told = 0, {told_by(example) for example in examples}
-    for row in _rows(flags["file"], flags, flags["limit"]):
+    for row in _rows(flags.file, flags, flags.limit):
         try:
             held += told_by(item_of(row, names_of(flags))) in told
         except InputError:
             continue
     if held:
         output.warn(
-            f"{output.counted(held, 'item')} of {flags['file']} "
-            f"{'is' if held == 1 else 'are'} also in the examples of {flags['few_shot']}, which "
+            f"{output.counted(held, 'item')} of {flags.file} "
+            f"{'is' if held == 1 else 'are'} also in the examples of {flags.few_shot}, which "
             "reveal the answer."
         )
 
 
-def _rows(name: str, flags: Mapping[str, Any], limit: int | None) -> Iterator[Row]:
-    own = flags["form"] if name == flags["file"] else "auto"
-    with source.opened(name, own, fields_of({**flags, "id_field": None})) as found:
+def _rows(name: str, flags: EvalFlags, limit: int | None) -> Iterator[Row]:
+    own = flags.form if name == flags.file else "auto"
+    with source.opened(name, own, Fields(flags.field, usual=QUESTIONS)) as found:
         if found.form == "text":
             raise click.UsageError(
                 f"{name} is plain text. Items need a question and an answer: pass JSON lines, a "

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -13,13 +13,14 @@ import click
 
 from core.errors import EvaluationError
 from core.protocols import Capability
-from core_cli import exits, settings
+from core_cli import exits
 from core_cli.evaluation import items
 from core_cli.evaluation.asker import ItemAsker, Marks, kind
-from core_cli.jobs.run import Task, run
-from core_cli.reading.forms import form_of_output
+from core_cli.evaluation.items import EvalFlags
+from core_cli.flags import given
+from core_cli.jobs.run import RowJob, run
 from core_cli.rows import checks
-from core_cli.rows.answering import answering
+from core_cli.rows.asker import answering
 from core_cli.rows.template import Template
 from core_tasks.evaluation.asking import ALL, Asker, checked_samples
 from core_tasks.evaluation.evaluate import metric_of, with_ends
@@ -31,20 +32,9 @@ if TYPE_CHECKING:
     from core_cli.loading import Loaded
 
 _BLOCK, _LARGEST = 32, 1024
-_UNUSED: dict[str, Any] = {
-    "prompts": (),
-    "truncate": None,
-    "dedupe": False,
-    "template": None,
-    "template_file": None,
-    "chat": False,
-    "system": None,
-    "opening": None,
-}
-"""Flags that rows have, and items have in another way."""
 
 
-def evaluate(flags: Mapping[str, Any]) -> Marks:
+def evaluate(flags: EvalFlags) -> Marks:
     """Run, score and write all items of ``-i``, then print a summary.
 
     Raises `click.UsageError` for flags that make no sense together, and `CommandFailed` where items
@@ -54,9 +44,9 @@ def evaluate(flags: Mapping[str, Any]) -> Marks:
     prompting = prompting_of(flags)
     metric = _metric(flags)
     marking = _marking(flags, metric)
-    sizes, samples = flags["gen_batch_size"] or (ALL,), flags["num_samples"]
-    config = with_ends(settings.answer_config(flags), metric, prompting)
-    checked_samples(samples, sizes, config, flags["pass_at"])
+    sizes, samples = flags.gen_batch_size or (ALL,), flags.num_samples
+    config = with_ends(flags.answer_config(), metric, prompting)
+    checked_samples(samples, sizes, config, flags.pass_at)
     items.warn_of_examples(flags, prompting.examples)
 
     askers: list[Asker] = []
@@ -76,8 +66,8 @@ def evaluate(flags: Mapping[str, Any]) -> Marks:
         )
         return ItemAsker(loaded, askers[0], items.names_of(flags), _told(loaded, config, metric))
 
-    marks = Marks(flags["pass_at"], lambda: askers[0].speeds if askers else {})
-    task = Task(
+    marks = Marks(flags.pass_at, lambda: askers[0].speeds if askers else {})
+    task = RowJob(
         command="eval",
         needed=Capability.SCORING if metric == "choice" else Capability.GENERATE,
         config=config,
@@ -91,9 +81,11 @@ def evaluate(flags: Mapping[str, Any]) -> Marks:
         block=_block(sizes),
         steady=len(sizes) > 1,
     )
-    run({**flags, **_UNUSED}, task)
-    if flags["fail_under"] is not None:
-        check_accuracy(marks, flags["fail_under"])
+    # A row has these flags too; an item has used them already.
+    unused: dict[str, Any] = {"chat": False, "system": None, "opening": None}
+    run(replace(flags, template=None, template_file=None, **unused), task)
+    if flags.fail_under is not None:
+        check_accuracy(marks, flags.fail_under)
     return marks
 
 
@@ -107,23 +99,23 @@ def check_accuracy(marks: Marks, least: float) -> None:
         )
 
 
-def prompting_of(flags: Mapping[str, Any]) -> Prompting:
+def prompting_of(flags: EvalFlags) -> Prompting:
     """Return how items become prompts. Raises `click.UsageError`."""
     template = None
-    if flags["template_file"] is not None:
-        template = checks.read_text(flags["template_file"])
-    elif flags["template"] is not None:
-        template = Template.typed(flags["template"]).source
+    if flags.template_file is not None:
+        template = checks.read_text(flags.template_file)
+    elif flags.template is not None:
+        template = Template.typed(flags.template).source
 
     found = Prompting(
         template=template,
         examples=items.examples_of(flags),
-        letters=flags["letters"],
-        chat=settings.uses_template(flags),
-        system=flags["system"],
-        chat_template_kwargs=settings.template_config(flags).get("chat_template_kwargs"),
-        opening=flags["opening"] or "",
-        **settings.given({"prefix": flags["answer_prefix"]}, ("prefix",)),
+        letters=flags.letters,
+        chat=flags.uses_template(),
+        system=flags.system,
+        chat_template_kwargs=flags.template_config().get("chat_template_kwargs"),
+        opening=flags.opening or "",
+        **given(prefix=flags.answer_prefix),
     )
     try:
         found.check()
@@ -132,36 +124,36 @@ def prompting_of(flags: Mapping[str, Any]) -> Prompting:
     return found
 
 
-def _refuse(flags: Mapping[str, Any]) -> None:
-    checks.refuse({**flags, "prompts": ()})
-    if flags["output"] and form_of_output(flags) not in ("jsonl", "json"):
+def _refuse(flags: EvalFlags) -> None:
+    checks.refuse(flags, flags.few_shot)
+    if flags.output and flags.output_form not in ("jsonl", "json"):
         raise click.UsageError(
-            f"Cannot write an evaluation to {flags['output']}: only JSON holds complete items. Use "
+            f"Cannot write an evaluation to {flags.output}: only JSON holds complete items. Use "
             "-o OUT.jsonl, or --to csv on stdout for a table."
         )
 
 
-def _metric(flags: Mapping[str, Any]) -> Metric:
+def _metric(flags: EvalFlags) -> Metric:
     """Return the metric; without ``--metric`` the first item decides."""
-    asked: Metric | None = flags["metric"]
+    asked = flags.metric
     first = items.first_of(flags)
-    if asked is None and first is None and not flags["letters"]:
+    if asked is None and first is None and not flags.letters:
         raise click.UsageError("Items from stdin require --metric choice, exact or numeric.")
-    if asked is not None or flags["letters"]:
+    if asked is not None or flags.letters:
         return asked or "choice"
     assert first is not None
     return metric_of(first)
 
 
-def _marking(flags: Mapping[str, Any], metric: Metric) -> Marking:
+def _marking(flags: EvalFlags, metric: Metric) -> Marking:
     try:
-        extract = None if flags["extract"] is None else re.compile(flags["extract"])
+        extract = None if flags.extract is None else re.compile(flags.extract)
     except re.error as error:
         raise click.BadParameter(
-            f"{flags['extract']!r} is not a valid regular expression: {error}.",
+            f"{flags.extract!r} is not a valid regular expression: {error}.",
             param_hint="'--extract'",
         ) from None
-    return Marking(metric, not flags["ignore_case"], not flags["ignore_punctuation"], extract)
+    return Marking(metric, not flags.ignore_case, not flags.ignore_punctuation, extract)
 
 
 def _told(loaded: Loaded, config: GenerateConfig, metric: Metric) -> GenerateConfig:
@@ -187,7 +179,7 @@ def _block(sizes: Sequence[int]) -> int | None:
 
 
 def _question(
-    flags: Mapping[str, Any], prompting: Prompting, marking: Marking, sizes: Sequence[int]
+    flags: EvalFlags, prompting: Prompting, marking: Marking, sizes: Sequence[int]
 ) -> str:
     """Return what the scores depend on beyond the flags that every job records."""
     extract = None if marking.extract is None else marking.extract.pattern
@@ -195,8 +187,8 @@ def _question(
         {
             "prompt": fingerprint(prompting),
             "metric": [marking.metric, marking.case, marking.punctuation, extract],
-            "fields": [flags["answer_field"], flags["choices_field"]],
+            "fields": [flags.answer_field, flags.choices_field],
             "batch sizes": [*sizes],
-            "samples": flags["num_samples"],
+            "samples": flags.num_samples,
         }
     )

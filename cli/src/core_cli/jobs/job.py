@@ -1,12 +1,11 @@
-"""A job from a file to a file, with its progress in a journal."""
+"""A job from a file to a file, with its progress in a journal; files of others are not replaced."""
 
 from __future__ import annotations
 
 import os
-import shlex
-import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import zlib
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import astuple
 from pathlib import Path
@@ -14,22 +13,23 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.errors import OutputError
 from core.system import outputs
-from core_cli.jobs import identity, owned
-from core_cli.jobs.journal import Block, Journal, journal_of
-from core_cli.jobs.target import Target, rows_of_a_job
-from core_cli.reading.forms import form_of_output
+from core_cli.jobs import identity
+from core_cli.jobs.journal import Block, Journal, Target, journal_of, rows_of_a_job
 from core_cli.reading.parquet_rows import pyarrow_parquet
-from core_cli.rows.bulk import Answered, Cost, RowAsker
-from core_cli.rows.identities import Identities
-from core_cli.secret_arguments import public_arguments
+from core_cli.rows.asker import Identities, RowAsker
+from core_cli.values import Answered, Cost
 from core_cli.writing import parquet
 from core_cli.writing.encoders import Encoder
 
 if TYPE_CHECKING:
+    from core_cli.flags import RowFlags
+    from core_cli.jobs.journal import Journal
     from core_cli.jobs.summary import Summary
     from core_cli.loading import Loaded
     from core_cli.reading.row import Row
+
 
 _SYNC_SECONDS = 1.0
 
@@ -73,9 +73,9 @@ class Job:
             identity.check(journal.job, self._facts, str(self.path))
 
     def _refuse_foreign(self) -> None:
-        owned.refuse_foreign(self.path, self._journal)
+        refuse_foreign(self.path, self._journal)
         if self.form == "parquet" and not self.finished:
-            owned.refuse_foreign_rows(self.path, self._journal)
+            refuse_foreign_rows(self.path, self._journal)
 
     @property
     def _begun(self) -> bool:
@@ -104,7 +104,7 @@ class Job:
     @property
     def lines(self) -> Path:
         """File of the rows: the output or, for Parquet, the line file it is made from."""
-        return self.path if self.form != "parquet" else owned.rows_of(self.path)
+        return self.path if self.form != "parquet" else rows_of(self.path)
 
     def finish(self, columns: tuple[str, ...] = ()) -> None:
         """Finish the output after the last row."""
@@ -116,7 +116,7 @@ class Job:
     def tidy(self) -> None:
         """Remove the line file of a finished output."""
         if self.lines != self.path:
-            owned.remove_rows(self.path, self._journal)
+            remove_rows(self.path, self._journal)
 
 
 class Writer:
@@ -179,25 +179,26 @@ class Writer:
 
 
 @contextmanager
-def opened(flags: Mapping[str, Any], facts: dict[str, Any]) -> Iterator[Job]:
+def opened(flags: RowFlags, facts: dict[str, Any]) -> Iterator[Job]:
     """Yield the job of these flags, locked.
 
     An existing output is an error without ``resume`` or ``overwrite``.
     Raises `OutputError` for files that something else wrote, and `click.UsageError`.
     """
-    path, form = _target(flags["output"]), form_of_output(flags)
+    assert flags.output is not None
+    path, form, source = _target(flags.output), flags.output_form, flags.file or "-"
     if form == "parquet":
         pyarrow_parquet()  # or it would be missed when all the work is done
-    for file in (path, journal_of(path), owned.rows_of(path)):
-        if os.path.exists(flags["file"]) and file.exists() and file.samefile(flags["file"]):
+    for file in (path, journal_of(path), rows_of(path)):
+        if os.path.exists(source) and file.exists() and file.samefile(source):
             raise click.UsageError(
-                f"-o would overwrite the input file {flags['file']}. Choose another name for -o."
+                f"-o would overwrite the input file {source}. Choose another name for -o."
             )
     if path.exists() and not os.access(path, os.W_OK):
         raise click.UsageError(f"Permission denied: {path}. Choose another name for -o.")
     with Journal(path) as journal:
-        job = Job(path, form, journal, facts, flags["overwrite"])
-        job.check(resume=flags["resume"])
+        job = Job(path, form, journal, facts, flags.overwrite)
+        job.check(resume=flags.resume)
         yield job
 
 
@@ -223,23 +224,87 @@ def check_input(name: str) -> None:
         )
 
 
-def command_to_go_on() -> str:
-    """Return the command line that resumes this run."""
-    # After a "--" the flag would be a prompt; no prompts are given with -i.
-    dropped = ("--overwrite", "--resume", "--")
-    arguments, variables = public_arguments(sys.argv[1:])
-    kept = [argument for argument in arguments if argument not in dropped]
-    return variables + " ".join(map(quoted, ["infer-cli", *kept, "--resume"]))
+_PIECE = 1 << 20
+_ADVICE = "Choose another -o, or move the file."
 
 
-def quoted(argument: str) -> str:
-    """Return the argument quoted for a shell, on one line, without control characters."""
-    if argument.isprintable():
-        return shlex.quote(argument)
-    escaped = "".join(
-        character
-        if character.isascii() and character.isprintable() and character not in "'\\"
-        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
-        for character in argument
+def rows_of(path: Path) -> Path:
+    """Return the name of the line file that a Parquet file is made from."""
+    return path.with_name(f"{path.name}.rows")
+
+
+def refuse_foreign(path: Path, journal: Journal) -> None:
+    """Raise `OutputError` if OUT or its journal was not written by a job."""
+    if journal.foreign:
+        raise OutputError(f"{journal.path} is not a job journal. {_ADVICE}")
+    outputs.check_plain(path)
+    if not _wrote_output(path, journal):
+        raise OutputError(f"{path} {_reason(path, journal)} It is not replaced. {_ADVICE}")
+
+
+def refuse_foreign_rows(path: Path, journal: Journal) -> None:
+    """Raise `OutputError` if the line file of a Parquet file is not the job's."""
+    rows = rows_of(path)
+    outputs.check_plain(rows)
+    if not _wrote_rows(path, journal):
+        raise OutputError(
+            f"{rows}, which this job needs for the rows of {path.name}, was not written by it. "
+            f"It is not replaced. {_ADVICE}"
+        )
+
+
+def remove_rows(path: Path, journal: Journal) -> None:
+    """Remove the line file of a finished Parquet file, if it is the job's."""
+    rows = rows_of(path)
+    if rows.is_file() and not rows.is_symlink() and _wrote_rows(path, journal):
+        rows.unlink()
+
+
+def _wrote_rows(path: Path, journal: Journal) -> bool:
+    """Return whether the line file of a Parquet file is the job's, or missing."""
+    rows = rows_of(path)
+    if not _has_content(rows):
+        return True
+    if not _is_parquet(journal) or not _begins(rows, journal):
+        return False
+    return journal.done is None or (
+        bool(journal.blocks) and os.path.getsize(rows) == journal.blocks[-1].end
     )
-    return f"$'{escaped}'"
+
+
+def _wrote_output(path: Path, journal: Journal) -> bool:
+    if not _has_content(path):
+        return True
+    if journal.job is None:
+        return False
+    if journal.done is not None:
+        return not journal.changed()
+    return parquet.wrote(path) if _is_parquet(journal) else _begins(path, journal)
+
+
+def _begins(file: Path, journal: Journal) -> bool:
+    """Return whether a file begins with the job's first block, if the journal has one."""
+    if not journal.blocks:
+        return True
+    first, crc = journal.blocks[0], 0
+    rest = first.end
+    with open(file, "rb") as stream:
+        while rest and (piece := stream.read(min(rest, _PIECE))):
+            crc, rest = zlib.crc32(piece, crc), rest - len(piece)
+    return not rest and crc == first.crc
+
+
+def _reason(path: Path, journal: Journal) -> str:
+    if journal.job is None:
+        return f"exists, but no journal ({journal.path.name}) shows that a job wrote it."
+    if journal.done is not None:
+        return f"{journal.changed()}."
+    return f"does not match its journal ({journal.path.name})."
+
+
+def _is_parquet(journal: Journal) -> bool:
+    return journal.job is not None and journal.job.get("to") == "parquet"
+
+
+def _has_content(file: Path) -> bool:
+    return os.path.exists(file) and os.path.getsize(file) > 0

@@ -1,18 +1,13 @@
-"""The journal next to an output: the identity of its job, and its complete blocks.
-
-A file of JSON lines, ``OUT.journal``. The first says what the job is; each other one stands for a
-block that was written: ``{"rows": 256, "end": 81920, "crc": 123}``, its rows, where it ends in the
-output, and the CRC-32 of its bytes. The last one of a finished job has the same of the whole
-output, ``{"done": 90112, "crc": 456}``. A line that was torn, or that no job writes, and all after
-it, counts as not written.
-"""
+"""A job's journal, which lists its complete blocks, and the output file that grows by them."""
 
 from __future__ import annotations
 
 import contextlib
+import csv
 import json
 import os
 import zlib
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from types import TracebackType
@@ -20,12 +15,12 @@ from typing import IO, Any, Self, cast
 
 import click
 
-from core.errors import OutputError
+from core.errors import OutputError, described
 from core.system import outputs
 from core.system.fields import Fields, integer_in
 from core.system.limited_files import Refused, json_value
 from core.system.terminal import visible
-from core_cli.rows.bulk import Cost
+from core_cli.values import Cost
 
 fcntl: Any = None
 with contextlib.suppress(ImportError):  # not on Windows, where two jobs are not kept apart
@@ -228,3 +223,81 @@ def _crc_of(file: Path) -> int:
         while piece := stream.read(_PIECE):
             crc = zlib.crc32(piece, crc)
     return crc
+
+
+class Target:
+    """A file that grows by blocks. ``end`` is the end of its last complete block.
+
+    Raises `OutputError` for a link and for a file with a second name.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.end = 0
+        self.path = path
+        self._file = os.fdopen(outputs.opened(path), "r+b", buffering=0)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._file.close()
+
+    def block(self, end: int, crc: int) -> bytes | None:
+        """Return the next block, which ends at ``end``.
+
+        None if the file has different bytes there.
+        """
+        if not self.end <= end <= os.fstat(self._file.fileno()).st_size:
+            return None
+        self._file.seek(self.end)
+        data = b""
+        while missing := end - self.end - len(data):
+            part = self._file.read(missing)
+            if not part:
+                return None
+            data += part
+        if zlib.crc32(data) != crc:
+            return None
+        self.end = end
+        return data
+
+    def begin(self) -> None:
+        """Truncate the file after its last complete block."""
+        self._file.truncate(self.end)
+
+    def add(self, data: bytes) -> int:
+        """Write a block and return its CRC-32. A failed write is undone."""
+        try:
+            self._file.seek(self.end)
+            rest = memoryview(data)
+            while rest:
+                rest = rest[self._write(rest) :]
+        except BaseException:
+            with contextlib.suppress(OSError):
+                self._file.truncate(self.end)
+            raise
+        self.end += len(data)
+        return zlib.crc32(data)
+
+    def sync(self) -> None:
+        """Wait until what was written is on the disk."""
+        os.fsync(self._file.fileno())
+
+    def _write(self, data: memoryview) -> int:
+        return self._file.write(data) or 0
+
+
+@contextlib.contextmanager
+def rows_of_a_job(path: Path, advice: str) -> Iterator[None]:
+    """Turn errors of reading an output that no job wrote into a usage error."""
+    try:
+        yield
+    except (csv.Error, ArithmeticError, LookupError, RuntimeError, TypeError, ValueError) as error:
+        raise click.UsageError(
+            f"{path} is not the output of a job ({described(error)}). {advice}"
+        ) from error

@@ -16,14 +16,13 @@ import click
 from core.system import outputs
 from core.system.fields import integer_in, items_in
 from core.system.limited_files import Refused
-from core_cli.jobs import owned
-from core_cli.jobs.journal import Journal, journal_of
-from core_cli.jobs.target import rows_of_a_job
-from core_cli.reading.forms import form_of_name
+from core_cli.jobs.job import refuse_foreign
+from core_cli.jobs.journal import Journal, journal_of, rows_of_a_job
+from core_cli.reading import form_of_name
 from core_cli.reading.parquet_rows import pyarrow_parquet
 from core_cli.writing import parquet
-from core_cli.writing.records import LINE
-from core_cli.writing.tables import LONGEST_CELL, table_lines
+from core_cli.writing.answers import LINE
+from core_cli.writing.encoders import LONGEST_CELL, table_lines
 
 _OUTPUT = outputs.Kind("the output of a job", re.compile(b""))  # the journal says which job
 _SEPARATORS = {"csv": ",", "tsv": "\t"}
@@ -49,7 +48,7 @@ def merge(output: Path, parts: Sequence[Path], overwrite: bool = False) -> int:
                     f"{output} is one of the shards. Choose another output name."
                 )
     with Journal(target) as journal:
-        owned.refuse_foreign(target, journal)
+        refuse_foreign(target, journal)
         if target.exists() and not overwrite:
             raise click.UsageError(f"{output} already exists. Use --overwrite to replace it.")
         columns = _columns(parts[0], form)

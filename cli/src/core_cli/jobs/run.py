@@ -7,45 +7,44 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import takewhile
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from core_cli import exits, interrupts, output, settings
-from core_cli.jobs import identity, job, report
-from core_cli.jobs.doubts import mending
+from core.system import outputs
+from core_cli import exits, interrupts, output, reports
+from core_cli.jobs import identity, job
 from core_cli.jobs.gold import Gold
 from core_cli.jobs.job import Job
-from core_cli.jobs.summary import Summary
+from core_cli.jobs.summary import Failures, Summary
 from core_cli.loading import Loaded, explain, load
-from core_cli.progress import Progress, RowCount
-from core_cli.reading.forms import form_of_output
-from core_cli.rows import asking, checks, joining, requests, results, trial
-from core_cli.rows.blocks import blocks
-from core_cli.rows.bulk import Answered, Ask, Asker, Cost, Known, RowAsker
-from core_cli.rows.identities import Identities
+from core_cli.rows import checks, input, joining, preview, requests, stdout
+from core_cli.rows.asker import Asker, Identities, Known, RowAsker, blocks
+from core_cli.values import Answered, Ask, Cost
+from core_cli.writing.answers import Layout
 from core_cli.writing.encoders import encoder
-from core_cli.writing.records import Layout
+from core_tasks import svg
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core.protocols import Capability, TextModel
-    from core_cli.jobs.many_gold import ManyGold
-    from core_cli.jobs.summary import Marks
-    from core_cli.reading.fields import Fields
+    from core_cli.flags import RowFlags
+    from core_cli.jobs.gold import ManyGold
+    from core_cli.jobs.summary import AnswerMetrics
+    from core_cli.reading.row import Fields
     from core_cli.rows.template import Template
-    from core_cli.writing.answers import Kind
+    from core_cli.values import Kind
 
 # A cache of earlier blocks is missing when a job is resumed, and changes the last digits.
 _STEADY = {"prefix_cache": 0}
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class RowJob:
     """The work of a command on each row.
 
     ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
@@ -72,26 +71,26 @@ class Task:
     shown: Callable[[str], str] = str
     labelled: GenerateConfig | None = None
     gold: Callable[[str], Gold | ManyGold] = Gold
-    marks: Marks | None = None
+    marks: AnswerMetrics | None = None
     fields: Fields | None = None
     asker: Callable[[Loaded], RowAsker] | None = None
     block: int | None = None
     steady: bool = False
 
 
-def run(flags: Mapping[str, Any], task: Task) -> None:
+def run(flags: RowFlags, row_job: RowJob) -> None:
     """Run all rows and write the results to stdout, or as a job to a file.
 
     Raises `CommandFailed` when some rows failed.
     """
-    template = checks.template_of(flags)
-    if flags["output"] is not None:
-        job.check_input(flags["file"])
+    template = checks.template_of_rows(flags)
+    if flags.output is not None:
+        job.check_input(flags.file or "-")
     with ExitStack() as stack:
-        rows = stack.enter_context(asking.opened(flags, template, task.fields))
+        rows = stack.enter_context(input.opened(flags, template, row_job.fields))
         if rows.form == requests.FORM:
             checks.refuse_for_requests(flags)
-        work = _job(stack, flags, template, task)
+        work = _job(stack, flags, template, row_job)
         if work is not None and work.finished:
             work.tidy()
             output.say(f"{work.path} is already complete.")
@@ -99,80 +98,81 @@ def run(flags: Mapping[str, Any], task: Task) -> None:
 
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
-            usual = _STEADY if task.steady or work is not None else None
-            loaded = load(flags["model"], settings.load_config(flags), task.needed, usual)
+            usual = _STEADY if row_job.steady or work is not None else None
+            loaded = load(flags.need_model(), flags.load_config(), row_job.needed, usual)
         stack.enter_context(loaded.model)
-        if flags["verbose"]:
+        if flags.verbose:
             explain(loaded)
         if work is not None:
             work.know(loaded)
 
-        asker = _asker(flags, loaded, template, task, rows)
-        if flags["show_prompt"]:
-            trial.show(asker, rows.rows, task.shown, task.labelled)
-        elif flags["dry_run"]:
-            trial.estimate(asker, rows.rows, loaded)
+        asker = _asker(flags, loaded, template, row_job, rows)
+        if flags.show_prompt:
+            preview.show(asker, rows.rows, row_job.shown, row_job.labelled)
+        elif flags.dry_run:
+            preview.estimate(asker, rows.rows, loaded)
         else:
             with _said_in_the_end():
-                _Run(flags, task, asker, rows, work, loaded.model).run()
+                _Run(flags, row_job, asker, rows, work, loaded.model).run()
 
 
 def _job(
-    stack: ExitStack, flags: Mapping[str, Any], template: Template | None, task: Task
+    stack: ExitStack, flags: RowFlags, template: Template | None, row_job: RowJob
 ) -> Job | None:
-    if flags["output"] is None:
+    if flags.output is None:
         return None
     source = None if template is None else template.source
-    form = form_of_output(flags)
+    form = flags.output_form
     facts = {
         "to": form,
-        "task": task.question,
-        **identity.identity(task.command, flags, source, task.config),
+        "task": row_job.question,
+        **identity.identity(row_job.command, flags, source, row_job.config),
     }
     return stack.enter_context(job.opened(flags, facts))
 
 
 @contextmanager
-def _loading(flags: Mapping[str, Any]) -> Iterator[None]:
+def _loading(flags: RowFlags) -> Iterator[None]:
     start = time.perf_counter()
 
     def text() -> str:
-        return f"loading {flags['model']}, {time.perf_counter() - start:.0f} s"
+        return f"loading {flags.model}, {time.perf_counter() - start:.0f} s"
 
-    with Progress(text, _progress_of(flags)) as progress:
+    with output.Progress(text, _progress_of(flags)) as progress:
         progress.show()
         yield
 
 
 def _asker(
-    flags: Mapping[str, Any],
+    flags: RowFlags,
     loaded: Loaded,
     template: Template | None,
-    task: Task,
-    rows: asking.Input,
+    row_job: RowJob,
+    rows: input.Input,
 ) -> RowAsker:
-    if task.asker is not None:
-        return task.asker(loaded)
+    if row_job.asker is not None:
+        return row_job.asker(loaded)
     if rows.form == requests.FORM:
         created = 0 if rows.name == "stdin" else int(os.stat(rows.name).st_mtime)
-        chat = settings.uses_template(flags)
-        return requests.RequestAsker(loaded, task.generate(loaded), task.config, chat, created)
-    config = task.fitted(loaded, task.config)
-    # The labels of a task or head follow its own prompt, not the row's.
-    labels = bool(config.labels) and task.question is None
-    room = task.room(loaded)
-    maker = asking.prompt_maker(flags, loaded, template, config, room, labels=labels)
+        chat = flags.uses_template()
+        return requests.RequestAsker(
+            loaded, row_job.generate(loaded), row_job.config, chat, created
+        )
+    config = row_job.fitted(loaded, row_job.config)
+    # The labels of a row_job or head follow its own prompt, not the row's.
+    labels = bool(config.labels) and row_job.question is None
+    room = row_job.room(loaded)
+    maker = input.prompt_maker(flags, loaded, template, config, room, labels=labels)
     # Equal prompts have equal answers unless tokens are sampled.
-    known = Known() if flags["dedupe"] and config.temperature == 0 else None
-    return Asker(loaded.model, task.ask(loaded), task.kind, maker, config, known)
+    known = Known() if flags.dedupe and config.temperature == 0 else None
+    return Asker(loaded.model, row_job.ask(loaded), row_job.kind, maker, config, known)
 
 
-def _progress_of(flags: Mapping[str, Any]) -> bool | None:
+def _progress_of(flags: RowFlags) -> bool | None:
     """Return whether to show progress; the output of a job does not use the terminal."""
-    if flags["progress"] is None and flags["output"] is not None:
+    if flags.progress is None and flags.output is not None:
         return sys.stderr.isatty()
-    asked: bool | None = flags["progress"]
-    return asked
+    return flags.progress
 
 
 @contextmanager
@@ -191,22 +191,24 @@ class _Run:
 
     def __init__(
         self,
-        flags: Mapping[str, Any],
-        task: Task,
+        flags: RowFlags,
+        row_job: RowJob,
         asker: RowAsker,
-        rows: asking.Input,
+        rows: input.Input,
         work: Job | None,
         model: TextModel,
     ) -> None:
-        self._flags, self._task, self._asker, self._model = flags, task, asker, model
+        self._flags, self._row_job, self._asker, self._model = flags, row_job, asker, model
         self._rows, self._job = rows, work
-        self._layout = Layout(asker.kind, flags["keep"], alone=rows.form == requests.FORM)
-        self._form = flags["to"] or ("jsonl" if flags["as_json"] or self._layout.alone else None)
-        self._failures = results.Failures(explained=work is not None or self._form is None)
-        gold = None if flags.get("gold") is None else task.gold(flags["gold"])
-        self._summary = Summary(task.config.labels, task.marks or gold, mending(flags))
-        self._count = RowCount(rows.share)
-        self._progress = Progress(self._count.text, _progress_of(flags))
+        self._layout = Layout(asker.kind, flags.keep, alone=rows.form == requests.FORM)
+        self._form = flags.to or ("jsonl" if flags.as_json or self._layout.alone else None)
+        self._failures = Failures(explained=work is not None or self._form is None)
+        gold = None if flags.gold is None else row_job.gold(flags.gold)
+        self._summary = Summary(
+            row_job.config.labels, row_job.marks or gold, identity.calibrate_command(flags)
+        )
+        self._count = input.RowCount(rows.share)
+        self._progress = output.Progress(self._count.text, _progress_of(flags))
         self._stop = interrupts.Stop()
         self._identities = Identities()
 
@@ -226,8 +228,8 @@ class _Run:
         self._conclude()
 
     def _to_stdout(self) -> None:
-        sink = results.sink(self._layout, self._form)
-        for block in blocks(self._rows.rows, self._rows.more_waits, self._task.block):
+        sink = stdout.sink(self._layout, self._form)
+        for block in blocks(self._rows.rows, self._rows.more_waits, self._row_job.block):
             output.check_reader()
             with interrupts.noted(self._stop):
                 start = time.perf_counter()
@@ -257,7 +259,7 @@ class _Run:
 
         with work.opened(coder) as writer:
             # Blocks in the journal are read back, the others are computed.
-            rest = blocks(self._rows.rows, size=self._task.block)
+            rest = blocks(self._rows.rows, size=self._row_job.block)
             self._count.skip(writer.recall(rest, self._asker, self._summary, self._identities))
             for block in rest:
                 self._stop.raise_asked()  # after the last block there is nothing left to stop
@@ -277,7 +279,7 @@ class _Run:
         counted = [self._asker.kind.counted(row.answer) for row in rows]
         self._summary.add([row.row for row in rows], counted)
         self._summary.spend(cost, seconds)
-        self._count.add(len(rows), self._summary)
+        self._count.add(len(rows), self._summary.failed, self._summary.counts)
         self._progress.show()
 
     def _say_how_to_go_on(self) -> None:
@@ -285,7 +287,7 @@ class _Run:
         if self._job is None:
             output.say(f"Interrupted: {done} written, in input order.")
         else:
-            command = job.command_to_go_on()
+            command = identity.command_to_go_on()
             output.say(f"Interrupted: {done} written to {self._job.path}. Resume with:\n{command}")
 
     def _conclude(self) -> None:
@@ -293,23 +295,38 @@ class _Run:
         self._summary.doubts.joining = self._joining()
         if not self._summary.rows:
             output.warn(f"no prompts in {self._rows.name}")
-        elif self._job is not None or self._flags["verbose"] or self._summary.gold:
+        elif self._job is not None or self._flags.verbose or self._summary.gold:
             self._summary.tell()
         else:
             self._summary.tell_doubts()
-        if self._flags["report"]:
-            report.write(self._flags, self._task, self._asker, self._summary)
-        if self._flags.get("plot"):
-            report.draw(self._flags["plot"], self._summary)
+        if self._flags.report:
+            self._write_report(self._flags.report)
+        if self._flags.plot:
+            gold = self._summary.gold
+            assert isinstance(gold, Gold)  # a plot of many labels a row is refused
+            outputs.write(self._flags.plot, gold.picture(), svg.KIND)
         if self._summary.failed:
             rows = output.counted(self._summary.rows, "row")
             message = f"{self._summary.failed} of {rows} failed."
             raise exits.CommandFailed(message, exits.ROWS_FAILED)
 
+    def _write_report(self, file: str) -> None:
+        """Write the summary to the file of ``--report``, replacing an earlier one."""
+        facts = {
+            "command": self._row_job.command,
+            "model": self._flags.model,
+            "backend": self._asker.backend,
+            "input": self._flags.file or "-",
+            "output": self._flags.output or "-",
+            "labels": list(self._row_job.config.labels),
+            **self._summary.to_dict(),
+        }
+        reports.save(file, facts)
+
     def _joining(self) -> str | None:
         """Return advice on joining labels to prompts, if that makes unlikely ones likelier."""
         found = [self._asker.prompt(row) for row in self._summary.doubts.rows]
-        prompts = [self._task.shown(prompt) for prompt in found if isinstance(prompt, str)]
-        if self._task.labelled is None or not prompts:
+        prompts = [self._row_job.shown(prompt) for prompt in found if isinstance(prompt, str)]
+        if self._row_job.labelled is None or not prompts:
             return None
-        return joining.advice(self._model, prompts, self._task.labelled)
+        return joining.advice(self._model, prompts, self._row_job.labelled)

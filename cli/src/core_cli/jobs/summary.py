@@ -1,26 +1,27 @@
-"""The summary of all rows: labels, margins, failures, savings; printed and reported."""
+"""The summary of all rows: labels, margins, failures, savings, and warnings about the labels."""
 
 from __future__ import annotations
 
+import math
 import time
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
+from core.errors import CalibrationError, CoreError
 from core_cli import output
-from core_cli.jobs.doubts import Doubts, percent
-from core_cli.jobs.many_gold import labels_in
-from core_cli.rows.bulk import Cost
-from core_cli.writing.records import shown
+from core_cli.exits import in_flags
+from core_cli.jobs.gold import labels_in
+from core_cli.values import Answered, Cost
+from core_cli.writing.answers import shown
+from core_tasks.fitting import prior_of
 
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
-    from core_cli.writing.answers import Answer
-
-_SHOWN = 20
+    from core_cli.values import Answer
 
 
-class Marks(Protocol):
+class AnswerMetrics(Protocol):
     """A comparison of answers with the correct ones; ``key`` is its name in a report."""
 
     @property
@@ -45,7 +46,7 @@ class Summary:
     def __init__(
         self,
         labels: Sequence[str] = (),
-        gold: Marks | None = None,
+        gold: AnswerMetrics | None = None,
         mending: str | None = None,
     ) -> None:
         self.rows = 0
@@ -150,3 +151,161 @@ class Summary:
             of = f"{self.cost.cached_tokens:,} of {self.cost.prompt_tokens:,} prompt tokens"
             told.append(f"{of} reused")
         return [f"saved: {', '.join(told)}"] if told else []
+
+
+_FEW, _MOST = 20, 0.9  # labelled rows that tell something; the share that one label may take
+_TINY, _BESIDE = 1e-6, 1e-3  # shares of all probability, and of the likeliest token's
+_TRIED = 8  # rows that run again, with their labels joined the other way
+_SAMPLE, _MOVED = 512, 0.2  # rows to sample; the share whose label the prior may change
+_SHOWN, _LONGEST = 20, 40
+
+
+class Doubts:
+    """Signs, in the labelled answers of a run, that a label set does not work.
+
+    ``rows`` are the first with unlikely labels. ``joining`` is set by the caller to the advice for
+    these, if another way of joining labels to prompts makes them likelier.
+    """
+
+    def __init__(self) -> None:
+        self.tiny = self.beside = 0
+        self.rows: list[Row] = []
+        self.joining: str | None = None
+        self.instead: Counter[str] = Counter()
+        self._logprobs: list[Mapping[str, float]] = []
+
+    def add(self, answer: Answer, row: Row | None = None) -> None:
+        """Count a labelled answer. One that was read back from a table has fewer values."""
+        mass, token, logprobs = (answer.get(name) for name in ("label_mass", "token", "logprobs"))
+        if isinstance(mass, float):
+            mass = shown(mass)
+            least = _TINY
+            if isinstance(token, dict):
+                least = max(_TINY, _BESIDE * _probability(token))
+            self.tiny += mass < _TINY
+            if isinstance(token, dict) and mass < least:
+                self.beside += 1
+                self.instead[str(token.get("text"))] += 1
+            if row is not None and mass < least and len(self.rows) < _TRIED:
+                self.rows.append(row)
+        raw = answer.get("level", "raw") == "raw"
+        if raw and isinstance(logprobs, dict) and len(self._logprobs) < _SAMPLE:
+            self._logprobs.append(logprobs)
+
+    def moved(self) -> tuple[int, int]:
+        """Return the number of rows whose label changes without the prior, and of how many.
+
+        The preference is a batch prior's, at its usual strength (`core_tasks.fitting.prior_of`).
+        """
+        if len(self._logprobs) < _FEW:
+            return 0, 0
+        labels = [*self._logprobs[0]]
+        rows = [[row.get(label, float("nan")) for label in labels] for row in self._logprobs]
+        try:
+            prior = prior_of(rows, "batch")
+            return sum(_best(row) != _best(prior(row)) for row in rows), len(rows)
+        except CalibrationError:  # rows of other labels, or a label that never can come
+            return 0, 0
+
+    def lines(self, counts: Mapping[str, int], command: str | None) -> list[str]:
+        """Return warnings for these counts of rows by label.
+
+        ``command`` fixes them, if given.
+        """
+        # Labels may be as uneven as the texts: a prior does not help then.
+        prompted, uneven = self._decided_by_the_prompt(), self._uneven(counts)
+        found = [*uneven, *prompted, *self._beside_the_point()]
+        if prompted and command is not None:
+            found.append(f"To subtract the prior, run:\n{command}")
+        elif uneven:
+            found.append("If the texts are not as uneven, measure the accuracy: --gold FIELD.")
+        return found
+
+    def _uneven(self, counts: Mapping[str, int]) -> list[str]:
+        labelled = sum(counts.values())
+        if labelled < _FEW or len(counts) < 2:
+            return []
+        label, count = max(counts.items(), key=lambda pair: pair[1])
+        never = [repr(label) for label, count in counts.items() if not count]
+        found = []
+        if count > _MOST * labelled:
+            found.append(
+                f"Warning: {percent(count, labelled)} of the rows get the label {label!r}."
+            )
+        if never:
+            found.append(f"Warning: labels never chosen: {', '.join(never[:_SHOWN])}.")
+        return found
+
+    def _decided_by_the_prompt(self) -> list[str]:
+        moved, rows = self.moved()
+        if moved <= _MOVED * rows:
+            return []
+        return [
+            f"Warning: for {percent(moved, rows)} of {output.counted(rows, 'row')} the label "
+            "changes when the prior is subtracted: the prompt favours a label, or most rows have "
+            "the same one."
+        ]
+
+    def _beside_the_point(self) -> list[str]:
+        count = max(self.tiny, self.beside)
+        if not count:
+            return []
+        rows = output.counted(count, "row")
+        said = ", ".join(f"{_cut(text)} ({count})" for text, count in self.instead.most_common(3))
+        instead = f"; the likeliest token is {said}" if said else ""
+        advice = self.joining or (
+            "Reword the prompt so that a label follows naturally; --show-prompt displays it."
+        )
+        return [
+            f"Warning: in {rows} no label is a likely continuation (very low label_mass){instead}. "
+            f"{advice}"
+        ]
+
+
+class Failures:
+    """A counter of failed rows; with ``explained`` the first five are reported on stderr."""
+
+    _REPORTED = 5
+
+    def __init__(self, explained: bool) -> None:
+        self.count = 0
+        self._explained = explained
+
+    def add(self, rows: Sequence[Answered]) -> None:
+        """Count the failed rows, and report the first ones."""
+        for row in rows:
+            if row.error is not None:
+                self.count += 1
+                if self._explained and self.count <= self._REPORTED:
+                    output.say(f"Error: {_explanation(row)}")
+
+    def end(self) -> None:
+        """Print the number of failures that were not reported."""
+        more = self.count - self._REPORTED
+        if self._explained and more > 0:
+            output.say(f"and {more} more")
+
+
+def _explanation(row: Answered) -> str:
+    error, place = row.error, row.row.place
+    words = in_flags(error) if isinstance(error, CoreError) else str(error)
+    text = " ".join(words.split()) or type(error).__name__
+    return text if text.startswith(place) else f"{place}: {text}"
+
+
+def _probability(token: Mapping[str, object]) -> float:
+    logprob = token.get("logprob")
+    return math.exp(shown(logprob)) if isinstance(logprob, float) else 0.0
+
+
+def _best(row: Sequence[float]) -> int:
+    return row.index(max(row))
+
+
+def _cut(text: str) -> str:
+    return repr(text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…")
+
+
+def percent(count: int, total: int) -> str:
+    """Return a share as text."""
+    return f"{100 * count / total:.0f} %" if total else "-"

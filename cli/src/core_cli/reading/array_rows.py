@@ -8,10 +8,9 @@ import re
 from collections.abc import Iterator
 from typing import IO
 
-from core_cli.reading import lines
-from core_cli.reading.fields import Fields
+from core_cli import reading
 from core_cli.reading.json_rows import MARKS, row_of_text, too_deep
-from core_cli.reading.row import InputError, Row
+from core_cli.reading.row import Fields, InputError, Row
 
 _CHUNK = 2**16
 _BETWEEN = re.compile(r"[ \t\r\n,]*")
@@ -103,8 +102,8 @@ class _Elements:
                 margin = 0 if self._text[self._start] in '[{"' else _LONGEST_LITERAL
                 if end < len(self._text) - margin or self._ended:
                     return end
-            if len(self._text) - self._start > lines.MAX_LINE_BYTES:
-                raise _Broken(f"it is longer than {lines.MAX_LINE_BYTES} bytes")
+            if len(self._text) - self._start > reading.MAX_LINE_BYTES:
+                raise _Broken(f"it is longer than {reading.MAX_LINE_BYTES} bytes")
             self._read()
 
     def _check(self, error: json.JSONDecodeError) -> None:
@@ -135,7 +134,7 @@ class _Elements:
     def _pass_over(self) -> bool:
         """Skip the brackets that begin here; False if they are not closed."""
         depth, quoted, passed = 0, False, 0
-        while passed <= lines.MAX_SKIPPED_BYTES:
+        while passed <= reading.MAX_SKIPPED_BYTES:
             last = self._start
             for found in MARKS.finditer(self._text, self._start):
                 mark, last = found[0], found.end()
@@ -161,7 +160,7 @@ class _Elements:
     def _pass_over_scalar(self) -> bool:
         """Skip to where the next element may begin; False at the end."""
         passed, end = 0, self._start + 1
-        while passed <= lines.MAX_SKIPPED_BYTES:
+        while passed <= reading.MAX_SKIPPED_BYTES:
             found = _SCALAR.match(self._text, end)
             assert found is not None
             passed += found.end() - self._start

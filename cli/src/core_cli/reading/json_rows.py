@@ -1,4 +1,4 @@
-"""Rows of JSON: a text with one value, or lines with one each."""
+"""Rows of JSON: a text with one value, lines with one each, or lines of OpenAI's batch files."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from collections.abc import Iterator
 from functools import cache
 from typing import IO, TYPE_CHECKING, NoReturn
 
-from core_cli.reading.fields import Fields
-from core_cli.reading.lines import decoded, lines, too_long
-from core_cli.reading.row import InputError, Row
+from core_cli.reading.row import Fields, InputError, Row, decoded, lines, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+
 
 MAX_DEPTH = 200
 """Brackets within brackets; whatever writes the record again needs as much of the stack."""
@@ -98,3 +97,32 @@ def _reason(text: str, error: Exception) -> str:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise InputError(f"{name} is not valid JSON; use null")
+
+
+FORM = "openai"
+_KEYS = {"custom_id", "url", "body"}
+
+
+def are_requests(head: bytes) -> bool:
+    """Return whether an input with this beginning has such lines."""
+    import msgspec
+
+    try:
+        first = msgspec.json.decode(head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0])
+    except (msgspec.DecodeError, RecursionError):
+        return False
+    return isinstance(first, dict) and first.keys() >= _KEYS
+
+
+class Whole(Fields):
+    """A reader that takes a record as a complete request."""
+
+    def row(self, line: int, record: object, unit: str = "line", size: int = 0) -> Row:
+        """Return the row of a request; its text is the body, for its length."""
+        import msgspec
+
+        if not isinstance(record, dict):
+            problem = InputError(f"{unit} {line} is not a request: expected a JSON object.")
+            return Row(line, error=problem, unit=unit)
+        text = msgspec.json.encode(record.get("body")).decode()
+        return Row(line, text, record, unit=unit)

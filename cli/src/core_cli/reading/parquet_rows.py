@@ -7,9 +7,8 @@ from typing import IO, TYPE_CHECKING, Any
 
 import click
 
-from core_cli.reading import lines
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import InputError, Row
+from core_cli import reading
+from core_cli.reading.row import Fields, InputError, Row
 
 if TYPE_CHECKING:
     import pyarrow.parquet
@@ -68,8 +67,8 @@ def _rows(before: int, batch: Any, fields: Fields) -> Iterator[Row]:
 
     count, size = batch.num_rows, batch.nbytes
     try:
-        if size > lines.MAX_LINE_BYTES:
-            raise InputError(f"it is longer than {lines.MAX_LINE_BYTES} bytes")
+        if size > reading.MAX_LINE_BYTES:
+            raise InputError(f"it is longer than {reading.MAX_LINE_BYTES} bytes")
         records = batch.to_pylist()
     except (ValueError, OverflowError, pyarrow.ArrowException, InputError) as error:
         if count == 1:

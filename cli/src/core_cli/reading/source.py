@@ -11,11 +11,9 @@ from typing import IO
 import click
 
 from core_cli.reading import array_rows, json_rows, parquet_rows, recognising, table_rows
-from core_cli.reading.fields import Fields
-from core_cli.reading.head import is_file, looked_at, more_waits
-from core_cli.reading.lines import decoded, lines, too_long
-from core_cli.reading.request_rows import FORM, Whole, are_requests
-from core_cli.reading.row import InputError, Row
+from core_cli.reading.json_rows import FORM, Whole, are_requests
+from core_cli.reading.recognising import is_file, looked_at, more_waits
+from core_cli.reading.row import Fields, InputError, Row, decoded, lines, too_long
 
 
 class Source:

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 import csv
+from collections import deque
 from collections.abc import Iterator
 from itertools import chain
 from typing import IO
 
 import click
 
-from core_cli.reading import lines
-from core_cli.reading.fields import Fields
-from core_cli.reading.row import InputError, Row
-from core_cli.reading.table_lines import TableLines
+from core_cli import reading
+from core_cli.reading.row import Fields, InputError, Row, lines
 
 SEPARATORS = ",;\t|"
 _WORDS = (
     ("unexpected end of data", "a double quote opens a cell and is not closed"),
     ("expected after", "a quote within a quoted cell must be doubled"),
-    ("field larger", f"a cell is longer than {lines.MAX_LINE_BYTES} bytes"),
+    ("field larger", f"a cell is longer than {reading.MAX_LINE_BYTES} bytes"),
     ("new-line character", "a cell without double quotes contains a carriage return"),
 )
 
@@ -31,7 +30,7 @@ def separator_of(header: str) -> str:
 
 def rows_of_table(stream: IO[bytes], name: str, form: str, fields: Fields) -> Iterator[Row]:
     """Yield one row per record after the header. Raises `click.UsageError` for a bad header."""
-    csv.field_size_limit(lines.MAX_LINE_BYTES)
+    csv.field_size_limit(reading.MAX_LINE_BYTES)
     source = TableLines(stream)
     try:
         header = next((line for line in source if line.strip("\r\n")), None)
@@ -103,3 +102,62 @@ def _is_text(cells: list[str]) -> bool:
     except UnicodeEncodeError:
         return False
     return True
+
+
+_MOST_LINES = 2**20
+"""Lines that one record may have; what is kept of each is more than its bytes."""
+_FREE = 4
+
+
+class TableLines:
+    """The lines of a stream as text, counted; bytes that are not UTF-8 become surrogates.
+
+    An unclosed quote takes everything after it into its cell. `return_rest` gives the lines
+    back: the record ends with its first line, and is broken.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self.number = 0
+        self._lines = lines(stream)
+        self._record: list[bytes] = []
+        self._again: deque[bytes] = deque()
+        # Bytes that may be read again, so that no input takes more than a few times its length.
+        self._credit = _FREE * reading.MAX_LINE_BYTES
+        self._size = 0
+
+    def __iter__(self) -> TableLines:
+        return self
+
+    def __next__(self) -> str:
+        if self._again:
+            line = self._again.popleft()
+        else:
+            line = next(self._lines)
+            self._credit += len(line)
+        self.number += 1
+        self._record.append(line)
+        self._size += len(line)
+        if len(line) > reading.MAX_LINE_BYTES:
+            raise InputError(f"it is longer than {reading.MAX_LINE_BYTES} bytes")
+        if self._size > reading.MAX_LINE_BYTES or len(self._record) > _MOST_LINES:
+            raise InputError("a double quote opens a cell and is not closed")
+        return line.decode(errors="surrogateescape")
+
+    @property
+    def size(self) -> int:
+        """The bytes of the record."""
+        return self._size
+
+    def begin(self) -> None:
+        """Begin a record with the next line."""
+        self._record, self._size = [], 0
+
+    def return_rest(self) -> None:
+        """End the record with its first line, so that the others are read again."""
+        rest = self._record[1:]
+        size = sum(map(len, rest))
+        if size > self._credit:
+            return
+        self._credit -= size
+        self._again.extendleft(reversed(rest))
+        self.number -= len(rest)

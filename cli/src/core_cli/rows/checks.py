@@ -2,92 +2,110 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from core_cli.flags import RowFlags
+
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import click
 
 from core.errors import OutputError
 from core.system import outputs
-from core_cli import reports, settings
-from core_cli.reading.forms import form_of_output
+from core_cli import reports
 from core_cli.rows.template import TEXT, Template
 from core_tasks import svg
 
-_OF_JOBS = ("resume", "overwrite", "shard")
-_INPUTS = ("file", "template_file", "labels_file", "task", "head", "few_shot", "saved")
-_KINDS = {"report": reports.FILE, "plot": svg.KIND}
-_ONE_OF = (
-    ("resume", "overwrite"),
-    ("template", "template_file"),
-    ("show_prompt", "dry_run"),
-    ("show_prompt", "output"),
-    ("dry_run", "output"),
-    ("continue_final_message", "new_turn"),
-    ("continue_final_message", "opening"),
-)
 
-
-def refuse(flags: Mapping[str, Any]) -> None:
+def refuse(flags: RowFlags, few_shot: str | None = None) -> None:
     """Raise `click.UsageError` for flags that cannot be combined."""
-    settings.need_model(flags)
-    for one, other in _ONE_OF:
-        if flags.get(one) and flags.get(other):
-            raise click.UsageError(f"Give {_flag(one)} or {_flag(other)}, not both.")
-    for name in ("field", "id_field"):
-        if flags[name] is not None and flags["form"] == "text":
-            raise click.UsageError(f"{_flag(name)} requires fields; --format text has none.")
-    if flags["as_json"] and flags["to"] not in (None, "jsonl"):
+    flags.need_model()
+    for pair in (
+        {"--resume": flags.resume, "--overwrite": flags.overwrite},
+        {"--template": flags.template, "--template-file": flags.template_file},
+        {"--show-prompt": flags.show_prompt, "--dry-run": flags.dry_run},
+        {"--show-prompt": flags.show_prompt, "--output": flags.output},
+        {"--dry-run": flags.dry_run, "--output": flags.output},
+        {"--continue-final-message": flags.continue_final_message, "--new-turn": flags.new_turn},
+        {"--continue-final-message": flags.continue_final_message, "--opening": flags.opening},
+    ):
+        if all(pair.values()):
+            raise click.UsageError(f"Give {' or '.join(pair)}, not both.")
+    for flag, name in (("--field", flags.field), ("--id-field", flags.id_field)):
+        if name is not None and flags.form == "text":
+            raise click.UsageError(f"{flag} requires fields; --format text has none.")
+    if flags.as_json and flags.to not in (None, "jsonl"):
         raise click.UsageError(
-            f"--json is an alias for --to jsonl and cannot be combined with --to {flags['to']}."
+            f"--json is an alias for --to jsonl and cannot be combined with --to {flags.to}."
         )
-    _refuse_prompts(flags["prompts"], flags["file"])
-    _refuse_output(flags)
-    for name in ("report", "plot"):
-        _refuse_file(name, flags)
+    _refuse_prompts(flags.prompts, flags.file)
+
+    inputs = {
+        "-i": flags.file,
+        "--template-file": flags.template_file,
+        "--labels-file": flags.labels_file,
+        "--task": flags.task,
+        "--head": flags.head,
+        "--few-shot": few_shot,
+    }
+    _refuse_output(flags, inputs)
+    _refuse_file("--report", flags.report, reports.FILE, {"--output": flags.output, **inputs})
+    others = {"--output": flags.output, "--report": flags.report, **inputs}
+    _refuse_file("--plot", flags.plot, svg.KIND, others)
 
 
-def template_of(flags: Mapping[str, Any]) -> Template | None:
-    """Return the template of ``--template`` or its file. Raises `click.UsageError`."""
-    if flags["template_file"] is not None:
-        template = Template(read_text(flags["template_file"]))
-    elif flags["template"] is not None:
-        template = Template.typed(flags["template"])
+def template_of(template: str | None, file: str | None, *, records: bool) -> Template | None:
+    """Return the template of ``--template`` or its file; texts without ``records`` have one field.
+
+    Raises `click.UsageError` for one without a field, or with another than there is.
+    """
+    if file is not None:
+        found = Template(read_text(file))
+    elif template is not None:
+        found = Template.typed(template)
     else:
         return None
 
-    if not template.fields:
-        name = "--template-file" if flags["template_file"] else "--template"
+    if not found.fields:
+        name = "--template-file" if file else "--template"
         raise click.UsageError(f"{name} must contain {{text}} or another input field in braces.")
-
-    # Texts without a record have one field.
-    records = not flags["prompts"] and flags["form"] != "text"
-    if not records and (other := [name for name in template.fields if name != TEXT]):
+    if not records and (other := [name for name in found.fields if name != TEXT]):
         raise click.UsageError(
             f"--template uses {{{other[0]}}}, but these prompts only have {{text}}. For literal "
             f"braces, double them: {{{{{other[0]}}}}}."
         )
-    return template
+    return found
 
 
-def refuse_for_requests(flags: Mapping[str, Any]) -> None:
+def template_of_rows(flags: RowFlags) -> Template | None:
+    """Return the template of a command that runs rows. Raises `click.UsageError`."""
+    records = not flags.prompts and flags.form != "text"
+    return template_of(flags.template, flags.template_file, records=records)
+
+
+def refuse_for_requests(flags: RowFlags) -> None:
     """Raise `click.UsageError` for flags that batch requests do not support."""
-    form = form_of_output(flags) if flags["output"] else flags["to"] or "jsonl"
+    form = flags.output_form if flags.output else flags.to or "jsonl"
     if form != "jsonl":
         raise click.UsageError(
             f"Batch requests are answered in JSON lines, not {form}. Use --to jsonl."
         )
-    for name in ("gold", "min_margin"):
-        if flags.get(name) is not None:
+    for flag, value in (("--gold", flags.gold), ("--min-margin", flags.min_margin)):
+        if value is not None:
             raise click.UsageError(
-                f"{_flag(name)} cannot be used with batch requests, which have their own labels."
+                f"{flag} cannot be used with batch requests, which have their own labels."
             )
-    for name in ("continue_final_message", "new_turn", "opening"):
-        if flags.get(name) is not None:
+    for flag, text in (
+        ("--continue-final-message", flags.continue_final_message),
+        ("--new-turn", flags.new_turn),
+        ("--opening", flags.opening),
+    ):
+        if text is not None:
             raise click.UsageError(
-                f"{_flag(name)} cannot be used with batch requests; set continue_final_message in "
+                f"{flag} cannot be used with batch requests; set continue_final_message in "
                 "the request."
             )
 
@@ -111,39 +129,42 @@ def _refuse_prompts(prompts: Sequence[str], file: str | None) -> None:
         raise click.UsageError("No prompts. Pass them as arguments, with -i FILE, or on stdin.")
 
 
-def _refuse_output(flags: Mapping[str, Any]) -> None:
-    if flags["output"] is None:
-        for name in _OF_JOBS:
-            if flags[name]:
-                raise click.UsageError(f"{_flag(name)} requires -o OUT.")
-        if flags["to"] == "parquet":
+def _refuse_output(flags: RowFlags, inputs: Mapping[str, str | None]) -> None:
+    if flags.output is None:
+        of_jobs = {
+            "--resume": flags.resume,
+            "--overwrite": flags.overwrite,
+            "--shard": flags.shard,
+        }
+        for flag, value in of_jobs.items():
+            if value:
+                raise click.UsageError(f"{flag} requires -o OUT.")
+        if flags.to == "parquet":
             raise click.UsageError("Parquet cannot be written to stdout. Pass -o OUT.")
-    elif flags["file"] in (None, "-"):
+        return
+    if flags.file in (None, "-"):
         raise click.UsageError("-o requires -i FILE, because resuming re-reads the input.")
-    for name in _INPUTS:
-        if flags["output"] and flags.get(name) and _same(flags["output"], flags[name]):
+    for flag, name in inputs.items():
+        if flags.output and name and _same(flags.output, name):
             raise click.UsageError(
-                f"-o and {_flag(name)} name the same file: {flags['output']}. Choose another -o."
+                f"-o and {flag} name the same file: {flags.output}. Choose another -o."
             )
 
 
-def _refuse_file(name: str, flags: Mapping[str, Any]) -> None:
+def _refuse_file(
+    flag: str, name: str | None, kind: outputs.Kind, others: Mapping[str, str | None]
+) -> None:
     """Raise `click.UsageError` for an output that cannot be written or is another file too."""
-    given = flags.get(name)
-    if not given:
+    if not name:
         return
     try:
-        outputs.check(given, _KINDS[name])
+        outputs.check(name, kind)
     except OutputError as error:
-        raise click.UsageError(f"{_flag(name)} {error}") from None
-    for other in ("output", "report", *_INPUTS):
-        if other != name and flags.get(other) and _same(given, flags[other]):
-            raise click.UsageError(f"{_flag(name)} and {_flag(other)} name the same file: {given}.")
+        raise click.UsageError(f"{flag} {error}") from None
+    for other, path in others.items():
+        if path and _same(name, path):
+            raise click.UsageError(f"{flag} and {other} name the same file: {name}.")
 
 
 def _same(one: str, other: str) -> bool:
     return os.path.realpath(one) == os.path.realpath(other)
-
-
-def _flag(name: str) -> str:
-    return {"file": "-i"}.get(name, "--" + name.replace("_", "-"))

@@ -14,10 +14,9 @@ from core.options import GenerateConfig
 from core.protocols import Capability
 from core.rendering import Rendering
 from core.types import BatchResult, ClassifyResult
-from core_cli.reading.request_rows import FORM
+from core_cli.reading.json_rows import FORM
 from core_cli.reading.row import Row
-from core_cli.rows.bulk import Answered, Cost
-from core_cli.writing.answers import Answer, Kind, Result
+from core_cli.values import Answer, Answered, Cost, Kind, Result
 from core_wires import batch, completions
 from core_wires.decision_calls import grouped, in_order, prepare
 from core_wires.errors import refusal
@@ -27,7 +26,7 @@ from core_wires.usage import Usage, token_count
 
 if TYPE_CHECKING:
     from core_cli.loading import Loaded
-    from core_cli.rows.bulk import Ask
+    from core_cli.values import Ask
 
 __all__ = ["FORM", "RequestAsker"]
 
@@ -52,7 +51,7 @@ class _Request:
 
 
 class RequestAsker:
-    """An asker of blocks of requests, like `core_cli.rows.bulk.Asker` for other rows.
+    """An asker of blocks of requests, like `core_cli.rows.asker.Asker` for other rows.
 
     ``generate`` is the model's operation, ``defaults`` are options for requests that lack them.
     ``created`` is the time in the answers, in seconds since 1970: that of the input, so that a

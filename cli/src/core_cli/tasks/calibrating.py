@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 import click
 
 from core.kit.labels import softmax
 from core.protocols import Capability, TextModel
 from core.system import outputs
-from core_cli import output, settings
+from core_cli import output
+from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.rows import checks
-from core_cli.tasks import accepting, gold_rows
-from core_cli.tasks.asking import task_of
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
-from core_tasks import Task
+from core_cli.tasks.question import refuse_own
+from core_tasks import Task, load_task
 from core_tasks.agreement.gaps import error_text
 from core_tasks.calibration import (
     Adjustment,
@@ -49,7 +49,23 @@ class Asked:
     folds: list[int]
 
 
-def run(flags: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CalibrateFlags(FitFlags):
+    """Flags of ``calibrate``."""
+
+    output: str
+    task: str | None = None
+    template: str | None = None
+    template_file: str | None = None
+    labels: str | None = None
+    labels_file: str | None = None
+    label_prefix: str | None = None
+    methods: tuple[str, ...] = ()
+    strength: float | None = None
+    error_rate: float | None = None
+
+
+def run(flags: CalibrateFlags) -> None:
     """Fit a task and write it.
 
     Raises `click.UsageError` for flags that make no sense together, and `CalibrationError` for rows
@@ -57,57 +73,65 @@ def run(flags: Mapping[str, Any]) -> None:
     """
     task = _task(flags)
     methods = _methods(flags, task)
-    given = {**flags, "model": flags["model"] or task.model or None}
-    settings.need_model(given)
-    outputs.check(given["output"], FILE, overwrite=given["overwrite"])
-    rows = gold_rows.read(given, task.labels, many=task.mode == "many")
+    flags = replace(flags, model=flags.model or task.model or None)
+    model_name = flags.need_model()
+    outputs.check(flags.output, FILE, overwrite=flags.overwrite)
+    rows = gold_rows.read(flags, task.labels, many=task.mode == "many")
 
     from core_cli.loading import explain, load
 
-    loaded = load(given["model"], settings.load_config(given), Capability.LABELS)
+    loaded = load(model_name, flags.load_config(), Capability.LABELS)
     with loaded.model as model:
-        if given["verbose"]:
+        if flags.verbose:
             explain(loaded)
-        fitted = _fitted(task, model, rows, methods, given["strength"])
+        fitted = _fitted(task, model, rows, methods, flags.strength)
         if rows.gold is not None:
-            fitted = _judged(task, fitted, model, rows, methods, given)
+            fitted = _judged(task, fitted, model, rows, methods, flags)
         else:
             _tell_counts(task, fitted, model, rows.texts)
-    replace(fitted, model=given["model"]).save(given["output"])
-    output.say(f"{given['output']}: level {fitted.level}. Use it with: classify --task")
+    replace(fitted, model=model_name).save(flags.output)
+    output.say(f"{flags.output}: level {fitted.level}. Use it with: classify --task")
 
 
 # ------------------------------------------------------------------ the request
 
 
-def _task(flags: Mapping[str, Any]) -> Task:
-    if flags["task"]:
-        return task_of(flags)
-    template = checks.template_of({**flags, "prompts": (), "form": "text"})
-    labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+def _task(flags: CalibrateFlags) -> Task:
+    if flags.task:
+        refuse_own(
+            "task",
+            labels=flags.labels,
+            labels_file=flags.labels_file,
+            label_prefix=flags.label_prefix,
+            template=flags.template,
+            template_file=flags.template_file,
+        )
+        return load_task(flags.task)
+    template = checks.template_of(flags.template, flags.template_file, records=False)
+    labels = parse_labels(flags.labels, flags.labels_file)
     if template is None or not labels:
         raise click.UsageError("Pass --template and --labels, or --task to start from a task file.")
-    prefix = settings.given(flags, ("label_prefix",))
+    prefix = given(label_prefix=flags.label_prefix)
     return Task(template.source, labels, **prefix)
 
 
-def _methods(flags: Mapping[str, Any], task: Task) -> tuple[str, ...]:
+def _methods(flags: CalibrateFlags, task: Task) -> tuple[str, ...]:
     """Return the requested prior, if any, and then the methods fitted on gold labels.
 
     Both by default, where the task has none yet: docs/levels.md has what that is worth.
     """
-    prior = PRIORS[:1] if task.level == "raw" or not flags["gold"] else ()
-    methods = flags["methods"] or (*prior, *(("temperature",) if flags["gold"] else ()))
+    prior = PRIORS[:1] if task.level == "raw" or not flags.gold else ()
+    methods = flags.methods or (*prior, *(("temperature",) if flags.gold else ()))
     for kind in (PRIORS, FITTED):
         if len(several := [method for method in methods if method in kind]) > 1:
             raise click.UsageError(
                 f"--method {several[0]} and --method {several[1]} cannot be combined. Remove one."
             )
-    if flags["gold"] is None and (needs := [each for each in methods if each in FITTED]):
+    if flags.gold is None and (needs := [each for each in methods if each in FITTED]):
         raise click.UsageError(f"--method {needs[0]} requires --gold FIELD.")
-    if flags["gold"] is None and flags["error_rate"] is not None:
+    if flags.gold is None and flags.error_rate is not None:
         raise click.UsageError("--error-rate requires --gold FIELD.")
-    if flags["strength"] is not None and not set(methods) & set(PRIORS):
+    if flags.strength is not None and not set(methods) & set(PRIORS):
         raise click.UsageError("--strength requires a prior, for example --method batch.")
     return tuple(sorted(methods, key=(*PRIORS, *FITTED).index))
 
@@ -136,22 +160,22 @@ def _judged(
     model: TextModel,
     rows: Texts,
     methods: Sequence[str],
-    flags: Mapping[str, Any],
+    flags: CalibrateFlags,
 ) -> Task:
     """Print the quality on held-out rows, and return the task with its threshold.
 
     In a multi-label task each label is a separate question; all are reported together.
     """
     asked = _asked(replace(task, calibration=None), model, rows)
-    adjusted = [_out_of_fold(each, methods, flags["strength"], fitted) for each in asked]
+    adjusted = [_out_of_fold(each, methods, flags.strength, fitted) for each in asked]
     before = [row for each in asked for row in each.rows]
     after = [row for each in adjusted for row in each]
     gold = [place for each in asked for place in each.gold]
-    if flags["error_rate"] is not None:
-        accepting.warn_of_repeats(rows.texts)
+    if flags.error_rate is not None:
+        gold_rows.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, on held-out rows ({FOLDS} folds)")
-    if flags["error_rate"] is None:
+    if flags.error_rate is None:
         return fitted
 
     # In a multi-label task the threshold is for yes, the first answer.
@@ -160,8 +184,8 @@ def _judged(
         [answer(row, label) for row, label in zip(each, one.gold, strict=True)]
         for each, one in zip(adjusted, asked, strict=True)
     ]
-    threshold = row_threshold_for([*zip(*columns, strict=True)], flags["error_rate"])
-    return replace(fitted, threshold=accepting.value_of(threshold, flags["error_rate"]))
+    threshold = row_threshold_for([*zip(*columns, strict=True)], flags.error_rate)
+    return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
 
 
 def _best(row: Row, gold: int) -> tuple[float, bool]:

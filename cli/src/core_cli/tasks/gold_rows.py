@@ -1,19 +1,25 @@
-"""Rows of an input, with or without gold labels, for fitting, training and tuning."""
+"""Rows with or without gold labels, to fit, train or tune on."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+import math
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core_cli import output
-from core_cli.jobs.many_gold import labels_in
-from core_cli.rows import asking
+from core_cli.flags import FitFlags, RowFlags
+from core_cli.jobs.gold import labels_in
+from core_cli.rows import input
+from core_tasks.calibration import Threshold
+from core_tasks.calibration.thresholds import fewest_rows
+from core_tasks.folds import text_key
 
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
+
 
 Gold = str | frozenset[str]
 
@@ -29,28 +35,32 @@ class Texts:
     gold: list[Any] | None
 
 
-def read(
-    flags: Mapping[str, Any], labels: Sequence[str] | None = None, many: bool = False
-) -> Texts:
+def read(flags: FitFlags, labels: Sequence[str] | None = None, many: bool = False) -> Texts:
     """Return the rows of ``-i``, with the labels in the field of ``--gold``, if given.
 
     ``labels`` are the allowed gold labels, ``many`` allows several per row. Unusable rows and those
     without a gold label are skipped, with a warning. Raises `click.UsageError` for a label that is
     not allowed, and if no row is left.
     """
-    if flags["file"] is None:
+    if flags.file is None:
         raise click.UsageError("No rows. Pass them with -i FILE.")
 
-    unread = ("prompts", "id_field", "shard", "system", "truncate")
-    reading = {**flags, **dict.fromkeys(unread), "labels": "as a task"}
-    with asking.opened(reading, None) as found:
+    rows_of_task = RowFlags(
+        file=flags.file,
+        form=flags.form,
+        field=flags.field,
+        limit=flags.limit,
+        allow_blank=flags.allow_blank,
+        labels="as a task",
+    )
+    with input.opened(rows_of_task, None) as found:
         rows = list(found.rows)
 
     # Usable rows, and among them those with a gold label.
     kept, gold = [row for row in rows if row.error is None], None
-    if flags["gold"] is not None:
+    if flags.gold is not None:
         right = _many(labels or ()) if many else _one
-        named = [(row, right(row.fields.get(flags["gold"]))) for row in kept]
+        named = [(row, right(row.fields.get(flags.gold))) for row in kept]
         kept = [row for row, label in named if label is not None]
         gold = [label for _, label in named if label is not None]
         _check(kept, gold, labels)
@@ -58,7 +68,7 @@ def read(
     if len(kept) < len(rows):
         _warn_of_left_out(rows, kept)
     if not kept:
-        raise click.UsageError(f"{flags['file']} has no usable rows.")
+        raise click.UsageError(f"{flags.file} has no usable rows.")
     return Texts([row.text for row in kept], gold)
 
 
@@ -85,3 +95,32 @@ def _warn_of_left_out(rows: Sequence[Row], kept: Sequence[Row]) -> None:
     count = output.counted(len(rows) - len(kept), "row")
     first = next((str(row.error) for row in rows if row.error is not None), None)
     output.warn(f"{count} skipped: {first or 'no gold label'}")
+
+
+def warn_of_repeats(texts: Sequence[str]) -> None:
+    """Warn of rows that repeat a text: the guarantee does not hold for duplicates."""
+    if repeats := len(texts) - len({text_key(text) for text in texts}):
+        output.warn(
+            f"{output.counted(repeats, 'row')} repeat the text of another row. --error-rate "
+            "assumes independent rows, and duplicates fail together: remove them."
+        )
+
+
+def threshold_value(threshold: Threshold | None, error_rate: float) -> float:
+    """Return the value of a threshold, and print its guarantee.
+
+    Raises `click.ClickException` for lack of a threshold.
+    """
+    if threshold is None:
+        raise click.ClickException(
+            f"No threshold guarantees an error rate of {error_rate:g}: that takes at least "
+            f"{math.ceil(fewest_rows(error_rate))} rows without an error, or more rows with "
+            "few errors. Pass more rows, or a larger --error-rate."
+        )
+    output.say(
+        f"threshold {threshold.value:.4f}: {threshold.kept} of "
+        f"{output.counted(threshold.rows, 'row')} accepted, {threshold.errors} of them wrong. For "
+        f"rows drawn like these, at most {100 * error_rate:g} % of the accepted labels are wrong, "
+        f"with {100 * threshold.confidence:g} % confidence."
+    )
+    return threshold.value

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, settings
-from core_cli.jobs.job import quoted
+from core_cli import output
+from core_cli.flags import FitFlags, given
+from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows
 from core_tasks.heads import learner
@@ -17,7 +19,19 @@ from core_tasks.heads import learner
 _SHOWN = 20
 
 
-def run(flags: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LearnFlags(FitFlags):
+    """Flags of ``learn``."""
+
+    output: str
+    template: str | None = None
+    template_file: str | None = None
+    layers: tuple[int, ...] = ()
+    kinds: tuple[str, ...] = ()
+    early_exit: bool = False
+
+
+def run(flags: LearnFlags) -> None:
     """Train a head and write it.
 
     Raises `click.UsageError` for wrong flags, and `core_learn.TrainingDataError` for rows that do
@@ -27,35 +41,33 @@ def run(flags: Mapping[str, Any]) -> None:
 
     learn = learner()
 
-    settings.need_model(flags)
-    outputs.check(flags["output"], learn.HEAD_KIND, overwrite=flags["overwrite"])
+    model_name = flags.need_model()
+    outputs.check(flags.output, learn.HEAD_KIND, overwrite=flags.overwrite)
     template = _template(flags)
     rows = gold_rows.read(flags)
     assert rows.gold is not None  # --gold is required
 
-    loaded = load(flags["model"], settings.load_config(flags), Capability.HIDDEN_STATES)
+    loaded = load(model_name, flags.load_config(), Capability.HIDDEN_STATES)
     with loaded.model as model:
-        if flags["verbose"]:
+        if flags.verbose:
             explain(loaded)
-        chosen = {name: flags[name] for name in ("layers", "kinds") if flags[name]}
-        few = learn.FewShot(model, template=template, early_exit=flags["early_exit"], **chosen)
+        chosen = given(layers=flags.layers or None, kinds=flags.kinds or None)
+        few = learn.FewShot(model, template=template, early_exit=flags.early_exit, **chosen)
         few.fit(rows.texts, rows.gold)
-    if flags["verbose"]:
+    if flags.verbose:
         _tell_trials(few.trials)
     _tell(few, rows.gold)
-    few.save(flags["output"])
-    command = ["infer-cli", "classify", "-m", flags["model"], "--head", flags["output"]]
-    output.say(
-        f"{flags['output']}: level L2. Use it with:\n{' '.join(map(quoted, command))} -i FILE"
-    )
+    few.save(flags.output)
+    command = ["infer-cli", "classify", "-m", model_name, "--head", flags.output]
+    output.say(f"{flags.output}: level L2. Use it with:\n{' '.join(map(quoted, command))} -i FILE")
 
 
-def _template(flags: Mapping[str, Any]) -> str:
+def _template(flags: LearnFlags) -> str:
     """Return the template of the text that the model reads.
 
     Raises `click.UsageError` for a template without the text.
     """
-    found = checks.template_of({**flags, "prompts": (), "form": "text"})
+    found = checks.template_of(flags.template, flags.template_file, records=False)
     return "{text}" if found is None else found.source
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -12,11 +12,12 @@ import click
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, settings
-from core_cli.jobs.job import quoted
+from core_cli import output
+from core_cli.flags import FitFlags, given, parse_labels
+from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.rows.template import Template
-from core_cli.tasks import accepting, gold_rows
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_tasks import Task, load_task
 from core_tasks.agreement.measures import wilson
@@ -35,25 +36,42 @@ _HEAD = (
 )
 
 
-def run(flags: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TuneFlags(FitFlags):
+    """Flags of ``tune``."""
+
+    output: str | None = None
+    templates: tuple[str, ...] = ()
+    template_list: str | None = None
+    tasks: tuple[str, ...] = ()
+    labels: str | None = None
+    labels_file: str | None = None
+    label_prefix: str | None = None
+    words: tuple[str, ...] = ()
+    levels: tuple[str, ...] = ()
+    error_rate: float | None = None
+    as_json: bool = False
+
+
+def run(flags: TuneFlags) -> None:
     """Try all candidates, show the table, write the best one.
 
     Raises `click.UsageError` for flags that cannot be combined, and what `core_tasks.tune` raises.
     """
     tasks = _tasks(flags)
-    given = {**flags, "model": flags["model"] or tasks[0].model or None}
-    settings.need_model(given)
-    if given["output"]:
-        outputs.check(given["output"], FILE, overwrite=given["overwrite"])
+    flags = replace(flags, model=flags.model or tasks[0].model or None)
+    model_name = flags.need_model()
+    if flags.output:
+        outputs.check(flags.output, FILE, overwrite=flags.overwrite)
     levels = _levels(flags)
-    rows = gold_rows.read(given, tasks[0].labels)
+    rows = gold_rows.read(flags, tasks[0].labels)
 
     from core_cli.loading import explain, load
     from core_tasks.tuning import tune
 
-    loaded = load(given["model"], settings.load_config(given), Capability.LABELS)
+    loaded = load(model_name, flags.load_config(), Capability.LABELS)
     with loaded.model as model:
-        if given["verbose"]:
+        if flags.verbose:
             explain(loaded)
         found = tune(
             model,
@@ -61,20 +79,20 @@ def run(flags: Mapping[str, Any]) -> None:
             rows.texts,
             rows.gold,
             levels=levels,
-            error_rate=given["error_rate"],
+            error_rate=flags.error_rate,
         )
-        head = _head(model, rows, tasks[0].labels, "L2" in flags["levels"], flags)
-    _show(found, head, given["as_json"])
+        head = _head(model, rows, tasks[0].labels, "L2" in flags.levels, flags)
+    _show(found, head, flags.as_json)
     _tell(found)
     if found.threshold is not None:
-        accepting.warn_of_repeats(rows.texts)
-        accepting.value_of(found.threshold, given["error_rate"])
+        gold_rows.warn_of_repeats(rows.texts)
+        gold_rows.threshold_value(found.threshold, flags.error_rate or 0.0)
     if head is not None:
-        _tell_of_head(head, given)
-    if given["output"]:
-        replace(found.best, model=given["model"]).save(given["output"])
+        _tell_of_head(head, flags)
+    if flags.output:
+        replace(found.best, model=model_name).save(flags.output)
         output.say(
-            f"{given['output']}: {found.trials[0].method}, level {found.best.level}. Use it with: "
+            f"{flags.output}: {found.trials[0].method}, level {found.best.level}. Use it with: "
             "classify --task"
         )
 
@@ -82,27 +100,27 @@ def run(flags: Mapping[str, Any]) -> None:
 # ----------------------------------------------------------------- candidates
 
 
-def _tasks(flags: Mapping[str, Any]) -> list[Task]:
+def _tasks(flags: TuneFlags) -> list[Task]:
     """Return all candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
-    found = [load_task(name) for name in flags["tasks"]]
-    templates = [Template.typed(source).source for source in flags["templates"]]
-    if flags["template_list"]:
-        lines = checks.read_text(flags["template_list"]).split("\n")
+    found = [load_task(name) for name in flags.tasks]
+    templates = [Template.typed(source).source for source in flags.templates]
+    if flags.template_list:
+        lines = checks.read_text(flags.template_list).split("\n")
         templates += [Template.typed(line).source for line in lines if line.strip()]
 
     # Each template with the labels as they are, and with --words, if given.
     if templates:
-        labels = settings.parse_labels(flags["labels"], flags["labels_file"])
+        labels = parse_labels(flags.labels, flags.labels_file)
         labels = labels or (found[0].labels if found else ())
         if not labels:
             raise click.UsageError("Pass --labels, or a --task that has them.")
-        prefix = settings.given(flags, ("label_prefix",))
-        words = _words(flags["words"])
+        prefix = given(label_prefix=flags.label_prefix)
+        words = _words(flags.words)
         for template in dict.fromkeys(templates):
             found.append(Task(template, labels, **prefix))
             if words:
                 found.append(Task(template, labels, words=words, **prefix))
-    elif flags["words"] or flags["labels"]:
+    elif flags.words or flags.labels:
         raise click.UsageError("--labels and --words require --template.")
 
     if not found:
@@ -110,13 +128,13 @@ def _tasks(flags: Mapping[str, Any]) -> list[Task]:
     return found
 
 
-def _words(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
+def _words(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
     """Return the words of each label from repeated ``LABEL=A,B``.
 
     Raises `click.UsageError` for any other form.
     """
     found: dict[str, tuple[str, ...]] = {}
-    for each in given:
+    for each in pairs:
         label, equals, words = each.partition("=")
         named = tuple(word.strip() for word in words.split(",") if word.strip())
         if not (label and equals and named):
@@ -125,25 +143,25 @@ def _words(given: Sequence[str]) -> dict[str, tuple[str, ...]]:
     return found
 
 
-def _levels(flags: Mapping[str, Any]) -> list[Any] | None:
+def _levels(flags: TuneFlags) -> list[Any] | None:
     """Return the calibration levels to try on prompts.
 
     Raises `click.UsageError` for L2 alone, or without gold labels.
     """
-    prompts = [level for level in flags["levels"] if level != "L2"]
-    if "L2" in flags["levels"]:
+    prompts = [level for level in flags.levels if level != "L2"]
+    if "L2" in flags.levels:
         if not prompts:
             raise click.UsageError(
                 "--level L2 requires another level next to it. To train a classifier head alone, "
                 "use infer-cli learn."
             )
-        if flags["gold"] is None:
+        if flags.gold is None:
             raise click.UsageError("--level L2 requires --gold FIELD.")
     return prompts or None
 
 
 def _head(
-    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: Mapping[str, Any]
+    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: TuneFlags
 ) -> dict[str, float | list[float]] | None:
     """Return the quality of a classifier head on held-out rows, chosen in each fold separately.
 
@@ -154,7 +172,7 @@ def _head(
     from core_tasks.tuning.judging import coverage
 
     learn = learner() if wanted else installed_learner()
-    asked = wanted or (not flags["levels"] and isinstance(model, HiddenStates))
+    asked = wanted or (not flags.levels and isinstance(model, HiddenStates))
     if learn is None or rows.gold is None or not asked:
         return None
     sound = [(text, label) for text, label in zip(rows.texts, rows.gold, strict=True) if text]
@@ -244,10 +262,10 @@ def _tell(found: Tuning) -> None:
     )
 
 
-def _tell_of_head(head: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+def _tell_of_head(head: Mapping[str, Any], flags: TuneFlags) -> None:
     low, high = (100 * end for end in head["accuracy_interval"])
-    command = ["infer-cli", "learn", "-m", str(flags["model"]), "-i", str(flags["file"])]
-    command += ["--gold", str(flags["gold"]), "-o", "head.safetensors"]
+    command = ["infer-cli", "learn", "-m", str(flags.model), "-i", str(flags.file)]
+    command += ["--gold", str(flags.gold), "-o", "head.safetensors"]
     output.say(
         f"A classifier head (L2) needs no prompt. Its accuracy on held-out rows is "
         f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}), its calibration error "

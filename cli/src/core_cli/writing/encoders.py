@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import csv
+import io
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Protocol
 
 from core.system.terminal import visible
 from core_cli.output import json_lines
-from core_cli.writing.answers import CELLS, Answer, Kind
-from core_cli.writing.records import Layout, answer_of, as_text
-from core_cli.writing.tables import table_cells, table_lines
+from core_cli.values import CELLS, Answer, Kind
+from core_cli.writing.answers import Layout, answer_of, as_text
 
 if TYPE_CHECKING:
-    from core_cli.rows.bulk import Answered
+    from core_cli.values import Answered
 
 
 class Encoder(Protocol):
@@ -158,3 +159,34 @@ def _of_cells(kind: Kind, cells: Sequence[object]) -> Answer:
             answer[name] = float(value) if value else None
     answer["error"] = {"type": "", "message": answer["error"]} if answer["error"] else None
     return answer
+
+
+LONGEST_CELL = 2**31 - 1
+"""Characters: what was written must be read again."""
+
+
+def table_lines(rows: Iterable[Sequence[str]], separator: str) -> str:
+    """Return the rows as lines that end in a line feed.
+
+    Cells with the separator, a quote or a line break character are quoted.
+    """
+    lines = _Lines()
+    csv.writer(lines, delimiter=separator, lineterminator="\r\n").writerows(rows)
+    return "".join(lines)
+
+
+def table_cells(text: str, separator: str) -> list[list[str]]:
+    """Return the cells of such lines."""
+    before = csv.field_size_limit(LONGEST_CELL)  # its own is 128 KiB, and an input has another
+    try:
+        return list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
+    finally:
+        csv.field_size_limit(before)
+
+
+class _Lines(list[str]):
+    """A sink for `csv.writer`, which quotes a carriage return only if it ends lines."""
+
+    def write(self, line: str) -> None:
+        """Store one line."""
+        self.append(line.removesuffix("\r\n") + "\n")

@@ -1,14 +1,145 @@
-"""The options of the commands that process rows."""
+"""Options of the commands, as click declares them; `core_cli.flags` has their values."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import click
 
+from core.sampling_options import SAMPLING_OPTIONS
 from core.system.outputs import output_type
-from core_cli import settings
-from core_cli.reading.forms import FORMS
+from core_cli import completion
+from core_cli.reading import FORMS
+
+LOAD_OPTION = (
+    "Set a load option, such as context_len=512; backends -v lists backend-specific ones. "
+    "Repeatable."
+)
+
+_MODEL = "Model path, or a name listed by discover. [env: INFER_MODEL]"
+
+
+def _model_option(text: str) -> Callable[[Any], Any]:
+    return click.option(
+        *("-m", "--model"),
+        envvar="INFER_MODEL",
+        metavar="MODEL",
+        help=text,
+        shell_complete=completion.models,
+    )
+
+
+model_option = _model_option(f"{_MODEL}  [required]")
+optional_model_option = _model_option(_MODEL)
+"""The same for commands that may take the model from an argument or a file."""
+
+
+def answer_options(command: Any) -> Any:
+    """Decorate a command with the options that limit an answer."""
+    flags = [
+        click.option(
+            "-n", "--max-tokens", type=int, help="Maximum tokens per answer. [default: 256]"
+        ),
+        click.option("--stop", multiple=True, metavar="TEXT", help="Stop before TEXT. Repeatable."),
+        click.option(
+            "--stop-token",
+            "stop_tokens",
+            type=int,
+            multiple=True,
+            help="Stop at this token id. Repeatable.",
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def sampling_options(command: Any) -> Any:
+    """Decorate a command with the flags of `SAMPLING`; those not given arrive as None."""
+    flags = [
+        *(
+            click.option(
+                *option.flags,
+                option.name,
+                type=option.kind,
+                help=_with_default(option.help, option.default),
+            )
+            for option in SAMPLING_OPTIONS
+        ),
+        click.option(
+            "--timeout", type=float, help="Time limit in seconds per answer or block of rows."
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def template_options(command: Any) -> Any:
+    """Decorate a command with the options of the chat template."""
+    flags = [
+        click.option(
+            "--chat-template-kwargs",
+            metavar="JSON",
+            help="Chat template variables as a JSON object; implies --chat.",
+        ),
+        click.option(
+            "--thinking/--no-thinking",
+            default=None,
+            help="Set the chat template variable enable_thinking; implies --chat.",
+        ),
+        click.option(
+            "--opening",
+            metavar="TEXT",
+            help="Begin the answer with TEXT, after the chat prompt; implies --chat.",
+        ),
+    ]
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
+
+def load_options(command: Any) -> Any:
+    """Decorate a command with the load options."""
+    flags = [
+        click.option(
+            "--backend",
+            metavar="NAME",
+            help="Backend to use. [default: best available]",
+            shell_complete=completion.backends,
+        ),
+        click.option(
+            "--context-len", type=int, help="Context length in tokens. [default: from the model]"
+        ),
+        click.option(
+            "--context-overflow",
+            type=click.Choice(["stop", "rotate"]),
+            help="When the context is full: stop, or drop the oldest tokens (rotate). "
+            "[default: stop]",
+        ),
+        click.option(
+            "--gpu-layers",
+            "-ngl",
+            type=int,
+            help="Number of layers to place on the GPU. [default: all]",
+        ),
+        click.option(
+            "--parallel-slots",
+            "--parallel",
+            type=int,
+            help="Sequences to decode concurrently. [default: backend's choice]",
+        ),
+        click.option(
+            "--adapter-path", "--adapter", metavar="PATH", help="Load the LoRA adapter at PATH."
+        ),
+        click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
+    ]
+
+    for flag in reversed(flags):
+        command = flag(command)
+    return command
+
 
 OUTPUT_FILE = output_type(click.Path(dir_okay=False))
 FILE = click.Path(exists=True, dir_okay=False, readable=True)
@@ -52,7 +183,7 @@ _ALLOW_BLANK = click.option(
 )
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
-    settings.model_option,
+    model_option,
     click.option(
         "-i", "--input", "file", type=FILE_OR_STDIN, help="Read rows from FILE; - is stdin."
     ),
@@ -75,7 +206,7 @@ _ROWS = [
     _ALLOW_BLANK,
     click.option("--chat", is_flag=True, help="Use the model's chat template."),
     click.option("-s", "--system", help="System message; implies --chat."),
-    settings.template_options,
+    template_options,
     click.option(
         "--continue-final-message",
         is_flag=True,
@@ -180,3 +311,7 @@ def _with(command: Any, flags: list[Any]) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+def _with_default(text: str, default: float | None) -> str:
+    return text if default is None else f"{text} [default: {default:g}]"

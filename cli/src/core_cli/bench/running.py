@@ -6,20 +6,21 @@ import csv
 import io
 import os
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from contextlib import ExitStack
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from core.system import outputs
-from core_cli import exits, output, settings
+from core_cli import exits, output
 from core_cli.bench import tables
-from core_cli.bench.cases import KINDS, Contestant, cases
+from core_cli.bench.cases import KINDS, Contestant, Kind, cases
 from core_cli.bench.measuring import Measurement, measured
+from core_cli.flags import LoadFlags
 from core_cli.loading import explain, load
-from core_cli.sides import with_side
 from core_tasks import svg
 
 if TYPE_CHECKING:
@@ -38,20 +39,36 @@ _STEADY = {"prefix_cache": 0}
 """What is kept of earlier prompts would be measured instead of the machine."""
 
 
-def run(flags: Mapping[str, Any]) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BenchFlags(LoadFlags):
+    """Flags of ``bench``."""
+
+    compare: tuple[str, ...] = ()
+    pp: int = 512
+    tg: int = 128
+    batch_size: tuple[int, ...] = (1, 8, 32)
+    repetitions: int = 5
+    warmup: int = 1
+    only: tuple[Kind, ...] = ()
+    to: str | None = None
+    output: str | None = None
+    plot: str | None = None
+
+
+def run(flags: BenchFlags) -> None:
     """Load the models, measure them in turns, show the results.
 
     Raises `OutputError` for a file that something else wrote, and `CommandFailed` where nothing
     could be measured.
     """
-    settings.need_model(flags)
+    flags.need_model()
     _check_outputs(flags)
-    sides = [dict(flags), *(with_side(side, flags, _COMPARED) for side in flags["compare"])]
-    chosen = cases(flags["only"] or KINDS, flags["pp"], flags["tg"], flags["batch_size"])
+    sides = [flags, *(flags.with_side(side, _COMPARED) for side in flags.compare)]
+    chosen = cases(flags.only or KINDS, flags.pp, flags.tg, flags.batch_size)
     with ExitStack() as stack:
-        contestants = [_loaded(stack, side, flags["verbose"]) for side in sides]
-        _tell_apart(contestants, flags["compare"])
-        if flags["verbose"] or output.is_terminal():
+        contestants = [_loaded(stack, side) for side in sides]
+        _tell_apart(contestants, flags.compare)
+        if flags.verbose or output.is_terminal():
             for each in contestants:
                 output.say(f"{each.name}, {each.backend}: loaded in {each.load_seconds:.2f} s")
 
@@ -59,8 +76,8 @@ def run(flags: Mapping[str, Any]) -> None:
         for group in measured(
             contestants,
             chosen,
-            repetitions=flags["repetitions"],
-            warmup=flags["warmup"],
+            repetitions=flags.repetitions,
+            warmup=flags.warmup,
             begun=lambda name: output.say(f"{name} ..."),
         ):
             found += group
@@ -70,22 +87,22 @@ def run(flags: Mapping[str, Any]) -> None:
         raise exits.CommandFailed("No test could be measured; the note of each gives the reason.")
 
 
-def _check_outputs(flags: Mapping[str, Any]) -> None:
+def _check_outputs(flags: BenchFlags) -> None:
     """Raise `OutputError` before the work for outputs that may not be written or coincide."""
-    for name, kind in (("output", _FILE), ("plot", svg.KIND)):
-        if flags[name]:
-            outputs.check(flags[name], kind)
-    named = [os.path.realpath(flags[name]) for name in ("output", "plot") if flags[name]]
+    for name, kind in ((flags.output, _FILE), (flags.plot, svg.KIND)):
+        if name:
+            outputs.check(name, kind)
+    named = [os.path.realpath(name) for name in (flags.output, flags.plot) if name]
     if len(set(named)) < len(named):
         raise click.UsageError(
-            f"-o and --plot name the same file: {flags['output']}. Choose another name for one."
+            f"-o and --plot name the same file: {flags.output}. Choose another name for one."
         )
 
 
-def _loaded(stack: ExitStack, side: Mapping[str, Any], verbose: bool) -> Contestant:
-    loaded: Loaded = load(side["model"], settings.load_config(side), None, _STEADY)
+def _loaded(stack: ExitStack, flags: BenchFlags) -> Contestant:
+    loaded: Loaded = load(flags.need_model(), flags.load_config(), None, _STEADY)
     stack.enter_context(loaded.model)
-    if verbose:
+    if flags.verbose:
         explain(loaded)
     capabilities = frozenset(loaded.capabilities)
     name, backend = Path(loaded.location).name, loaded.backend.name
@@ -101,21 +118,21 @@ def _tell_apart(contestants: Sequence[Contestant], sides: Sequence[str]) -> None
         seen.add((each.name, each.backend))
 
 
-def _show(found: Sequence[Measurement], flags: Mapping[str, Any]) -> None:
-    form = flags["to"] or _form_of(flags["output"])
-    if form == "table" and not flags["output"]:
+def _show(found: Sequence[Measurement], flags: BenchFlags) -> None:
+    form = flags.to or _form_of(flags.output)
+    if form == "table" and not flags.output:
         rows = tables.rows(found)
         kept = [n for n in range(len(tables.COLUMNS)) if any(row[n] for row in rows)]
         names = [tables.COLUMNS[n].upper() for n in kept]
         output.write_table(names, [[row[n] for n in kept] for row in rows])
     else:
         data = _encoded(form, found)
-        if flags["output"]:
-            outputs.write(flags["output"], data, _FILE)
+        if flags.output:
+            outputs.write(flags.output, data, _FILE)
         else:
             output.write_bytes(data)
-    if flags["plot"]:
-        outputs.write(flags["plot"], tables.svg(found), svg.KIND)
+    if flags.plot:
+        outputs.write(flags.plot, tables.svg(found), svg.KIND)
 
     peaks: dict[str, int] = {}
     for each in found:

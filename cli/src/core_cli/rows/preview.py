@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from core.options import GenerateConfig
     from core_cli.loading import Loaded
     from core_cli.reading.row import Row
-    from core_cli.rows.bulk import RowAsker
+    from core_cli.rows.asker import RowAsker
 
 _SAMPLE, _COUNTED = 32, 1000
 

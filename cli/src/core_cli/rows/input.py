@@ -3,27 +3,27 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import chain, islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from core_cli import output, settings
+from core_cli import output
 from core_cli.rows.template import TEXT, Template
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
+    from core_cli.flags import RowFlags
     from core_cli.loading import Loaded
-    from core_cli.reading.fields import Fields
-    from core_cli.reading.row import Row
+    from core_cli.reading.row import Fields, Row
     from core_cli.rows.prompts import PromptMaker
 
 
 _LOOKED_AT = 32  # rows at the beginning, of which the first sound one has to have its text
-_QUESTIONS = ("task", "head", "labels", "labels_file", "field", "id_field", "system", "truncate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,51 +39,57 @@ class Input:
 
 @contextmanager
 def opened(
-    flags: Mapping[str, Any], template: Template | None, fields: Fields | None = None
+    flags: RowFlags, template: Template | None, fields: Fields | None = None
 ) -> Iterator[Input]:
     """Yield the rows from arguments, a file or stdin; ``fields`` name their fields.
 
     Raises `click.UsageError` for flags that make no sense together, and if the first valid
     row lacks the text field, because all others will too.
     """
-    from core_cli.reading import request_rows, source
+    from core_cli.reading import json_rows, source
 
-    if flags["prompts"] and flags["prompts"] != ("-",):
-        rows = _not_blank(source.rows_of_arguments(flags["prompts"]), flags, template)
-        yield Input(islice(rows, flags["limit"]), lambda: None, "arguments")
+    if flags.prompts and flags.prompts != ("-",):
+        rows = _not_blank(source.rows_of_arguments(flags.prompts), flags, template)
+        yield Input(islice(rows, flags.limit), lambda: None, "arguments")
         return
-    name = flags["file"] or "-"
+    name = flags.file or "-"
     # With a question for all rows, a request's own words are a row as any other.
     asks = fields is not None or template is not None
-    own = not asks and not any(flags.get(name) for name in _QUESTIONS)
+    own = not asks and not _asks(flags)
     items = fields is not None  # whose reader refuses blank questions
     fields = fields or fields_of(flags, template)
-    with source.opened(name, flags["form"], fields, own) as found:
+    with source.opened(name, flags.form, fields, own) as found:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
         if others and found.form == "text":
             raise click.UsageError(
                 f"--template uses {{{others[0]}}}, but lines of text only have {{text}}. For "
                 f"literal braces, double them: {{{{{others[0]}}}}}."
             )
-        rows = _part(_with_text(found.rows()), flags["shard"])
-        if not items and found.form != request_rows.FORM:
+        rows = _part(_with_text(found.rows()), flags.shard)
+        if not items and found.form != json_rows.FORM:
             rows = _not_blank(rows, flags, template)
 
         def share() -> float | None:
-            whole = None if flags["limit"] else found.size
+            whole = None if flags.limit else found.size
             return found.position() / whole if whole else None
 
         shown = "stdin" if name == "-" else name
-        yield Input(islice(rows, flags["limit"]), share, shown, found.form, found.more_waits)
+        yield Input(islice(rows, flags.limit), share, shown, found.form, found.more_waits)
 
 
-def fields_of(flags: Mapping[str, Any], template: Template | None) -> Fields:
+def _asks(flags: RowFlags) -> bool:
+    """Return whether the flags ask a question, or say how rows are read."""
+    question = flags.task or flags.head or flags.labels or flags.labels_file
+    return bool(question or flags.field or flags.id_field or flags.system or flags.truncate)
+
+
+def fields_of(flags: RowFlags, template: Template | None) -> Fields:
     """Return the names of the fields that the flags select."""
-    from core_cli.reading.fields import Fields
+    from core_cli.reading.row import Fields
 
     names = template.fields if template is not None else (TEXT,)
     others = tuple(name for name in names if name != TEXT)
-    return Fields(flags["field"], flags["id_field"], others, TEXT in names)
+    return Fields(flags.field, flags.id_field, others, TEXT in names)
 
 
 def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
@@ -93,11 +99,9 @@ def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
     return islice(rows, part - 1, None, parts)
 
 
-def _not_blank(
-    rows: Iterator[Row], flags: Mapping[str, Any], template: Template | None
-) -> Iterator[Row]:
+def _not_blank(rows: Iterator[Row], flags: RowFlags, template: Template | None) -> Iterator[Row]:
     """Yield the rows, with an error for those whose used fields are all blank."""
-    if flags.get("allow_blank"):
+    if flags.allow_blank:
         yield from rows
         return
     from core.kit.support import blank_error
@@ -129,7 +133,7 @@ def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
 
 
 def prompt_maker(
-    flags: Mapping[str, Any],
+    flags: RowFlags,
     loaded: Loaded,
     template: Template | None,
     config: GenerateConfig,
@@ -141,19 +145,18 @@ def prompt_maker(
 
     Raises `UnsupportedOperationError` without a tokeniser, `core.OptionError`.
     """
-    from core_cli.rows.prompts import PromptMaker
-    from core_cli.rows.truncation import Truncation
+    from core_cli.rows.prompts import PromptMaker, Truncation
 
-    system, side = flags["system"], flags["truncate"]
+    system, side = flags.system, flags.truncate
     limit = loaded.model.info.context_length - room
     truncation = None if side is None else Truncation(side, limit)
     maker = PromptMaker(
-        *(loaded.model, loaded.backend.name, template, settings.uses_template(flags), system),
+        *(loaded.model, loaded.backend.name, template, flags.uses_template(), system),
         truncation=truncation,
         config=config,
-        opening=flags["opening"] or "",
+        opening=flags.opening or "",
         labels=labels,
-        new_turn=bool(flags["new_turn"]),
+        new_turn=bool(flags.new_turn),
     )
     maker.check()
     return maker
@@ -164,3 +167,49 @@ def warn_of_file(prompts: tuple[str, ...]) -> None:
     if len(prompts) == 1 and os.path.isfile(prompts[0]):
         name = prompts[0]
         output.warn(f"{name} is used as a prompt. To read the file of that name, pass -i {name}")
+
+
+class RowCount:
+    """Counts of finished rows, and the text of a progress line."""
+
+    def __init__(self, share: Callable[[], float | None]) -> None:
+        self.done = self.failed = 0
+        self.counts: Mapping[str, int] = {}
+        self._share = share
+        self._start, self._before = time.perf_counter(), 0
+
+    def add(self, count: int, failed: int, counts: Mapping[str, int]) -> None:
+        """Add finished rows; all failed rows and the rows by label so far."""
+        self.done += count
+        self.failed, self.counts = failed, counts
+
+    def skip(self, count: int) -> None:
+        """Set the rows that an earlier run finished, which do not count for the rate."""
+        self.done, self._before = count, count
+
+    def text(self) -> str:
+        """Return ``412 rows, 20 %, 18.3 rows/s, 1:27 left; 2 failed; sports 210, ...``."""
+        seconds = time.perf_counter() - self._start
+        made, share = self.done - self._before, self._share()
+        parts = [output.counted(self.done, "row")]
+        if share is not None:
+            parts.append(f"{100 * share:.0f} %")
+        if made:
+            parts.append(f"{made / seconds:.1f} rows/s")
+        if made and share:
+            whole = self.done / share
+            parts.append(f"{_clock((whole - self.done) * seconds / made)} left")
+
+        told = [", ".join(parts)]
+        if self.failed:
+            told.append(f"{self.failed} failed")
+        if self.counts:
+            first = sorted(self.counts.items(), key=lambda pair: -pair[1])[:4]
+            told.append(", ".join(f"{label} {count}" for label, count in first))
+        return "; ".join(told)
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,49 +1,30 @@
-"""Runs the model on a block of rows: duplicates once, errors per row."""
+"""Runs the model on blocks of rows: duplicates once, errors per row."""
 
 from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable, Mapping, Sequence
-from dataclasses import astuple, dataclass, replace
-from operator import add
-from typing import Protocol
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice
+from typing import TYPE_CHECKING, Any, Protocol
 
-from core.errors import CoreError, GenerationCancelled
+from core.errors import CoreError
+from core.kit.support import block_sizes
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.types import GenerateMetrics
+from core_cli import output
 from core_cli.reading.row import Row
 from core_cli.rows.prompts import PromptMaker
-from core_cli.writing.answers import Answer, Kind, Result
+from core_cli.values import Answer, Answered, Ask, Cost, Kind
 
-
-@dataclass(frozen=True, slots=True)
-class Answered:
-    """A row with its answer or its error."""
-
-    row: Row
-    answer: Answer
-    error: Exception | None = None
-
-    @property
-    def cancelled(self) -> bool:
-        """True if the row was cancelled before it was done."""
-        return isinstance(self.error, GenerationCancelled)
-
-
-@dataclass(frozen=True, slots=True)
-class Cost:
-    """The cost of a block: prompts run, rows answered by a duplicate, tokens."""
-
-    asked: int = 0
-    equal: int = 0
-    prompt_tokens: int = 0
-    cached_tokens: int = 0
-    generated_tokens: int = 0
-
-    def __add__(self, other: Cost) -> Cost:
-        return Cost(*map(add, astuple(self), astuple(other)))
+if TYPE_CHECKING:
+    from core.options import GenerateConfig
+    from core.protocols import TextModel
+    from core.types import BatchResult
+    from core_cli.loading import Loaded
 
 
 class Known:
@@ -70,9 +51,6 @@ class Known:
         while self._bytes > self._largest:
             oldest, _ = self._answers.popitem(last=False)
             self._bytes -= _size(oldest)
-
-
-Ask = Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
 
 
 class RowAsker(Protocol):
@@ -229,3 +207,90 @@ def _key(prompt: str) -> Hashable:
 
 def _size(key: Hashable) -> int:
     return len(key if isinstance(key, str) else key[0]) + Known._ENTRY  # type: ignore[index]
+
+
+FIRST_BLOCK, LARGEST_BLOCK = 32, 256
+"""The first results should come soon; a block that was interrupted is computed again whole."""
+LARGEST_TEXT = 16 * 2**20
+"""Characters of texts, or bytes of records, after which a block ends early."""
+
+
+def blocks(
+    rows: Iterable[Row], more_waits: Callable[[], bool] = lambda: True, size: int | None = None
+) -> Iterator[list[Row]]:
+    """Yield the rows by 32, 64, 128, and 256 from then on, or always by ``size``.
+
+    A block has fewer if no more rows are available.
+    """
+    source = iter(rows)
+    for count in block_sizes(size or FIRST_BLOCK, size or LARGEST_BLOCK):
+        block = list(_bounded(islice(source, count), more_waits))
+        if not block:
+            return
+        yield block
+
+
+def _bounded(rows: Iterable[Row], more_waits: Callable[[], bool]) -> Iterator[Row]:
+    """Yield rows up to a maximum total size, or up to the last one available."""
+    length = 0
+    for row in rows:
+        yield row
+        length += max(len(row.text), row.size)
+        if length > LARGEST_TEXT or not more_waits():
+            return
+
+
+_MOST = 100_000
+_SHOWN = 100
+
+
+class Identities:
+    """A check that warns once of a duplicate among the first 100,000 ids."""
+
+    def __init__(self) -> None:
+        # Of each id no more than its hash, for an id can be as long as a line.
+        self._places: dict[int, str] = {}
+        self._looks = True
+
+    def note(self, rows: Iterable[Row]) -> None:
+        """Check the ids of these rows."""
+        for row in rows:
+            if self._looks and row.identity is not None and row.identity[1] not in (None, ""):
+                self._look(row, *row.identity)
+
+    def _look(self, row: Row, name: str, value: object) -> None:
+        key = hash((name, repr(value)))
+        if (first := self._places.get(key)) is not None:
+            output.warn(
+                f"{name} {repr(value)[:_SHOWN]} is not unique: it is on {first} and on {row.place}."
+            )
+        self._places[key] = row.place
+        self._looks = first is None and len(self._places) < _MOST
+
+
+def answering(loaded: Loaded) -> Ask:
+    """Return the operation that answers many prompts, one by one if a backend has no batches."""
+    from core.protocols import Capability
+
+    together = Capability.BATCH_GENERATE in loaded.capabilities
+    return loaded.model.batch_generate if together else _one_by_one(loaded.model)
+
+
+def _one_by_one(model: TextModel) -> Any:
+    """Return a ``batch_generate`` for backends without one: one stream after the other."""
+    from core.errors import CoreError
+    from core.types import BatchResult, Token
+
+    def answer(prompt: str, config: GenerateConfig) -> BatchResult:
+        tokens: list[Token] = []
+        try:
+            with closing(model.generate(prompt, config)) as stream:
+                tokens.extend(stream)
+        except CoreError as error:
+            return BatchResult(tuple(tokens), "error", error)
+        return BatchResult(tuple(tokens), stream.finish_reason or "stop")
+
+    def answers(prompts: Sequence[str], config: GenerateConfig) -> list[BatchResult]:
+        return [answer(prompt, config) for prompt in prompts]
+
+    return answers

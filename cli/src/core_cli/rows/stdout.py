@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from core.errors import CoreError
 from core_cli import output
-from core_cli.rows.bulk import Answered
-from core_cli.wording import in_flags
+from core_cli.values import Answered
+from core_cli.writing.answers import LINE, Layout, as_text
 from core_cli.writing.encoders import encoder
-from core_cli.writing.records import LINE, Layout, as_text
 
 
 class Sink(Protocol):
@@ -90,34 +88,3 @@ def sink(layout: Layout, form: str | None) -> Sink:
     if form is not None:
         return Encoded(layout, form)
     return Screen(layout) if output.is_terminal() else Lines(layout)
-
-
-class Failures:
-    """A counter of failed rows; with ``explained`` the first five are reported on stderr."""
-
-    _SHOWN = 5
-
-    def __init__(self, explained: bool) -> None:
-        self.count = 0
-        self._explained = explained
-
-    def add(self, rows: Sequence[Answered]) -> None:
-        """Count the failed rows, and report the first ones."""
-        for row in rows:
-            if row.error is not None:
-                self.count += 1
-                if self._explained and self.count <= self._SHOWN:
-                    output.say(f"Error: {_explanation(row)}")
-
-    def end(self) -> None:
-        """Print the number of failures that were not reported."""
-        more = self.count - self._SHOWN
-        if self._explained and more > 0:
-            output.say(f"and {more} more")
-
-
-def _explanation(row: Answered) -> str:
-    error, place = row.error, row.row.place
-    words = in_flags(error) if isinstance(error, CoreError) else str(error)
-    text = " ".join(words.split()) or type(error).__name__
-    return text if text.startswith(place) else f"{place}: {text}"

@@ -1,1 +1,0 @@
-"""``infer-cli bench``: load models, measure them in turns, show the results."""
