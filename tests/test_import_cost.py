@@ -65,3 +65,8 @@ def test_without_the_command_line_infer_cli_says_how_to_install_it() -> None:
         run("from core.__main__ import main; main()")
     assert failed.value.returncode == 1
     assert "infer-cli is not installed. Install it with: pip install" in failed.value.stderr
+
+
+def test_without_the_command_line_there_is_a_version() -> None:
+    done = run("sys.argv[1:] = ['--version']; from core.__main__ import main; main()")
+    assert done.stdout == f"core, version {core.__version__}\n"

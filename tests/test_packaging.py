@@ -193,12 +193,29 @@ def test_the_command_line_is_a_member_with_five_packages() -> None:
     assert asked == {"core", "infercore-tasks", "infercore-wires", *CLI}
 
 
+def test_the_metadata_shows_a_readme_and_the_python_versions(wheels: Path) -> None:
+    for path in (ROOT / "pyproject.toml", *MEMBERS):
+        name = project(path)["name"]
+        facts = email.parser.Parser().parsestr(read(the_wheel(wheels, name), "METADATA"))
+        assert facts["Description-Content-Type"] == "text/markdown"
+        assert str(facts.get_payload()).startswith(f"# {name}\n")
+        assert facts["Author"]
+        versions = [
+            each.rpartition(" ")[2]
+            for each in facts.get_all("Classifier", [])
+            if each.startswith("Programming Language :: Python :: 3.")
+        ]
+        assert versions == ["3.11", "3.12", "3.13", "3.14"], name
+        assert "Tag: py3-none-" in read(the_wheel(wheels, name), "WHEEL")
+
+
 # --------------------------------------------------------------------------- contents
 
 
 def test_the_wheel_of_core_holds_core_alone(wheels: Path) -> None:
     held = names(the_wheel(wheels, "core"))
-    assert {name.split("/")[0] for name in held} == {"core", f"core-{core.__version__}.dist-info"}
+    info = f"core-{core.__version__}.dist-info"
+    assert {name.split("/")[0] for name in held} == {"core", "infer_cli.py", info}
     assert {
         "core/py.typed",
         "core/__init__.py",

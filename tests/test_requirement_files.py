@@ -158,7 +158,8 @@ def test_the_release_page_names_every_distribution() -> None:
 
 
 def test_no_page_installs_by_name() -> None:
-    pages = [ROOT / "README.md", *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/**/*.py")]
+    pages = [*ROOT.glob("*/README.md"), *ROOT.glob("plugins/*/README.md")]
+    pages += [*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("benchmarks/**/*.py")]
     pages += [*ROOT.glob("core/**/*.py"), *ROOT.glob("*/src/**/*.py")]
     pages += ROOT.glob("plugins/*/src/**/*.py")
     named = re.compile(r"pip install (?:--?\S+ )*(?:\w+ )?['\"]?core(?:-\w+|\[)")

@@ -15,7 +15,9 @@ from tests.attacks.tiny_models import checkpoint, gguf
 TEXTS = ["a b a", "ab no ab", "b"]
 
 
-@pytest.fixture(scope="module", params=["mlx_cpu", "llama_cpp"])
+@pytest.fixture(
+    scope="module", params=["mlx_cpu", pytest.param("llama_cpp", marks=pytest.mark.whole)]
+)
 def model(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Any]:

@@ -7,6 +7,8 @@ import re
 from collections.abc import Iterator
 from pathlib import Path
 
+import pytest
+
 ROOT = Path(__file__).parents[1]
 SOURCES = ("core", "*/src", "plugins/*/src")
 OURS = {"output", "outputs", "self", "report", "page"}  # names of modules and writers of ours
@@ -76,6 +78,7 @@ def writes(call: ast.AST) -> bool:
     return name[0].isupper() or (owner is not None and module not in OURS)
 
 
+@pytest.mark.whole
 def test_files_are_written_through_the_guard() -> None:
     found = {
         file.relative_to(ROOT).as_posix()

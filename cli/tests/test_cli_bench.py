@@ -112,6 +112,7 @@ def test_a_prompt_beyond_the_context_is_a_note(infer_cli: InferCli, model: tuple
     assert "4096" in json.loads(done.stdout)["note"]
 
 
+@pytest.mark.whole
 def test_real_backends_are_measured(infer_cli: InferCli, tmp_path: Path) -> None:
     places = [tmp_path / name for name in ("mlx", "gguf")]
     for place in places:

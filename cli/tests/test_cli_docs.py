@@ -6,6 +6,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pytest
+
 from core_cli import exits, plugins
 
 if TYPE_CHECKING:
@@ -21,6 +23,7 @@ def test_every_command_is_documented(infer_cli: InferCli) -> None:
     assert commands <= documented
 
 
+@pytest.mark.whole
 def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
     helped = "".join(
         infer_cli(*command, "--help").stdout

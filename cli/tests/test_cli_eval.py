@@ -277,7 +277,7 @@ def test_a_file_of_something_else_is_no_evaluation(infer_cli: InferCli, sums: Pa
 # ----------------------------------------------------------------------- real models
 
 
-@pytest.mark.parametrize("backend", ["mlx_cpu", "llama_cpp"])
+@pytest.mark.parametrize("backend", ["mlx_cpu", pytest.param("llama_cpp", marks=pytest.mark.whole)])
 def test_every_batch_size_comes_to_the_same_with_ragged_prompts(
     infer_cli: InferCli, tmp_path: Path, backend: str
 ) -> None:

@@ -18,6 +18,8 @@ import pytest
 from core.system.outputs import NAMES_OUTPUT
 from core_cli.app import InferGroup, build
 
+pytestmark = pytest.mark.whole  # it lists the commands of every plugin
+
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
 

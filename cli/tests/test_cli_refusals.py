@@ -47,6 +47,7 @@ def test_the_real_cause_comes_first(infer_cli: InferCli, broken: Path) -> None:
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="elsewhere metal runs, or MLX does not")
+@pytest.mark.whole
 def test_nothing_is_named_that_cannot_run_here(infer_cli: InferCli, broken: Path) -> None:
     bare = type(infer_cli)(infer_cli.path[:1])
     by_name = bare.finish("classify", "-m", broken, "--backend", "mlx_lm", "x").stderr

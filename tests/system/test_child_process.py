@@ -88,7 +88,7 @@ def said(program: str) -> str:
     return done.stdout
 
 
-@pytest.mark.parametrize("start", ["chat", "bridge"])
+@pytest.mark.parametrize("start", ["chat", pytest.param("bridge", marks=pytest.mark.whole)])
 @pytest.mark.parametrize(
     "moment",
     [
@@ -117,7 +117,7 @@ def test_an_interrupt_at_each_step_of_a_start_leaves_nothing(start: str, moment:
     )
 
 
-@pytest.mark.parametrize("start", ["chat", "bridge"])
+@pytest.mark.parametrize("start", ["chat", pytest.param("bridge", marks=pytest.mark.whole)])
 def test_interrupts_at_any_moment_of_a_start_leave_nothing(start: str) -> None:
     assert (
         said(

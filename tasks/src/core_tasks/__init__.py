@@ -8,6 +8,8 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from infer_cli import check_import
+
 if TYPE_CHECKING:
     from core_tasks.calibration.value import Calibration, load_calibration
     from core_tasks.decision import Decision
@@ -48,6 +50,8 @@ _HOMES = {
     "tuning.tune": "tune",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
+
+check_import()
 
 
 def __getattr__(name: str) -> object:

@@ -10,6 +10,7 @@ import click
 from core.plugins import install_command
 from core.system.terminal import visible
 from core_cli import output
+from infer_cli import hidden_by
 
 if TYPE_CHECKING:
     from core.types import BackendStatus, Device
@@ -35,6 +36,8 @@ def backends(as_json: bool, verbose: bool) -> None:
     statuses = [REGISTRY.status(name) for name in REGISTRY.names()]
     for failure in REGISTRY.failures():
         output.warn(f"{failure.distribution} has unreadable entry points: {failure.error}")
+    if module := hidden_by([""]):
+        output.warn(f"Python scripts in this folder import {module} as core: rename it.")
     if as_json:
         output.write_json(statuses)
         return
