@@ -7,7 +7,7 @@ Each has its name in `Capability`; the capabilities that a backend declares must
 from __future__ import annotations
 
 import os
-from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
 from core.option_docs import all_options_named
@@ -414,16 +414,5 @@ class DeviceReporting(Protocol):
     """A backend that lists its devices."""
 
     def devices(self) -> Sequence[Device]:
-        """Return the devices, best first; empty only if the backend cannot run.
-
-        Does not raise.
-        """
+        """Return the devices, best first; empty only if the backend cannot run. Does not raise."""
         ...
-
-
-PROTOCOLS: Mapping[Capability, type] = {
-    capability: globals()[name]
-    for capability in Capability
-    if (name := capability.value.title().replace("_", "")) in globals()
-}
-"""The protocol of each capability that is named after one."""

@@ -209,17 +209,17 @@ def resolve_generate(
     Raises TypeError for an unknown keyword, `OptionError` for an invalid value.
     """
     known = ChatOptions if operation == "chat" else GenerateOptions
-    return _resolve(GenerateConfig, config, options, known, operation)
+    return resolve(GenerateConfig, config, options, known, operation)
 
 
 def resolve_template(config: GenerateConfig | None, options: TemplateOptions) -> GenerateConfig:
     """Combine a config with the keywords of ``render_chat``; raises like `resolve_generate`."""
-    return _resolve(GenerateConfig, config, options, TemplateOptions, "render_chat")
+    return resolve(GenerateConfig, config, options, TemplateOptions, "render_chat")
 
 
 def resolve_classify(config: GenerateConfig | None, options: ClassifyOptions) -> GenerateConfig:
     """Combine a config with the keywords of ``classify``; raises like `resolve_generate`."""
-    return _resolve(GenerateConfig, config, options, ClassifyOptions, "classify")
+    return resolve(GenerateConfig, config, options, ClassifyOptions, "classify")
 
 
 def resolve_request(
@@ -229,22 +229,16 @@ def resolve_request(
 
     Raises like `resolve_generate`.
     """
-    return _resolve(GenerateConfig, config, options, RequestOptions, operation)
-
-
-def resolve(
-    config: GenerateConfig | None, options: object, known: type, operation: str
-) -> GenerateConfig:
-    """Combine a config with keywords of the type ``known``; raises like `resolve_generate`."""
-    return _resolve(GenerateConfig, config, options, known, operation)
+    return resolve(GenerateConfig, config, options, RequestOptions, operation)
 
 
 def resolve_load(config: LoadConfig | None, options: LoadOptions) -> LoadConfig:
     """Combine a config with the keywords of ``load_model``; raises like `resolve_generate`."""
-    return _resolve(LoadConfig, config, options, LoadOptions, "load_model")
+    return resolve(LoadConfig, config, options, LoadOptions, "load_model")
 
 
-def _resolve(kind: type[C], config: C | None, options: object, known: type, operation: str) -> C:
+def resolve(kind: type[C], config: C | None, options: object, known: type, operation: str) -> C:
+    """Combine a config with keywords of the type ``known``; raises like `resolve_generate`."""
     if config is None:
         config = kind()
     elif not isinstance(config, kind):

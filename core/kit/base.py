@@ -235,7 +235,7 @@ class TextModelBase(TextModelOperations):
         """
         self.check_open()
         capability, known = OPERATIONS[operation]
-        request = resolve(config, options, known, operation)
+        request = resolve(GenerateConfig, config, options, known, operation)
         self.refuse_unsupported(request, capability)
         return request
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Generic, TypeVar
 
-from core import validate
+from core import extensions, validate
 from core.errors import (
     BackendError,
     EmptyPromptError,
@@ -45,6 +45,13 @@ OPTION_NEEDS = {
 }
 REFUSABLE = frozenset(option.name for option in SAMPLING_OPTIONS).difference(OPTION_NEEDS)
 """Options without a capability: a backend that does not support one rejects it by name."""
+
+PROTOCOLS: Mapping[Capability, type] = {
+    capability: vars(extensions)[name]
+    for capability in Capability
+    if (name := capability.value.title().replace("_", "")) in vars(extensions)
+}
+"""The protocol of each capability that is named after one."""
 
 ASKED = "asked for"
 """The reason for a setting that the user chose."""

@@ -12,8 +12,7 @@ from typing import Any
 from weakref import WeakKeyDictionary
 
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
-from core.extensions import PROTOCOLS
-from core.kit.support import REFUSABLE
+from core.kit.support import PROTOCOLS, REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS

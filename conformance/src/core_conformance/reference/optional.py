@@ -11,7 +11,7 @@ from typing import Any
 from core import validate
 from core.aio.threads import ThreadCalls
 from core.errors import TrainingError
-from core.extensions import PROTOCOLS, AsyncStream
+from core.extensions import AsyncStream
 from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
 from core.kit.operations import (
@@ -25,6 +25,7 @@ from core.kit.operations import (
     TokenPromptsOperations,
 )
 from core.kit.support import (
+    PROTOCOLS,
     checked_layers,
     checked_pairs,
     checked_prompts,
