@@ -32,7 +32,7 @@ EDITABLE := $(PIP) --no-build-isolation --no-compile --no-warn-conflicts
 FAST_MEMBERS := $(DEMO_MEMBERS) conformance plugins/remote plugins/server
 FAST_TESTS := tests tasks/tests wires/tests runtime/tests cli/tests \
     --ignore tests/attacks --ignore tests/test_option_docs.py --ignore cli/tests/test_cli_level.py \
-    --ignore cli/tests/test_cli_many_gold.py \
+    --ignore cli/tests/test_cli_many_gold.py --ignore tests/test_speed_pages.py \
     -m "not slow and not long and not dist and not whole"
 
 # By itself: it stands on some that come as sources, and are built apart from this environment.
@@ -67,7 +67,7 @@ help:
 	@echo "make demo     classify plain sentences with a real model; compiles nothing"
 	@echo "make demo-train   teach that model four labels; minutes"
 	@echo "make install EXTRAS=mlx   install core[mlx] with PYTHON, from wheels built here"
-	@echo "make test-fast   a quarter of the tests, in two minutes; compiles nothing"
+	@echo "make test-fast   a third of the tests, in two minutes; compiles nothing"
 	@echo "make test     the tests: minutes"
 	@echo "make check    lint, formatting, types, import rules, tests"
 	@echo "make soak     the slow tests: some 50 minutes; make long: hours"

@@ -49,6 +49,7 @@ def circle_of(package: str) -> list[str]:
     return []
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize("package", sorted(house.HOUSES))
 def test_no_module_imports_itself_by_way_of_others(package: str) -> None:
     assert circle_of(package) == []

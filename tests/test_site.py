@@ -62,12 +62,14 @@ def test_the_site_builds() -> None:
     subprocess.run(build, cwd=ROOT, check=True)
 
 
+@pytest.mark.whole
 def test_the_commands_are_those_of_infer_cli() -> None:
     assert commands.PAGE.read_text("utf-8") == commands.page(), (
         "run: python tools/commands.py --write"
     )
 
 
+@pytest.mark.whole
 def test_the_packages_are_those_of_the_code() -> None:
     drawn = pictures.packages()
     assert pictures.PACKAGES.read_text("utf-8") == drawn, "run: python -m tools.pictures --write"

@@ -6,9 +6,11 @@ import sys
 from pathlib import Path
 from types import FrameType
 
+import pytest
 from click.testing import CliRunner
 
 import core
+from core.registry import REGISTRY
 from core.testing import FakeBackend, write_model
 from core_cli.app import build
 
@@ -33,7 +35,10 @@ class Entered:
             self.modules.append(module)
 
 
-def test_a_csv_row_enters_few_files_before_the_model(tmp_path: Path) -> None:
+def test_a_csv_row_enters_few_files_before_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(REGISTRY, "_registered", {})  # without "near" after this test
     rows = tmp_path / "in.csv"
     rows.write_text("id,text\n1,hello there\n2,bye now\n")
     model = write_model(tmp_path / "model")

@@ -77,6 +77,7 @@ def test_backends_names_the_blas(real: InferCli) -> None:
     assert status["devices"][0]["detail"]
 
 
+@pytest.mark.whole
 @pytest.mark.parametrize(
     ("model", "backend"),
     [("smollm2_dir", "mlx_cpu"), pytest.param("smollm2_gguf", "llama_cpp", marks=pytest.mark.slow)],
