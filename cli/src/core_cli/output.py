@@ -142,11 +142,11 @@ class Progress:
     ``asked`` shows it even if stderr is not a terminal or, with False, never.
     """
 
-    def __init__(self, text: Callable[[], str], asked: bool | None = None) -> None:
+    def __init__(self, text: Callable[[], str], is_requested: bool | None = None) -> None:
         self._text = text
         # On a shared terminal the line would mix with the results.
         alone = sys.stderr.isatty() and not is_terminal()
-        self._drawn = alone if asked is None else asked
+        self._drawn = alone if is_requested is None else is_requested
         self._lock, self._ended = threading.Lock(), threading.Event()
         self._ticker: threading.Thread | None = None
         self._told = 0.0

@@ -127,7 +127,7 @@ def _methods(flags: CalibrateFlags, task: Task) -> tuple[str, ...]:
             raise click.UsageError(
                 f"--method {several[0]} and --method {several[1]} cannot be combined. Remove one."
             )
-    if flags.gold is None and (needs := [each for each in methods if each in FITTED]):
+    if flags.gold is None and (needs := [name for name in methods if name in FITTED]):
         raise click.UsageError(f"--method {needs[0]} requires --gold FIELD.")
     if flags.gold is None and flags.error_rate is not None:
         raise click.UsageError("--error-rate requires --gold FIELD.")
@@ -166,11 +166,13 @@ def _judged(
 
     In a multi-label task each label is a separate question; all are reported together.
     """
-    asked = _asked(replace(task, calibration=None), model, rows)
-    adjusted = [_out_of_fold(each, methods, flags.strength, fitted) for each in asked]
-    before = [row for each in asked for row in each.rows]
-    after = [row for each in adjusted for row in each]
-    gold = [place for each in asked for place in each.gold]
+    rows_per_question = _asked(replace(task, calibration=None), model, rows)
+    adjusted = [
+        _out_of_fold(question, methods, flags.strength, fitted) for question in rows_per_question
+    ]
+    before = [row for question in rows_per_question for row in question.rows]
+    after = [row for question in adjusted for row in question]
+    gold = [place for question in rows_per_question for place in question.gold]
     if flags.error_rate is not None:
         gold_rows.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
@@ -181,8 +183,8 @@ def _judged(
     # In a multi-label task the threshold is for yes, the first answer.
     answer = _yes if task.mode == "many" else _best
     columns = [
-        [answer(row, label) for row, label in zip(each, one.gold, strict=True)]
-        for each, one in zip(adjusted, asked, strict=True)
+        [answer(row, label) for row, label in zip(question, one.gold, strict=True)]
+        for question, one in zip(adjusted, rows_per_question, strict=True)
     ]
     threshold = row_threshold_for([*zip(*columns, strict=True)], flags.error_rate)
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
@@ -204,20 +206,20 @@ def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
     decisions = plain.classify(model, rows.texts)
     known = [row for row, decision in enumerate(decisions) if decision.error is None]
     texts, right = [rows.texts[row] for row in known], [rows.gold[row] for row in known]
-    found = []
+    questions = []
     for question in plain.questions:
         parts = [decisions[n].parts[question] if question else decisions[n] for n in known]
-        said = [[*(part.logprobs or {}).values()] for part in parts]
+        label_logprobs = [[*(part.logprobs or {}).values()] for part in parts]
         if question:  # yes is the first answer
             gold = [0 if question in holding else 1 for holding in right]
         else:
             gold = [plain.labels.index(label) for label in right]
-        found.append(Asked(question, said, gold, folds_of(texts, gold)))
-    return found
+        questions.append(Asked(question, label_logprobs, gold, folds_of(texts, gold)))
+    return questions
 
 
 def _out_of_fold(
-    asked: Asked, methods: Sequence[str], strength: float | None, fitted: Task
+    question: Asked, methods: Sequence[str], strength: float | None, fitted: Task
 ) -> list[Row]:
     """Return the adjusted rows, each fold fitted on the others.
 
@@ -225,16 +227,16 @@ def _out_of_fold(
     """
 
     def fit(rows: Sequence[int]) -> Adjustment:
-        known, right = [asked.rows[n] for n in rows], [asked.gold[n] for n in rows]
+        known, right = [question.rows[n] for n in rows], [question.gold[n] for n in rows]
         batch = "batch" in methods
-        prior = prior_of(known, "batch", strength) if batch else _of(fitted, asked.question)
+        prior = prior_of(known, "batch", strength) if batch else _of(fitted, question.question)
         if FITTED[0] in methods:
             return fit_temperature(known, right, prior)
         return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
 
-    numbers = range(len(asked.rows))
-    found = left_out(asked.rows, numbers, asked.folds, fit)
-    return [found[n] for n in numbers]
+    numbers = range(len(question.rows))
+    left_out_rows = left_out(question.rows, numbers, question.folds, fit)
+    return [left_out_rows[n] for n in numbers]
 
 
 def _of(fitted: Task, question: str) -> Adjustment:
@@ -247,11 +249,11 @@ def _of(fitted: Task, question: str) -> Adjustment:
 # ------------------------------------------------------------------ messages
 
 
-def _told(found: Quality) -> str:
-    error = error_text(found.calibration_error, found.calibration_error_interval)
+def _told(quality: Quality) -> str:
+    error = error_text(quality.calibration_error, quality.calibration_error_interval)
     return (
-        f"accuracy {100 * found.accuracy:.1f} % of {output.counted(found.rows, 'row')}, {error}, "
-        f"Brier {found.brier:.3f}, NLL {found.nll:.3f}"
+        f"accuracy {100 * quality.accuracy:.1f} % of {output.counted(quality.rows, 'row')}, {error}, "
+        f"Brier {quality.brier:.3f}, NLL {quality.nll:.3f}"
     )
 
 
@@ -270,19 +272,19 @@ def _tell_prior(task: Task, method: str) -> None:
         else "The prompt favours it before seeing a text. Try other prompts with tune."
     )
     for question, adjustment in task.calibration.adjustments.items():
-        found = far_from_uniform(adjustment.prior)
-        if found is not None:
+        distance = far_from_uniform(adjustment.prior)
+        if distance is not None:
             of = f" of {question!r}" if question else ""
-            label = task.calibration.labels[found[0]]
+            label = task.calibration.labels[distance[0]]
             output.say(
-                f"The prior{of} is far from uniform: {label!r} has {100 * found[1]:.0f} %. {why}"
+                f"The prior{of} is far from uniform: {label!r} has {100 * distance[1]:.0f} %. {why}"
             )
 
 
 def _tell_counts(task: Task, fitted: Task, model: TextModel, texts: Sequence[str]) -> None:
     """Print how often each label is chosen, before and after."""
-    for name, each in (("raw", replace(task, calibration=None)), (fitted.level, fitted)):
-        found = each.classify(model, texts)
-        chosen = [label for decision in found for label in decision.labels]
+    for name, variant in (("raw", replace(task, calibration=None)), (fitted.level, fitted)):
+        decisions = variant.classify(model, texts)
+        chosen = [label for decision in decisions for label in decision.labels]
         counts = ", ".join(f"{label} {chosen.count(label)}" for label in task.labels)
         output.say(f"{name}: {counts}")

@@ -53,23 +53,23 @@ def read(flags: FitFlags, labels: Sequence[str] | None = None, many: bool = Fals
         allow_blank=flags.allow_blank,
         labels="as a task",
     )
-    with input.opened(rows_of_task, None) as found:
-        rows = list(found.rows)
+    with input.opened(rows_of_task, None) as source:
+        rows = list(source.rows)
 
     # Usable rows, and among them those with a gold label.
-    kept, gold = [row for row in rows if row.error is None], None
+    used, gold = [row for row in rows if row.error is None], None
     if flags.gold is not None:
         right = _many(labels or ()) if many else _one
-        named = [(row, right(row.fields.get(flags.gold))) for row in kept]
-        kept = [row for row, label in named if label is not None]
+        named = [(row, right(row.fields.get(flags.gold))) for row in used]
+        used = [row for row, label in named if label is not None]
         gold = [label for _, label in named if label is not None]
-        _check(kept, gold, labels)
+        _check(used, gold, labels)
 
-    if len(kept) < len(rows):
-        _warn_of_left_out(rows, kept)
-    if not kept:
+    if len(used) < len(rows):
+        _warn_of_left_out(rows, used)
+    if not used:
         raise click.UsageError(f"{flags.file} has no usable rows.")
-    return Texts([row.text for row in kept], gold)
+    return Texts([row.text for row in used], gold)
 
 
 def _one(value: object) -> Gold | None:
@@ -91,8 +91,8 @@ def _check(rows: Sequence[Row], gold: Sequence[Gold], labels: Sequence[str] | No
                 )
 
 
-def _warn_of_left_out(rows: Sequence[Row], kept: Sequence[Row]) -> None:
-    count = output.counted(len(rows) - len(kept), "row")
+def _warn_of_left_out(rows: Sequence[Row], used: Sequence[Row]) -> None:
+    count = output.counted(len(rows) - len(used), "row")
     first = next((str(row.error) for row in rows if row.error is not None), None)
     output.warn(f"{count} skipped: {first or 'no gold label'}")
 

@@ -67,8 +67,8 @@ def _template(flags: LearnFlags) -> str:
 
     Raises `click.UsageError` for a template without the text.
     """
-    found = checks.template_of(flags.template, flags.template_file, records=False)
-    return "{text}" if found is None else found.source
+    template = checks.template_of(flags.template, flags.template_file, records=False)
+    return "{text}" if template is None else template.source
 
 
 def _tell(few: Any, gold: Sequence[str]) -> None:

@@ -86,10 +86,12 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
 
     task.request(loaded.model)  # a calibration of another model is an error before the work
     # The probability of the model's next token shows how unlikely the labels are.
-    told = Capability.LOGPROBS in loaded.capabilities
+    has_logprobs = Capability.LOGPROBS in loaded.capabilities
 
     def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
-        limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout, return_logprobs=told)
+        limits = GenerateConfig(
+            cancel=config.cancel, timeout=config.timeout, return_logprobs=has_logprobs
+        )
         return task.classify(loaded.model, texts, limits)
 
     return decide

@@ -73,7 +73,7 @@ def run(flags: TuneFlags) -> None:
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
-        found = tune(
+        tuning = tune(
             model,
             tasks,
             rows.texts,
@@ -82,17 +82,17 @@ def run(flags: TuneFlags) -> None:
             error_rate=flags.error_rate,
         )
         head = _head(model, rows, tasks[0].labels, "L2" in flags.levels, flags)
-    _show(found, head, flags.as_json)
-    _tell(found)
-    if found.threshold is not None:
+    _show(tuning, head, flags.as_json)
+    _tell(tuning)
+    if tuning.threshold is not None:
         gold_rows.warn_of_repeats(rows.texts)
-        gold_rows.threshold_value(found.threshold, flags.error_rate or 0.0)
+        gold_rows.threshold_value(tuning.threshold, flags.error_rate or 0.0)
     if head is not None:
         _tell_of_head(head, flags)
     if flags.output:
-        replace(found.best, model=model_name).save(flags.output)
+        replace(tuning.best, model=model_name).save(flags.output)
         output.say(
-            f"{flags.output}: {found.trials[0].method}, level {found.best.level}. Use it with: "
+            f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with: "
             "classify --task"
         )
 
@@ -102,7 +102,7 @@ def run(flags: TuneFlags) -> None:
 
 def _tasks(flags: TuneFlags) -> list[Task]:
     """Return all candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
-    found = [load_task(name) for name in flags.tasks]
+    tasks = [load_task(name) for name in flags.tasks]
     templates = [Template.typed(source).source for source in flags.templates]
     if flags.template_list:
         lines = checks.read_text(flags.template_list).split("\n")
@@ -111,21 +111,21 @@ def _tasks(flags: TuneFlags) -> list[Task]:
     # Each template with the labels as they are, and with --words, if given.
     if templates:
         labels = parse_labels(flags.labels, flags.labels_file)
-        labels = labels or (found[0].labels if found else ())
+        labels = labels or (tasks[0].labels if tasks else ())
         if not labels:
             raise click.UsageError("Pass --labels, or a --task that has them.")
         prefix = given(label_prefix=flags.label_prefix)
         words = _words(flags.words)
         for template in dict.fromkeys(templates):
-            found.append(Task(template, labels, **prefix))
+            tasks.append(Task(template, labels, **prefix))
             if words:
-                found.append(Task(template, labels, words=words, **prefix))
+                tasks.append(Task(template, labels, words=words, **prefix))
     elif flags.words or flags.labels:
         raise click.UsageError("--labels and --words require --template.")
 
-    if not found:
+    if not tasks:
         raise click.UsageError("Nothing to try. Pass --template, --templates or --task.")
-    return found
+    return tasks
 
 
 def _words(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -133,14 +133,14 @@ def _words(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
 
     Raises `click.UsageError` for any other form.
     """
-    found: dict[str, tuple[str, ...]] = {}
-    for each in pairs:
-        label, equals, words = each.partition("=")
+    words_of: dict[str, tuple[str, ...]] = {}
+    for pair in pairs:
+        label, equals, words = pair.partition("=")
         named = tuple(word.strip() for word in words.split(",") if word.strip())
         if not (label and equals and named):
-            raise click.UsageError(f"Expected --words LABEL=A,B, got {each!r}.")
-        found[label] = (*found.get(label, ()), *named)
-    return found
+            raise click.UsageError(f"Expected --words LABEL=A,B, got {pair!r}.")
+        words_of[label] = (*words_of.get(label, ()), *named)
+    return words_of
 
 
 def _levels(flags: TuneFlags) -> list[Any] | None:
@@ -172,8 +172,8 @@ def _head(
     from core_tasks.tuning.judging import coverage
 
     learn = learner() if wanted else installed_learner()
-    asked = wanted or (not flags.levels and isinstance(model, HiddenStates))
-    if learn is None or rows.gold is None or not asked:
+    wants_head = wanted or (not flags.levels and isinstance(model, HiddenStates))
+    if learn is None or rows.gold is None or not wants_head:
         return None
     sound = [(text, label) for text, label in zip(rows.texts, rows.gold, strict=True) if text]
     texts, gold = [text for text, _ in sound], [label for _, label in sound]
@@ -186,13 +186,15 @@ def _head(
         output.warn(f"no classifier head was tried: {error}")
         return None
     logs = [[math.log(share) if share else -math.inf for share in row] for row in shares.tolist()]
-    told = quality(logs, right)
+    head_quality = quality(logs, right)
     return {
-        "accuracy": told.accuracy,
-        "accuracy_interval": [*(wilson(round(told.accuracy * told.rows), told.rows) or ())],
-        "calibration_error": told.calibration_error,
-        "brier": told.brier,
-        "nll": told.nll,
+        "accuracy": head_quality.accuracy,
+        "accuracy_interval": [
+            *(wilson(round(head_quality.accuracy * head_quality.rows), head_quality.rows) or ())
+        ],
+        "calibration_error": head_quality.calibration_error,
+        "brier": head_quality.brier,
+        "nll": head_quality.nll,
         "coverage": coverage(logs, right),
     }
 
@@ -200,14 +202,14 @@ def _head(
 # ----------------------------------------------------------------- messages
 
 
-def _show(found: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
+def _show(tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
     if as_json:
-        output.write_bytes(output.json_lines([{**found.to_dict(), "head": head}]))
+        output.write_bytes(output.json_lines([{**tuning.to_dict(), "head": head}]))
         return
-    rows = [_cells(trial) for trial in found.trials]
-    kept = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
-    lines = [[row[place] for place in kept] for row in rows]
-    names = [_HEAD[place] for place in kept]
+    rows = [_cells(trial) for trial in tuning.trials]
+    columns = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
+    lines = [[row[place] for place in columns] for row in rows]
+    names = [_HEAD[place] for place in columns]
     if output.is_terminal():
         output.draw(names, lines[:_SHOWN], cut=True)
         if len(lines) > _SHOWN:
@@ -217,8 +219,8 @@ def _show(found: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
 
 
 def _cells(trial: Trial) -> list[str]:
-    own = [f"{label}={'|'.join(each)}" for label, each in trial.task.words.items()]
-    plain = all(each == (label,) for label, each in trial.task.words.items())
+    own = [f"{label}={'|'.join(words)}" for label, words in trial.task.words.items()]
+    plain = all(words == (label,) for label, words in trial.task.words.items())
     low_high = trial.interval
     return [
         trial.task.template.replace("\n", "\\n"),
@@ -241,23 +243,23 @@ def _figure(value: float | None) -> str:
     return "" if value is None else f"{value:.3f}"
 
 
-def _tell(found: Tuning) -> None:
-    best = found.trials[0]
-    if found.left_out:
-        output.warn(f"{output.counted(found.left_out, 'row')} skipped: empty, or too long")
-    if found.expected is None:
+def _tell(tuning: Tuning) -> None:
+    best = tuning.trials[0]
+    if tuning.left_out:
+        output.warn(f"{output.counted(tuning.left_out, 'row')} skipped: empty, or too long")
+    if tuning.expected is None:
         output.say(
-            f"The best of {len(found.trials)} by stability, label mass and margin, which are weak "
+            f"The best of {len(tuning.trials)} by stability, label mass and margin, which are weak "
             "signals. A few dozen rows with gold labels (--gold) give a better choice."
         )
         return
 
     assert best.accuracy is not None
-    low, high = (100 * end for end in found.expected.interval)
+    low, high = (100 * end for end in tuning.expected.interval)
     output.say(
-        f"The best of {len(found.trials)} has an accuracy of {100 * best.accuracy:.1f} % on the "
-        f"{output.counted(found.rows, 'row')} it was chosen on. On new rows expect "
-        f"{100 * found.expected.accuracy:.1f} % ({low:.1f} to {high:.1f}), by nested "
+        f"The best of {len(tuning.trials)} has an accuracy of {100 * best.accuracy:.1f} % on the "
+        f"{output.counted(tuning.rows, 'row')} it was chosen on. On new rows expect "
+        f"{100 * tuning.expected.accuracy:.1f} % ({low:.1f} to {high:.1f}), by nested "
         "cross-validation."
     )
 
