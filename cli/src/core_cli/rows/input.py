@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from core_cli import output
-from core_cli.rows.template import TEXT, Template
+from core_tasks.template import TEXT, Template
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -58,23 +58,23 @@ def opened(
     own = not asks and not _asks(flags)
     items = fields is not None  # whose reader refuses blank questions
     fields = fields or fields_of(flags, template)
-    with source.opened(name, flags.form, fields, own) as found:
+    with source.opened(name, flags.form, fields, own) as reader:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
-        if others and found.form == "text":
+        if others and reader.form == "text":
             raise click.UsageError(
                 f"--template uses {{{others[0]}}}, but lines of text only have {{text}}. For "
                 f"literal braces, double them: {{{{{others[0]}}}}}."
             )
-        rows = _part(_with_text(found.rows()), flags.shard)
-        if not items and found.form != json_rows.FORM:
+        rows = _part(_with_text(reader.rows()), flags.shard)
+        if not items and reader.form != json_rows.FORM:
             rows = _not_blank(rows, flags, template)
 
         def share() -> float | None:
-            whole = None if flags.limit else found.size
-            return found.position() / whole if whole else None
+            whole = None if flags.limit else reader.size
+            return reader.position() / whole if whole else None
 
         shown = "stdin" if name == "-" else name
-        yield Input(islice(rows, flags.limit), share, shown, found.form, found.more_waits)
+        yield Input(islice(rows, flags.limit), share, shown, reader.form, reader.more_waits)
 
 
 def _asks(flags: RowFlags) -> bool:
@@ -190,23 +190,23 @@ class RowCount:
     def text(self) -> str:
         """Return ``412 rows, 20 %, 18.3 rows/s, 1:27 left; 2 failed; sports 210, ...``."""
         seconds = time.perf_counter() - self._start
-        made, share = self.done - self._before, self._share()
+        count, share = self.done - self._before, self._share()
         parts = [output.counted(self.done, "row")]
         if share is not None:
             parts.append(f"{100 * share:.0f} %")
-        if made:
-            parts.append(f"{made / seconds:.1f} rows/s")
-        if made and share:
+        if count:
+            parts.append(f"{count / seconds:.1f} rows/s")
+        if count and share:
             whole = self.done / share
-            parts.append(f"{_clock((whole - self.done) * seconds / made)} left")
+            parts.append(f"{_clock((whole - self.done) * seconds / count)} left")
 
-        told = [", ".join(parts)]
+        facts = [", ".join(parts)]
         if self.failed:
-            told.append(f"{self.failed} failed")
+            facts.append(f"{self.failed} failed")
         if self.counts:
             first = sorted(self.counts.items(), key=lambda pair: -pair[1])[:4]
-            told.append(", ".join(f"{label} {count}" for label, count in first))
-        return "; ".join(told)
+            facts.append(", ".join(f"{label} {count}" for label, count in first))
+        return "; ".join(facts)
 
 
 def _clock(seconds: float) -> str:
