@@ -23,7 +23,7 @@ import core_tasks
 from benchmarks.label_parts.sets import LabelledSet
 from core_learn.fewshot import PROBES
 from core_tasks.calibration import CONTENT_FREE, naming
-from core_tasks.template import behind
+from core_tasks.template import Template
 
 CACHE = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "core"
 MODELS = ("smollm2", "gemma3")
@@ -115,7 +115,7 @@ def _replies(model: Any, of: LabelledSet, template: str) -> dict[str, object]:
     seconds = time.perf_counter() - start
     free = _classified(model, task.prompts(CONTENT_FREE), of.labels)
     named = _classified(model, task.prompts(naming(of.labels)), of.labels)
-    [bare] = _classified(model, [behind(template, "text")], of.labels)
+    [bare] = _classified(model, [Template(template).after("text").source], of.labels)
     return {
         "rows": [_row(result, of) for result in results],
         "content_free": [_row(result, of) for result in free],

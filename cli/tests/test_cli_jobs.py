@@ -516,12 +516,12 @@ def test_a_job_shows_on_a_terminal_how_far_it_is(
     arguments = ("classify", "-m", fake_model, "--labels", "a,b", "-i", rows, "-o")
     code, shown = infer_cli.on_terminal(*arguments, tmp_path / "out.csv")
     assert code == 5
-    assert "\r\x1b[Kloading " in shown
-    assert "\r\x1b[K480 rows, " in shown  # behind the fourth block
+    assert "\x1b[2Kloading " in shown
+    assert "\x1b[2K480 rows, " in shown  # after the fourth block
     assert "7 failed; " in shown
     code, shown = infer_cli.on_terminal(*arguments, tmp_path / "quiet.csv", "--no-progress")
     assert code == 5
-    assert "\r\x1b[K" not in shown
+    assert "\x1b[2K" not in shown
 
 
 def test_the_summary_and_the_report(job: Job, rows: Path, tmp_path: Path) -> None:

@@ -96,7 +96,7 @@ def test_progress_is_shown_on_a_terminal_only(infer_cli: InferCli, fake_model: P
         assert process.stdout.read().splitlines()[1:] == [b"1\tx\tx\t", b"2\ty\ty\t"]
     os.close(ours)
     assert b"2 rows, " in shown
-    assert shown.endswith(b"\r\x1b[K")  # and it is taken away at the end
+    assert shown.endswith(b"\x1b[2K")  # and it is removed at the end
     assert infer_cli.finish(*arguments).stderr == ""
 
 

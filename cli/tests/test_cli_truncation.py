@@ -17,7 +17,7 @@ from core.testing import FakeModel
 from core.types import Conversation, Message
 from core_cli.reading.row import InputError, Row
 from core_cli.rows.prompts import PromptMaker, Side, Truncation
-from core_cli.rows.template import Template
+from core_tasks.template import Template
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli

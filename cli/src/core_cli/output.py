@@ -13,11 +13,9 @@ import os
 import select
 import sys
 import textwrap
-import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TextIO
 
 import click
 
@@ -25,6 +23,7 @@ from core.system.terminal import stream, terminal_size, visible, visible_json, v
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.live import Live
     from rich.table import Table
 
 
@@ -94,7 +93,7 @@ def draw(
 
     cells = [[visible(value) for value in row] for row in rows]
     widths = [max(map(cell_len, column)) + 2 for column in zip(columns, *cells, strict=True)]
-    console = _console()
+    console = _console(stream())
     if whole:
         console.width = max(console.width, sum(widths))
     if fold_last:
@@ -139,61 +138,57 @@ def warn(message: str) -> None:
 class Progress:
     """A progress line, returned by ``text`` and redrawn every second.
 
-    ``asked`` shows it even if stderr is not a terminal or, with False, never.
+    ``wanted`` shows it even if stderr is not a terminal or, with False, never.
     """
 
-    def __init__(self, text: Callable[[], str], is_requested: bool | None = None) -> None:
-        self._text = text
+    def __init__(self, text: Callable[[], str], wanted: bool | None = None) -> None:
         # On a shared terminal the line would mix with the results.
         alone = sys.stderr.isatty() and not is_terminal()
-        self._drawn = alone if is_requested is None else is_requested
-        self._lock, self._ended = threading.Lock(), threading.Event()
-        self._ticker: threading.Thread | None = None
-        self._told = 0.0
+        self._text, self._shown = text, alone if wanted is None else wanted
+        self._live = self._line() if self._shown and sys.stderr.isatty() else None
+        self._logged = 0.0
 
     def __enter__(self) -> Self:
-        if self._drawn and sys.stderr.isatty():
-            self._ticker = threading.Thread(target=self._tick, name="progress", daemon=True)
-            self._ticker.start()
+        if self._live is not None:
+            self._live.start()
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self._ended.set()
-        if self._ticker is not None:
-            self._ticker.join()
+    def __exit__(self, *_error: object) -> None:
         self.clear()
 
     def show(self) -> None:
         """Show the current state; in a log at most one line per second."""
-        if not self._drawn:
-            return
-        if sys.stderr.isatty():
-            self._draw()
-        elif time.monotonic() - self._told >= _REDRAW_SECONDS:
-            self._told = time.monotonic()
+        if self._live is not None:
+            self._live.start()
+            self._live.refresh()
+        elif self._shown and time.monotonic() - self._logged >= 1.0:
+            self._logged = time.monotonic()
             say(self._text())
 
     def clear(self) -> None:
-        """Remove the line, for other output."""
-        if self._drawn and sys.stderr.isatty():
-            with self._lock:
-                click.echo("\r\033[K", err=True, nl=False)
+        """Remove the line, for other output, until the next `show`."""
+        if self._live is not None:
+            self._live.stop()
 
-    def _tick(self) -> None:
-        while not self._ended.wait(_REDRAW_SECONDS):
-            self._draw()
+    def _line(self) -> Live:
+        from rich.live import Live
+        from rich.text import Text
 
-    def _draw(self) -> None:
-        width = columns() - 1
-        with self._lock:
-            if not self._ended.is_set():
-                text = visible(self._text())[:width]
-                click.echo(f"\r\033[K{text}", err=True, nl=False)
+        console = _console(sys.stderr)
+
+        def line() -> Text:
+            console.width = columns()  # the terminal may have been resized
+            return Text(visible(self._text()), no_wrap=True, overflow="crop")
+
+        # Messages go past rich, which would wrap them, so that commands could not be copied.
+        return Live(
+            console=console,
+            get_renderable=line,
+            transient=True,
+            refresh_per_second=1,
+            redirect_stdout=False,
+            redirect_stderr=False,
+        )
 
 
 def hear_logs() -> None:
@@ -222,8 +217,6 @@ def human_size(size: int) -> str:
     return f"{size} B" if unit == "B" else f"{number:.1f} {unit}"
 
 
-_REDRAW_SECONDS = 1.0
-
 _NARROWEST = 16
 """Columns that a folded last column has at least."""
 
@@ -231,14 +224,14 @@ _WIDEST = 100_000
 """Columns that a terminal may claim to have."""
 
 
-def _console() -> Console:
+def _console(file: TextIO) -> Console:
     from rich.console import Console
 
     columns, lines = terminal_size()  # of COLUMNS and LINES, rich takes any digits
     size: dict[str, Any] = {"width": min(columns, _WIDEST), "height": lines}
-    console = Console(file=stream(), **size)
+    console = Console(file=file, **size)
     # Where no colour is wanted, rich alone would keep bold.
-    return Console(file=stream(), color_system=None, **size) if console.no_color else console
+    return Console(file=file, color_system=None, **size) if console.no_color else console
 
 
 def _table(columns: Sequence[str], cells: list[list[str]], room: int | None, header: bool) -> Table:

@@ -26,7 +26,7 @@ from core_tasks.calibration import (
     naming,
     pmi_prior,
 )
-from core_tasks.template import behind, filled
+from core_tasks.template import Template
 
 if TYPE_CHECKING:
     from core_tasks.task import Gold, Task
@@ -184,14 +184,14 @@ def domain_prompts(task: Task, domain: str | None) -> list[str]:
     """Return the prompt without a text; in mode "many" one for each label."""
     fillings = [{"label": label} for label in task.labels] if task.mode == "many" else [{}]
     if domain is not None:
-        return [filled(domain, text="", **values) for values in fillings]
-    template = behind(task.template, "text")
-    if not template.strip():
+        return [Template(domain).filled({"text": "", **values}) for values in fillings]
+    template = Template(task.template).after("text")
+    if not template.source.strip():
         raise TaskError(
             "The template ends with {text}, so it has no prompt without a text. Pass one, such as "
             "domain='This news is about'."
         )
-    return [filled(template, **values) for values in fillings]
+    return [template.filled(values) for values in fillings]
 
 
 def _places(task: Task, gold: Gold) -> dict[str, list[int]]:

@@ -31,7 +31,7 @@ from core.types import ClassifyResult
 from core_tasks.asking import Answer, answers
 from core_tasks.calibration import Calibration, Key, Level
 from core_tasks.decision import Decision, decided, gathered
-from core_tasks.template import check_template, filled
+from core_tasks.template import Template
 from core_tasks.words import flat, may_overlap, tokenizing
 
 Mode = Literal["one", "many", "levels"]
@@ -78,7 +78,7 @@ class Task:
             _check_numbers(labels)
         places = {"text", "label"} if mode == "many" else {"text"}
         template = validate.unicode("template", validate.text("template", self.template))
-        check_template(template, places)
+        Template(template).check(places)
         if self.threshold is not None:
             validate.real("threshold", self.threshold, 0.0, 1.0)
         validate.text("model", self.model)
@@ -154,9 +154,10 @@ class Task:
             yield from self.decisions(model, prompts, model.classify(prompts, request))
 
     def _asked(self, text: str) -> list[str]:
+        template = Template(self.template)
         if self.mode == "many":
-            return [filled(self.template, text=text, label=label) for label in self.labels]
-        return [filled(self.template, text=text)]
+            return [template.filled({"text": text, "label": label}) for label in self.labels]
+        return [template.filled({"text": text})]
 
     def request(self, model: TextModel, config: GenerateConfig | None = None) -> GenerateConfig:
         """Return the options of this task's classify calls.

@@ -1,53 +1,71 @@
-"""Prompt templates of tasks, with ``{text}``, and ``{label}`` in mode "many".
-
-As in infer-cli, ``{{text}}`` is the literal ``{text}``, and other braces are literal.
-"""
+"""Prompt templates with places for values, such as ``{text}``, of tasks, evaluations and rows."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass
 
 from core.errors import TaskError
 
+TEXT = "text"
 _PLACES = re.compile(r"\{\{([^\W\d][^{}]*)\}\}|\{([^\W\d][\w .\-]*)\}")
+_ESCAPES = re.compile(r"\\(\\|n)")
 
 
-def check_template(template: str, places: set[str]) -> None:
-    """Raise `TaskError` unless the template has exactly these places, each at least once."""
-    fields = taken(template)
-    for missing in sorted(places - fields):
-        raise TaskError(
-            f"The template {_short(template)} must contain {{{missing}}}. Put it where each "
-            f"{missing} belongs."
-        )
-    for other in sorted(fields - places):
-        raise TaskError(
-            f"The template {_short(template)} contains {{{other}}}, but this task only fills in "
-            f"{' and '.join(f'{{{place}}}' for place in sorted(places))}. Double literal braces: "
-            f"{{{{{other}}}}}."
-        )
+@dataclass(frozen=True, slots=True)
+class Template:
+    """A prompt with placeholders: ``{name}`` is a field, ``{{name}}`` is a literal ``{name}``.
 
+    Other braces are literal, and so is everything in a value.
+    """
 
-def taken(template: str) -> set[str]:
-    """Return the names of the places."""
-    return {match[2] for match in _PLACES.finditer(template) if match[2] is not None}
+    source: str
 
+    @classmethod
+    def typed(cls, source: str) -> Template:
+        """Return a typed template, where ``\\n`` is a line break and ``\\\\n`` these characters."""
 
-def filled(template: str, **values: str) -> str:
-    """Return the prompt; braces in the values are not replaced."""
+        def unescaped(match: re.Match[str]) -> str:
+            return "\n" if match[1] == "n" else "\\"
 
-    def value(match: re.Match[str]) -> str:
-        return f"{{{match[1]}}}" if match[1] is not None else values[match[2]]
+        return cls(_ESCAPES.sub(unescaped, source))
 
-    return _PLACES.sub(value, template)
+    @property
+    def fields(self) -> tuple[str, ...]:
+        """Names of the fields that the template uses, each once."""
+        names = (match[2] for match in _PLACES.finditer(self.source))
+        return tuple(dict.fromkeys(name for name in names if name is not None))
 
+    def check(self, fields: set[str]) -> None:
+        """Raise `TaskError` unless the template has exactly these fields, each at least once."""
+        used = set(self.fields)
+        for missing in sorted(fields - used):
+            raise TaskError(
+                f"The template {self._short} must contain {{{missing}}}. Put it where each "
+                f"{missing} belongs."
+            )
+        for other in sorted(used - fields):
+            raise TaskError(
+                f"The template {self._short} contains {{{other}}}, but this task only fills in "
+                f"{' and '.join(f'{{{field}}}' for field in sorted(fields))}. Double literal "
+                f"braces: {{{{{other}}}}}."
+            )
 
-def behind(template: str, place: str) -> str:
-    """Return the part of the template after the last of this place."""
-    ends = [match.end() for match in _PLACES.finditer(template) if match[2] == place]
-    return template[ends[-1] :].lstrip()
+    def filled(self, values: Mapping[str, str]) -> str:
+        """Return the prompt. Raises `KeyError` for a field without a value."""
 
+        def value(match: re.Match[str]) -> str:
+            return f"{{{match[1]}}}" if match[1] is not None else values[match[2]]
 
-def _short(template: str) -> str:
-    shown = repr(template)
-    return shown if len(shown) <= 60 else f"{shown[:60]}…"
+        return _PLACES.sub(value, self.source)
+
+    def after(self, field: str) -> Template:
+        """Return the part of the template after the last of this field."""
+        ends = [match.end() for match in _PLACES.finditer(self.source) if match[2] == field]
+        return Template(self.source[ends[-1] :].lstrip())
+
+    @property
+    def _short(self) -> str:
+        shown = repr(self.source)
+        return shown if len(shown) <= 60 else f"{shown[:60]}…"

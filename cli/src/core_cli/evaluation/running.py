@@ -21,11 +21,11 @@ from core_cli.flags import given
 from core_cli.jobs.run import RowJob, run
 from core_cli.rows import checks
 from core_cli.rows.asker import answering
-from core_cli.rows.template import Template
 from core_tasks.evaluation.asking import ALL, Asker, checked_samples
 from core_tasks.evaluation.evaluate import metric_of, with_ends
 from core_tasks.evaluation.marking import Marking, Metric
 from core_tasks.evaluation.prompts import Prompting, fingerprint
+from core_tasks.template import Template
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig

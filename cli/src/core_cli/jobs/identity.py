@@ -18,7 +18,7 @@ from core.models.fingerprint import fingerprint_of
 from core.secret import holds_secret, is_secret
 from core_cli.flags import value_of
 from core_cli.rows.checks import template_of_rows
-from core_cli.rows.template import TEXT
+from core_tasks.template import TEXT
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig

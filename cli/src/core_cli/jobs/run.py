@@ -36,8 +36,8 @@ if TYPE_CHECKING:
     from core_cli.jobs.gold import ManyGold
     from core_cli.jobs.summary import AnswerMetrics
     from core_cli.reading.row import Fields
-    from core_cli.rows.template import Template
     from core_cli.values import Kind
+    from core_tasks.template import Template
 
 # A resumed job lacks the prefix cache of earlier blocks, which changes the last digits.
 _STEADY = {"prefix_cache": 0}

@@ -16,8 +16,8 @@ import click
 from core.errors import OutputError
 from core.system import outputs
 from core_cli import reports
-from core_cli.rows.template import TEXT, Template
 from core_tasks import svg
+from core_tasks.template import TEXT, Template
 
 
 def refuse(flags: RowFlags, few_shot: str | None = None) -> None:
@@ -64,21 +64,21 @@ def template_of(template: str | None, file: str | None, *, records: bool) -> Tem
     a field or with an unknown one.
     """
     if file is not None:
-        parsed = Template(read_text(file))
+        result = Template(read_text(file))
     elif template is not None:
-        parsed = Template.typed(template)
+        result = Template.typed(template)
     else:
         return None
 
-    if not parsed.fields:
+    if not result.fields:
         name = "--template-file" if file else "--template"
         raise click.UsageError(f"{name} must contain {{text}} or another input field in braces.")
-    if not records and (other := [name for name in parsed.fields if name != TEXT]):
+    if not records and (other := [name for name in result.fields if name != TEXT]):
         raise click.UsageError(
             f"--template uses {{{other[0]}}}, but these prompts only have {{text}}. For literal "
             f"braces, double them: {{{{{other[0]}}}}}."
         )
-    return parsed
+    return result
 
 
 def template_of_rows(flags: RowFlags) -> Template | None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import click
 
 from core_cli import output
-from core_cli.rows.template import TEXT, Template
+from core_tasks.template import TEXT, Template
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -190,23 +190,23 @@ class RowCount:
     def text(self) -> str:
         """Return ``412 rows, 20 %, 18.3 rows/s, 1:27 left; 2 failed; sports 210, ...``."""
         seconds = time.perf_counter() - self._start
-        new_rows, share = self.done - self._before, self._share()
+        count, share = self.done - self._before, self._share()
         parts = [output.counted(self.done, "row")]
         if share is not None:
             parts.append(f"{100 * share:.0f} %")
-        if new_rows:
-            parts.append(f"{new_rows / seconds:.1f} rows/s")
-        if new_rows and share:
+        if count:
+            parts.append(f"{count / seconds:.1f} rows/s")
+        if count and share:
             whole = self.done / share
-            parts.append(f"{_clock((whole - self.done) * seconds / new_rows)} left")
+            parts.append(f"{_clock((whole - self.done) * seconds / count)} left")
 
-        clauses = [", ".join(parts)]
+        facts = [", ".join(parts)]
         if self.failed:
-            clauses.append(f"{self.failed} failed")
+            facts.append(f"{self.failed} failed")
         if self.counts:
             first = sorted(self.counts.items(), key=lambda pair: -pair[1])[:4]
-            clauses.append(", ".join(f"{label} {count}" for label, count in first))
-        return "; ".join(clauses)
+            facts.append(", ".join(f"{label} {count}" for label, count in first))
+        return "; ".join(facts)
 
 
 def _clock(seconds: float) -> str:

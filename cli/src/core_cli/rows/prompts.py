@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import json
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -14,7 +15,7 @@ from core.options import GenerateConfig
 from core.rendering import Rendering
 from core.types import Message
 from core_cli.reading.row import InputError, Row
-from core_cli.rows.template import Template
+from core_tasks.template import TEXT, Template
 
 _GREETING = (Message("user", "Hello"), Message("assistant", "Hi"))
 
@@ -97,7 +98,7 @@ class PromptMaker:
 
     def _around(self, row: Row, text: str) -> str:
         if self.template is not None:
-            text = self.template.filled(row, text)
+            text = self.template.filled(_values(row, text, self.template.fields))
         if not self.chat:
             return text
         return self.rendering([*self._system(), Message("user", text)])
@@ -129,6 +130,20 @@ class PromptMaker:
 
         offered_by = unsupported(Capability.TOKENIZING, self.backend).offered_by
         raise UnsupportedOperationError(what, self.backend, offered_by)
+
+
+def _values(row: Row, text: str, fields: Iterable[str]) -> dict[str, str]:
+    """Return the fields of a row, ``text`` in place of its own. Raises `InputError` for a gap."""
+    values = {TEXT: text}
+    for name in fields:
+        if name == TEXT:
+            continue
+        if (value := row.fields.get(name)) is None:
+            raise InputError(f"{row.place} has no field {name!r}, which --template uses.")
+        if not isinstance(value, str):
+            value = json.dumps(value, ensure_ascii=False, default=str)
+        values[name] = value
+    return values
 
 
 Side = Literal["left", "right", "middle"]

@@ -251,8 +251,9 @@ def _of(fitted: Task, question: str) -> Adjustment:
 
 def _told(quality: Quality) -> str:
     error = error_text(quality.calibration_error, quality.calibration_error_interval)
+    rows = output.counted(quality.rows, "row")
     return (
-        f"accuracy {100 * quality.accuracy:.1f} % of {output.counted(quality.rows, 'row')}, {error}, "
+        f"accuracy {100 * quality.accuracy:.1f} % of {rows}, {error}, "
         f"Brier {quality.brier:.3f}, NLL {quality.nll:.3f}"
     )
 

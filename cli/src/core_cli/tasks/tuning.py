@@ -16,7 +16,6 @@ from core_cli import output
 from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
-from core_cli.rows.template import Template
 from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_tasks import Task, load_task
@@ -24,6 +23,7 @@ from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import quality
 from core_tasks.files import FILE
 from core_tasks.heads import installed_learner, learner
+from core_tasks.template import Template
 
 if TYPE_CHECKING:
     from core.protocols import TextModel

@@ -20,7 +20,7 @@ from core_ray.placement import alive, placed
 from core_ray.record import Reporter
 from core_ray.work import Classifying, Generating, Work
 from core_tasks.deciding import Path, Question, question_of
-from core_tasks.template import check_template
+from core_tasks.template import Template
 
 _LOGGER = logging.getLogger("core_ray")
 
@@ -91,7 +91,7 @@ def generate(
     With ``chat``, each filled template is a message in the model's chat template. Raises like
     `classify`.
     """
-    check_template(template, {"text"})
+    Template(template).check({"text"})
     request = resolve_generate(config, {})
     if request.cancel is not None:
         raise core.InvalidOptionError("cancel", request.cancel, "None on a cluster")

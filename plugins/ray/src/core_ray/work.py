@@ -11,7 +11,7 @@ import pyarrow as pa
 import core
 import core_tasks
 from core_tasks.deciding import Question, decider
-from core_tasks.template import filled
+from core_tasks.template import Template
 
 Columns = dict[str, pa.DataType]
 Ask = Callable[[Sequence[str]], Sequence[Any]]
@@ -90,9 +90,10 @@ class Generating:
         if self.chat and not isinstance(model, core.Tokenizing):
             raise core.UnsupportedOperationError("chat templates", model.model_type, ())
         render: Any = getattr(model, "render_chat", None) if self.chat else None
+        template = Template(self.template)
 
         def ask(texts: Sequence[str]) -> list[core.BatchResult]:
-            prompts = [filled(self.template, text=text) for text in texts]
+            prompts = [template.filled({"text": text}) for text in texts]
             if render is not None:
                 turns = ([core.Message("user", prompt)] for prompt in prompts)
                 prompts = [render(turn, self.config) for turn in turns]

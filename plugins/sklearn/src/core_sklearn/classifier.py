@@ -22,7 +22,7 @@ from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, label_logprobs
 from core_tasks.calibration import CONTENT_FREE, Adjustment, Level
 from core_tasks.fitting import calibration_of, named_rows, texts_with_names
-from core_tasks.template import behind
+from core_tasks.template import Template
 from core_tasks.tuning.methods import Method, Said
 
 LEVELS: tuple[Level, ...] = ("raw", "L0", "L1", "L2")
@@ -207,7 +207,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         bare = core_tasks.Task(
             "{text}", self.task_.labels, words=self._words(), label_prefix=self.label_prefix
         )
-        domain = behind(self.template, "text")
+        domain = Template(self.template).after("text").source
         scores: list[list[float]] = label_logprobs(self._model(), bare, [domain]).tolist()
         return scores
 

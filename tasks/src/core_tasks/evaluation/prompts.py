@@ -15,7 +15,7 @@ from core.rendering import Rendering
 from core.types import Message
 from core_tasks.evaluation.items import Item
 from core_tasks.folds import text_key
-from core_tasks.template import filled, taken
+from core_tasks.template import Template
 
 PLAIN, LETTERED, CHAT = (
     "Question: {question}\nAnswer:",
@@ -101,13 +101,13 @@ class Prompting:
             raise EvaluationError(
                 "chat_template_kwargs and opening require the model's chat template: set chat=True."
             )
-        named = taken(self.used)
-        if not named:
+        fields = Template(self.used).fields
+        if not fields:
             raise EvaluationError(
                 f"The template {self.used!r:.80} uses no field of an item. Put {{question}} where "
                 "the question belongs."
             )
-        if self.letters and "choices" not in named:
+        if self.letters and "choices" not in fields:
             raise EvaluationError("Letters require {choices} in the template, which lists them.")
 
     def _text(self, item: Item) -> str:
@@ -119,7 +119,7 @@ class Prompting:
             "choices": "\n".join(f"{letter}. {choice}" for letter, choice in lettered),
         }
         try:
-            return filled(self.used, **values)
+            return Template(self.used).filled(values)
         except KeyError as missing:
             raise EvaluationError(
                 f"The item has no field {missing}, which the template uses. Double literal braces."

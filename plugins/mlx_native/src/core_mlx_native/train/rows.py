@@ -17,7 +17,7 @@ from core.types import Message, ModelInfo
 from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.rows import token_error
 from core_runtime.text.label_tokens import LabelTokens
-from core_tasks.template import check_template, filled
+from core_tasks.template import Template
 
 _SHOWN = 40  # characters of a text in an error
 
@@ -45,7 +45,7 @@ class RowBuilder:
         self._size = info.vocab_size
         if not labels:
             return
-        check_template(config.template, {"text"})
+        Template(config.template).check({"text"})
         labelling = GenerateConfig(labels=tuple(labels), label_prefix=config.label_prefix)
         self._places: Mapping[str, int] = {label: i for i, label in enumerate(labelling.labels)}
         self._labels = LabelTokens(tokenizer, labelling.labels, labelling.label_prefix)
@@ -85,7 +85,7 @@ class RowBuilder:
 
     def _labelled(self, example: TrainingExample) -> TokenRow:
         """Return a text in its template, and the tokens by which `classify` scores its label."""
-        prompt = filled(self._config.template, text=example.text)
+        prompt = Template(self._config.template).filled({"text": example.text})
         ids = self._tokenizer.encode(prompt)
         [question] = self._labels.after([prompt], [ids])
         path = question.trie.paths[self._places[example.label or ""]]
