@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from importlib.machinery import PathFinder
 from pathlib import Path
 
+_INSTALLED = Path(__file__).resolve().parent / "core" / "__init__.py"
+
 
 def main() -> None:
     """Run ``infer-cli``; exit with 1 if another module hides the package ``core``."""
@@ -25,6 +27,9 @@ def main() -> None:
 
 def check_import() -> None:
     """Raise ImportError if ``import core`` finds another module than the installed package."""
+    loaded = getattr(sys.modules.get("core"), "__file__", None)
+    if loaded is not None and Path(loaded).resolve() == _INSTALLED:
+        return  # imported before a folder with another one came onto sys.path
     if file := hidden_by():
         raise ImportError(
             f"{file} hides the installed package core. Rename it, or take its folder off sys.path.",
@@ -41,5 +46,4 @@ def hidden_by(folders: Sequence[str] | None = None) -> Path | None:
     spec = PathFinder.find_spec("core", folders)
     if spec is None or spec.origin is None:  # a folder without __init__.py hides no package
         return None
-    installed = Path(__file__).resolve().parent / "core" / "__init__.py"
-    return None if Path(spec.origin).resolve() == installed else Path(spec.origin)
+    return None if Path(spec.origin).resolve() == _INSTALLED else Path(spec.origin)

@@ -61,3 +61,10 @@ def test_a_folder_without_init_hides_nothing(tmp_path: Path) -> None:
 def test_the_checkout_hides_nothing() -> None:
     assert infer_cli.hidden_by() is None
     assert infer_cli.hidden_by([str(Path(core.__file__).parents[1])]) is None
+
+
+def test_an_imported_package_is_not_hidden_later(hiding: Path, tmp_path: Path) -> None:
+    code = (
+        f"import core, sys; sys.path.insert(0, {str(tmp_path)!r}); import core_tasks; print('ok')"
+    )
+    assert run(Path("/"), "-c", code).stdout == "ok\n"
