@@ -55,6 +55,7 @@ def test_from_an_empty_folder_to_a_certified_wheel(
     own = ("PYTHONPATH", "VIRTUAL_ENV", "INFER_MODEL", "PYTEST_CURRENT_TEST")
     environment = {name: value for name, value in os.environ.items() if name not in own}
     environment |= {
+        "CORE": str(tmp_path),  # the reader's checkout, as far as the page uses it
         "PIP_FIND_LINKS": str(wheels),
         "PIP_DISABLE_PIP_VERSION_CHECK": "1",
         "PATH": f"{python}{os.pathsep}{os.environ['PATH']}",

@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import core
+from core import extensions
 from core.extensions import ModelProbe, Scoring, Tokenizing
+from core.kit.support import PROTOCOLS
 from core.options import LoadConfig
 from core.protocols import Capability
 from core.registry import Registry
@@ -56,6 +58,13 @@ IN_THE_SOAKS = (
 def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
     backend = Reference(without={off} if off else ())
     assert selftest.failures(backend, str(path)) == {}
+
+
+def test_every_optional_protocol_has_its_capability() -> None:
+    """A protocol without one would be left out of the checks in silence."""
+    own = [value for value in vars(extensions).values() if value.__class__ is type(Scoring)]
+    named = {value for value in own if value.__module__ == extensions.__name__}
+    assert set(PROTOCOLS.values()) == named - {extensions.AsyncStream}
 
 
 def test_without_generate_it_passes_what_neither_sweeps_nor_searches(

@@ -62,6 +62,13 @@ def test_with_a_poor_model_no_check_passes_in_silence(poor: PoorModel, path: str
     assert selftest.silences(poor, path) == []
 
 
+def test_a_template_for_one_turn_is_not_held_against_a_training(path: str) -> None:
+    (poor,) = (poor for poor in POOR_MODELS if poor.name == "short-template")
+    result = run_check(all_checks()["training.turns"], Subject(poor.backend(), path))
+    assert result.status is Status.NOT_TESTABLE
+    assert "several turns" in result.reason
+
+
 @pytest.mark.parametrize("operation", SINGLE)
 def test_every_check_compares_something_of_every_backend(
     operation: str, path: str, suite: list[Check]

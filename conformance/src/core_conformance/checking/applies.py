@@ -36,7 +36,9 @@ _templates: WeakKeyDictionary[Subject, bool] = WeakKeyDictionary()
 _PROMPT = "The weather today is"
 _CHAT = (Message("user", "Hello"),)
 
-_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
+OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
+"""The capabilities whose protocol a backend implements; a model implements the others."""
+
 _OPERATIONS: dict[Capability, Callable[[Subject], object]] = {
     Capability.GENERATE: lambda subject: subject.model.generate(_PROMPT),
     Capability.CHAT: lambda subject: subject.model.chat(_CHAT),
@@ -189,7 +191,7 @@ def _call(subject: Subject, name: Capability, option: dict[str, Any]) -> None:
 
 
 def _is_no_instance(subject: Subject, capability: Capability) -> None:
-    offering = subject.backend if capability in _OF_BACKENDS else subject.model
+    offering = subject.backend if capability in OF_BACKENDS else subject.model
     implemented = isinstance(offering, PROTOCOLS[capability])
     must(not implemented, f"{capability} is not declared, but its methods exist")
 

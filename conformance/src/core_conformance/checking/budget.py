@@ -18,7 +18,7 @@ from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
 
-_TRUST = 4.0  # passes: for how much the measured pass counts beside what the cases take
+_TRUST = 4.0  # passes: the weight of the measured pass against the measured cases
 _TEXT = "number {} of some lines that are about as long as the prompts of most of the checks are"
 _SHOWN = 40  # characters of a case that is left out
 _measured: WeakKeyDictionary[Subject, float] = WeakKeyDictionary()

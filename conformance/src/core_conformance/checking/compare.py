@@ -18,7 +18,7 @@ from core_conformance.checking.subject import Subject
 from core_conformance.checking.ties import at_a_tie, parting
 
 Pair = tuple[Answer, Answer]
-_SEVERAL = 3  # answers: of fewer, there is no majority
+_SEVERAL = 3  # answers: fewer have no majority
 LONGEST_LABEL = 8
 """Tokens that a label here may have, by which its tolerance is multiplied."""
 

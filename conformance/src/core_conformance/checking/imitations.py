@@ -34,7 +34,7 @@ _WORDS = {
     "random": "the model's names with random bytes in the files",
     "secret": "the model's names on files without permission",
     "nowhere": "the model's names on links to nothing",
-    "pipe": "the model's names on pipes that nobody writes to",
+    "pipe": "the model's names on pipes without a writer",
 }
 
 

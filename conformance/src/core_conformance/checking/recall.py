@@ -91,12 +91,12 @@ def same_results(
 ) -> None:
     """Raise `Violation` unless greedy results of the same prompts are the same, part by part."""
     for prompt, left, right in zip(prompts, wanted, results, strict=True):
-        behind = f"{what}: {prompt!r:.200}"
-        _same_parts(left, right, behind)
+        where = f"{what}: {prompt!r:.200}"
+        _same_parts(left, right, where)
         if left.logits is not None:
-            same_logits(subject, row_logits(left), row_logits(right), behind)
+            same_logits(subject, row_logits(left), row_logits(right), where)
         if left.logprobs is not None:
-            _same_labels(subject, left, right, behind)
+            _same_labels(subject, left, right, where)
 
     pairs = [
         (sampled(left, prompt), sampled(right))

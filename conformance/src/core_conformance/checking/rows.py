@@ -119,7 +119,7 @@ def same_rows(
     for place, (own, row) in enumerate(zip(wanted, rows, strict=True)):
         here = f"{what}: row {place}"
         if row.error is None:
-            _same_told(subject, own, row, here)
+            _same_numbers(subject, own, row, here)
             pairs.append((own.answer, row.answer))
         else:
             _is_stopped(row, here, stopped)
@@ -129,7 +129,7 @@ def same_rows(
     same_answers(subject, pairs, what)
 
 
-def _same_told(subject: Subject, own: Row, row: Row, what: str) -> None:
+def _same_numbers(subject: Subject, own: Row, row: Row, what: str) -> None:
     must(
         len(own.numbers) == len(row.numbers)
         and all(near(subject, *both) for both in zip(own.numbers, row.numbers, strict=True)),

@@ -43,16 +43,16 @@ def telling(most: int, least: int = 1) -> list[int]:
     8, 16, 32 and on, then those after them, 9, 17, 33, then all.
     """
     powers = [2**exponent for exponent in range(3, most.bit_length() + 1)]
-    around = [power + beside for beside in (0, 1, -1) for power in powers]
+    around = [power + offset for offset in (0, 1, -1) for power in powers]
     return [size for size in dict.fromkeys((*around, *range(most + 1))) if least <= size <= most]
 
 
-def room(subject: Subject, behind: int = 8) -> int:
+def room(subject: Subject, spare: int = 8) -> int:
     """Return the tokens of the longest prompt for a sweep.
 
-    `MOST`, or what the context has room for.
+    `MOST`, or what the context has room for besides ``spare`` tokens.
     """
-    return min(MOST, subject.model.info.context_length - behind)
+    return min(MOST, subject.model.info.context_length - spare)
 
 
 def reading(times: int) -> Callable[[int], float]:

@@ -1,4 +1,4 @@
-"""Checks of LoRA adapters: with one, without, beside another, with a wrong one; and of handles."""
+"""Checks of LoRA adapters: with one, without, next to another, with a wrong one; and of handles."""
 
 from __future__ import annotations
 

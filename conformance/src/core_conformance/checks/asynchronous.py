@@ -35,7 +35,7 @@ _ROWS = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
 _FEW, _MANY = 4, 48  # tokens
 _SECONDS, _OF_A_PASS = 0.2, 20  # of a long answer; tokens
 _TASKS = 4
-_ALONE = 0.25  # seconds without a look, after which nobody looks any more
+_ALONE = 0.25  # seconds without a look, after which polling has ended
 _FEW_LOOKS = 12
 _AT, _STOPPED = 0.25, 0.75  # shares of the looks: where a task is cancelled, where all is over
 _TURNS, _PATIENCE = 32, 5.0  # of an event loop; seconds
@@ -235,8 +235,8 @@ def loop_runs_on(subject: Subject) -> None:
     async def together() -> list[Any]:
         return [*await asyncio.gather(*(_read(subject, model, text) for text in prompts))]
 
-    beside = [tokens for tokens, _ in _run(subject, together())]
-    pairs = list(zip(alone, beside, strict=True))
+    concurrent = [tokens for tokens, _ in _run(subject, together())]
+    pairs = list(zip(alone, concurrent, strict=True))
     same_answers(subject, pairs, "streams of several tasks, alone and alongside one another")
 
 

@@ -44,7 +44,7 @@ from core_conformance.checking.subject import Subject
 
 _ROWS, _TOKENS = 7, 8
 _TRIES = 3  # of what a machine's noise could explain once
-_ALONE = 0.25  # seconds without a look, after which nobody looks any more
+_ALONE = 0.25  # seconds without a look, after which polling has ended
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +153,7 @@ def _cancelled(subject: Subject, turn: Turn, prompts: tuple[str, ...]) -> None:
         )
 
 
-# --------------------------------------------------------------------------- others beside it
+# ------------------------------------------------------------------------ concurrent streams
 
 
 @check(
@@ -194,8 +194,7 @@ def _beside(
     count: int,
     stop: Callable[[list[Any], CancelAfter], None],
 ) -> Answer:
-    """Return the answer to ``other``, beside a stream that is stopped after ``count`` of its
-    tokens.
+    """Return the answer to ``other``, with a stream that is stopped after ``count`` of its tokens.
 
     Without slots for two, the one begins when the other has ended.
     """
@@ -256,7 +255,7 @@ def let_go(subject: Subject) -> None:
 
 
 def _comes_to_rest(cancel: CancelAfter) -> bool:
-    """Return whether a moment comes in which nobody looks; it has had some time already."""
+    """Return whether the polling ends within a few moments."""
     for _ in range(8):
         seen = cancel.seen
         if cancel.times and time.perf_counter() - cancel.times[-1] > _ALONE:

@@ -70,18 +70,18 @@ def close_under_streams(subject: Subject) -> None:
         way.name: run(subject, way, subject.model, [prompt], tokens)
         for way in ways(subject, *SPEAKING)
     }
-    for behind in (1, 0, 3):
+    for count in (1, 0, 3):
         with closing(subject.load()) as model:
-            streams = _held(subject, model, prompt, tokens, behind)
-            what = f"close() with {len(streams)} streams open, {behind} tokens read of each,"
+            streams = _held(subject, model, prompt, tokens, count)
+            what = f"close() with {len(streams)} streams open, {count} tokens read of each,"
             promptly(subject, model.close, what)
             for one in streams:
-                what = f"{one.way.name}, whose model was closed after {behind} tokens,"
+                what = f"{one.way.name}, whose model was closed after {count} tokens,"
                 _cut_off(subject, one, wanted[one.way.name], what)
     goes_on(subject, [row.answer.tokens for rows in wanted.values() for row in rows])
 
 
-def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, behind: int) -> list[Held]:
+def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, count: int) -> list[Held]:
     """Open streams of every kind; more than there are slots if they can be submitted."""
     begun: list[Held] = []
     streams = ways(subject, *SPEAKING)
@@ -89,7 +89,7 @@ def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, behind: 
     for way in (*streams, *submitted * 4):
         try:
             stream = opened(way.name, model, prompt, way.options(subject, tokens))
-            some = behind if len(begun) < 2 else 0  # queued streams have none yet
+            some = count if len(begun) < 2 else 0  # queued streams have none yet
             begun.append(Held(way, stream, tuple(islice(stream, some))))
         except ModelBusyError:  # it would wait for this thread
             continue

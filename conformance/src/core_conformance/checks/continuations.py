@@ -29,7 +29,7 @@ _NEXT = " and then"
 )
 def every_scored_length(subject: Subject) -> None:
     encode, compared = tokenizing(subject).encode, 0
-    lengths = telling(room(subject, behind=2 * len(_NEXT)))[:_MANY]
+    lengths = telling(room(subject, spare=2 * len(_NEXT)))[:_MANY]
     for length in within(subject, lengths, reading(2), "tokens of a prompt", _SOME):
         prompt = sized(subject, length, turn=1)
         ids = encode(prompt + _NEXT) if prompt else ()
@@ -83,7 +83,7 @@ def every_continuation(subject: Subject) -> None:
     broad=True,
 )
 def labels_behind_every_length(subject: Subject) -> None:
-    lengths, compared = telling(room(subject, behind=2 * len(_NEXT)))[:_PLACES], 0
+    lengths, compared = telling(room(subject, spare=2 * len(_NEXT)))[:_PLACES], 0
     for length in within(subject, lengths, reading(3), "tokens of a prompt with labels", _SOME):
         prompt = sized(subject, length, turn=10)
         if prompt is None or prompt.endswith(" "):

@@ -60,7 +60,7 @@ _NO_TEXTS: tuple[tuple[Any, str], ...] = (
 
 @check(
     "errors.unknown-keyword",
-    "A keyword that nobody knows MUST raise TypeError at the call.",
+    "An unknown keyword MUST raise TypeError at the call.",
     OPERATIONS,
 )
 def unknown_keyword(subject: Subject) -> None:
@@ -187,7 +187,7 @@ def prompt_types(subject: Subject) -> None:
             must_raise(TypeError, partial(ask, given), f"{what}, given to {name}(),")
     single: dict[Capability, Any] = {
         Capability.GENERATE: 7,
-        Capability.CHAT: [("user", "a tuple is no message")],
+        Capability.CHAT: [("user", "a tuple is not a message")],
     }
     for name in declared(subject, *single):
         given, ask = single[name], getattr(subject.model, name.value)

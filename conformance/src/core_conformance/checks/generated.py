@@ -1,7 +1,7 @@
 """Checks with generated inputs: whatever the text, its answer is what it is alone and anywhere.
 
 No answer is known beforehand. Each is compared with that of a second load, run once and alone, or
-against another operation of the same model.
+with that of another operation of the same model.
 """
 
 from __future__ import annotations
@@ -247,10 +247,10 @@ def _has_meaning(text: str) -> bool:
 
 def _plain(text: str) -> str:
     """Return the letters that no neighbour can be joined with: what follows is ASCII as well."""
-    behind = f"{text[1:]}."
+    following = f"{text[1:]}."
     return "".join(
         one
-        for one, then in zip(text, behind, strict=True)
+        for one, then in zip(text, following, strict=True)
         if f"{one}{then}".isascii() and one.isalnum()
     )
 

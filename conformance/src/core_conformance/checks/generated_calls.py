@@ -1,4 +1,4 @@
-"""A check with generated sequences of calls: no answer depends on what was called before or beside.
+"""A check with generated sequences of calls: no answer depends on earlier or open calls.
 
 A program is a list of steps over few prompts and options. Each step's answer is that of the
 yardstick, which was asked the same once, alone: streams stay open, are read on, closed, cancelled.

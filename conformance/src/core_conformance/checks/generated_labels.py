@@ -1,7 +1,7 @@
 """Checks with generated labels and continuations: their scores are those of their tokens anywhere.
 
 No score is known beforehand. Each is compared with that of a second load, run once and alone, and
-against the log-probabilities of its tokens, one by one.
+with the log-probabilities of its tokens, one by one.
 """
 
 from __future__ import annotations

@@ -6,55 +6,16 @@ from collections.abc import Sequence
 from typing import Any
 
 from core.errors import BackendError
-from core.extensions import (
-    Adapting,
-    Asynchronous,
-    AttentionInspector,
-    BatchStreaming,
-    ClassifyStreaming,
-    Declaring,
-    DeviceReporting,
-    Explaining,
-    HiddenStates,
-    MemoryReporting,
-    ModelFinding,
-    ModelProbe,
-    Scoring,
-    Submitting,
-    Tokenizing,
-    TokenPrompts,
-    Trainable,
-)
+from core.kit.support import PROTOCOLS
 from core.models.files import resolve_path
 from core.models.finding import described_by
 from core.models.locating import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY
 from core.types import Choice, Device
+from core_conformance.checking.applies import OF_BACKENDS
 from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
-
-_OF_MODELS: dict[Capability, type] = {
-    Capability.TOKENIZING: Tokenizing,
-    Capability.SUBMITTING: Submitting,
-    Capability.BATCH_STREAMING: BatchStreaming,
-    Capability.CLASSIFY_STREAMING: ClassifyStreaming,
-    Capability.SCORING: Scoring,
-    Capability.TOKEN_PROMPTS: TokenPrompts,
-    Capability.HIDDEN_STATES: HiddenStates,
-    Capability.ATTENTION_INSPECTOR: AttentionInspector,
-    Capability.MEMORY_REPORTING: MemoryReporting,
-    Capability.EXPLAINING: Explaining,
-    Capability.ADAPTING: Adapting,
-    Capability.DECLARING: Declaring,
-    Capability.ASYNCHRONOUS: Asynchronous,
-    Capability.TRAINABLE: Trainable,
-}
-_OF_BACKENDS: dict[Capability, type] = {
-    Capability.MODEL_PROBE: ModelProbe,
-    Capability.MODEL_FINDING: ModelFinding,
-    Capability.DEVICE_REPORTING: DeviceReporting,
-}
 
 
 @check("identity.name", "A backend's name MUST be a non-empty string without blanks around it.")
@@ -147,24 +108,21 @@ def registered(subject: Subject) -> None:
     "The answer of isinstance for an optional protocol MUST agree with `capabilities`.",
 )
 def optional_protocols(subject: Subject) -> None:
-    subjects: list[tuple[str, object, dict[Capability, type]]] = [
-        ("backend", subject.backend, _OF_BACKENDS),
-        ("model", subject.model, _OF_MODELS),
-    ]
+    holders: dict[str, object] = {"backend": subject.backend, "model": subject.model}
 
     # Methods and declaration have to agree, in both directions.
-    for what, holder, protocols in subjects:
-        for capability, kind in protocols.items():
-            declared, there = subject.declares(capability), isinstance(holder, kind)
-            must(
-                declared or not there,
-                f"the {what} has the methods of {kind.__name__}, and {capability!r} is not "
-                "declared: declare it or remove them",
-            )
-            must(
-                there or not declared,
-                f"{capability!r} is declared, but the {what} lacks methods of {kind.__name__}",
-            )
+    for capability, kind in PROTOCOLS.items():
+        what = "backend" if capability in OF_BACKENDS else "model"
+        declared, there = subject.declares(capability), isinstance(holders[what], kind)
+        must(
+            declared or not there,
+            f"the {what} has the methods of {kind.__name__}, and {capability!r} is not "
+            "declared: declare it or remove them",
+        )
+        must(
+            there or not declared,
+            f"{capability!r} is declared, but the {what} lacks methods of {kind.__name__}",
+        )
 
 
 @check(

@@ -54,7 +54,7 @@ def probabilities_are_a_softmax(subject: Subject) -> None:
             must(abs(total - 1) <= _SUM, f"probabilities {probabilities} sum to {total:.6f}")
 
             if max(logprobs.values()) == -math.inf:
-                continue  # none of them can come: there is no softmax
+                continue  # none of them can come: a softmax is undefined
             for label, expected in _softmax(logprobs).items():
                 must(
                     abs(probabilities[label] - expected) <= _SUM,
@@ -200,14 +200,14 @@ def token_is_the_same(subject: Subject) -> None:
     same_answers(subject, pairs, "classify without and with labels")
 
 
-def _extension(subject: Subject, behind: str) -> str:
+def _extension(subject: Subject, text: str) -> str:
     """Return a likely continuation, so that a difference would show.
 
     "" if it joins the preceding tokens.
     """
-    more, encode = token(classify(subject, [behind])[0]).text, tokenizing(subject).encode
-    head = encode(behind)
-    return more if encode(behind + more)[: len(head)] == head else ""
+    more, encode = token(classify(subject, [text])[0]).text, tokenizing(subject).encode
+    head = encode(text)
+    return more if encode(text + more)[: len(head)] == head else ""
 
 
 def _probabilities(result: ClassifyResult) -> dict[str, float]:

@@ -75,10 +75,10 @@ def every_prompt_length(subject: Subject) -> None:
     broad=True,
 )
 def long_answers(subject: Subject) -> None:
-    longest = room(subject, behind=40)
+    longest = room(subject, spare=40)
     lengths = [length for length in _ANSWERS if length <= longest]
     answers, pairs = list[Answer](), list[Pair]()
-    for length in within(subject, lengths, lambda answer: answer, "tokens of an answer", _MOST):
+    for length in within(subject, lengths, lambda length: length, "tokens of an answer", _MOST):
         prompt = sized(subject, 8, turn=length)
         if prompt is not None:
             answers.append(generate(subject, prompt, length))
@@ -100,7 +100,7 @@ def rows_of_all_lengths(subject: Subject) -> None:
     answers, pairs = list[Answer](), list[Pair]()
     blocks = [size for size in _BLOCKS if size < room(subject)]
     for block in within(subject, blocks, reading(9), "rows as long as a block", _SOME):
-        candidates = [sized(subject, block + beside, turn=7) for beside in (1, 0, -1)]
+        candidates = [sized(subject, block + offset, turn=7) for offset in (1, 0, -1)]
         given = [prompt for prompt in candidates if prompt is not None]
         for name, ask_for in _SEVERAL.items():
             if subject.declares(name):
@@ -207,7 +207,7 @@ def _longest(subject: Subject) -> int:
     """Return the tokens of an answer that is requested in part, as the context and the passes
     allow.
     """
-    return int(min(_LIMIT, room(subject, behind=40), max(12, passes(subject))))
+    return int(min(_LIMIT, room(subject, spare=40), max(12, passes(subject))))
 
 
 def _lengths(subject: Subject) -> list[int]:
@@ -228,9 +228,9 @@ def _read_again(
         front = _front(subject, given, place)
         if front is not None:
             pair = Answer((given.tokens[place],), None, front), _read(subject, front)
-            behind = f"{what}: token {place} of what is generated, and what is read in its place"
-            same_answers(subject, [pair], behind)
-            same_numbers(subject, *pair, behind)
+            where = f"{what}: token {place} of what is generated, and what is read in its place"
+            same_answers(subject, [pair], where)
+            same_numbers(subject, *pair, where)
             yield pair
 
 

@@ -176,7 +176,7 @@ def _agree(
 
 def _continued(subject: Subject) -> tuple[int, dict[int, str]]:
     """Return the tokens of the question, and what continues it by the tokens of both."""
-    size = room(subject, behind=_PASS) - len(ask.QUESTION)
+    size = room(subject, spare=_PASS) - len(ask.QUESTION)
     fronts = cuts(subject, f"{ask.QUESTION} {sized(subject, size, turn=6) or ''}")
     head = len(tokenizing(subject).encode(ask.QUESTION))
     return head, {size: text for size, text in fronts.items() if not text.endswith(" ")}

@@ -55,10 +55,7 @@ def rows(subject: Subject) -> None:
                 least = sum(len(row.tokens) for row in results)
                 most = least + sum(row.finish_reason == "stop" for row in results)  # and its end
             else:
-                least, most = (
-                    0,
-                    len(results),
-                )  # each row's token, where reading one counts as giving
+                least, most = 0, len(results)  # a row's token may count as generated
             must(
                 least <= counted <= most,
                 f"{name}() gave {most} tokens, and generated_tokens is {counted}",

@@ -100,7 +100,7 @@ def requests_in_used_slots(subject: Subject) -> None:
 
 
 def _prompts(subject: Subject) -> list[str]:
-    longest = room(subject, behind=_LONG)
+    longest = room(subject, spare=_LONG)
     sizes = [min(length, longest) for length in _LENGTHS]
     prompts = [sized(subject, size, turn=5 + place) for place, size in enumerate(sizes)]
     return [prompt or ask.PLAIN[place % 6] for place, prompt in enumerate(prompts)]

@@ -158,16 +158,16 @@ def many_rows_of_a_stream(subject: Subject) -> None:
         for row, token in model.batch_stream(given, max_tokens=_FEW, **evidence(subject)):
             must(0 <= row < len(rows), f"batch_stream of {len(rows)} prompts gave row {row}")
             rows[row].append(token)
-        item = zip(given, rows, strict=True)
-        return [Answer(tuple(tokens), None, prompt) for prompt, tokens in item]
+        pairs = zip(given, rows, strict=True)
+        return [Answer(tuple(tokens), None, prompt) for prompt, tokens in pairs]
 
     def alone(given: Sequence[str]) -> list[Answer]:
         return list(map(answer, batch(subject, given, _FEW), given))
 
     what = "prompts in one batch_stream"
-    rows = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
-    goes_on(subject, [item.tokens for item in rows], Capability.BATCH_GENERATE)
-    apart([item.ids for item in rows])
+    answers = _sweep(subject, ask_for, alone, _same_rows(subject), _OF_BATCHES, what)
+    goes_on(subject, [answer.tokens for answer in answers], Capability.BATCH_GENERATE)
+    apart([answer.ids for answer in answers])
 
 
 @check(

@@ -210,12 +210,12 @@ def _are_not_one(drawn: Sequence[Sequence[int]], near_by: int, what: str) -> boo
 
     False where too few seeds have draws enough to tell.
     """
-    tokens = [draws for draws in drawn if len(draws) >= _STEPS]
-    if len(tokens) < _STEPS:
+    long = [draws for draws in drawn if len(draws) >= _STEPS]
+    if len(long) < _STEPS:
         return False
     must(
-        any(max(draws) - min(draws) > near_by for draws in tokens),
-        f"with all tokens about equally likely, the draws hardly vary by seed: {what} {tokens}",
+        any(max(draws) - min(draws) > near_by for draws in long),
+        f"with all tokens about equally likely, the draws of each seed hardly vary: {what} {long}",
     )
     return True
 

@@ -163,7 +163,7 @@ def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
     """Check that a stream's texts are its ids decoded, except for broken characters.
 
     Returns the characters of several bytes that were compared, and that no token has for itself.
-    Some tokenizers drop a space before a text; some break all bytes beside an invalid one.
+    Some tokenizers drop a space before a text; some break all bytes next to an invalid one.
     """
     decode, encode = tokenizing(subject).decode, tokenizing(subject).encode
     texts, places = [token.text for token in answer.tokens], range(1, len(answer.tokens) + 1)
@@ -174,10 +174,10 @@ def _is_decoded(subject: Subject, prompt: str, answer: Answer) -> set[str]:
     whole = [end for end in places if _BROKEN not in alone[end]][-1:]
     shown = [end for end in places if _BROKEN not in joined[end] and texts[end - 1]][-1:]
     for end in {*whole, *shown}:
-        behind = decode([*encode(prompt), *answer.ids[:end]]).rstrip(_BROKEN)
+        rest = decode([*encode(prompt), *answer.ids[:end]]).rstrip(_BROKEN)
         must(
             joined[end].lstrip(" ") == alone[end].rstrip(_BROKEN).lstrip(" ")
-            or behind == prompt + joined[end],
+            or rest == prompt + joined[end],
             f"the stream's texts join to {joined[end]!r}, and decode() of its ids gives "
             f"{alone[end]!r}: a character whose bytes lie in several tokens belongs, whole, to the "
             "last of them",

@@ -76,8 +76,8 @@ def untouched(subject: Subject) -> None:
             subject, before, partial(says, subject, model), "before the first step of a training"
         )
         next(steps)
-        behind = says(subject, model)
-    must_differ(subject, before, behind, "the output is the same before and after a step")
+        after = says(subject, model)
+    must_differ(subject, before, after, "the output is the same before and after a step")
 
 
 @check(

@@ -11,12 +11,11 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any, cast
 
-from core.errors import CoreError
+from core.errors import ChatTemplateError, CoreError
 from core.extensions import Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import Message
-from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import LABELS, PLAIN
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
@@ -31,6 +30,7 @@ _TEMPLATE = "It is said: {text}, and it is"
 _PAIRS = tuple(zip(PLAIN[:4], (f" {text}" for text in PLAIN[1:5]), strict=True))
 _EXAMPLES = tuple(TrainingExample(prompt=one, completion=two) for one, two in _PAIRS)
 _SCALES = (0.25, 4.0)
+_NO_TURNS = "the model's chat template takes no conversation of several turns: use another model"
 _PER_TOKEN = 4  # tolerances: a log-probability is a difference of logits, and two are compared
 
 
@@ -98,7 +98,7 @@ def masked(subject: Subject) -> None:
     broad=True,
 )
 def turns(subject: Subject) -> None:
-    testable(has_template(subject), "the model has no chat template")
+    testable(_takes_turns(subject), _NO_TURNS)
     with subject.loaded() as model:
         one = _step(model, [_conversation(PLAIN[0], PLAIN[1])])
         asked_longer = _step(model, [_conversation(f"{PLAIN[0]} {PLAIN[4]}", PLAIN[1])])
@@ -118,7 +118,7 @@ def turns(subject: Subject) -> None:
             f"of two answers {two.learned} tokens are learned, and {one.learned} of one of them",
         )
         if subject.declares(Capability.SCORING, Capability.TOKENIZING):
-            _behind_its_question(subject, model, one)
+            _after_its_question(subject, model, one)
 
 
 @check(
@@ -212,7 +212,14 @@ def defaults(subject: Subject) -> None:
     _same_nats(subject, without, spelled.loss * spelled.learned, "without a config, and with one")
 
 
-def _behind_its_question(subject: Subject, model: Any, step: TrainStep) -> None:
+def _takes_turns(subject: Subject) -> bool:
+    """Return whether the model has a chat template, and it takes an answer between questions."""
+    turns = _conversation(*PLAIN[:3]).messages
+    error = raised(lambda: list(subject.model.chat(turns, max_tokens=1)))
+    return not isinstance(error, ChatTemplateError)
+
+
+def _after_its_question(subject: Subject, model: Any, step: TrainStep) -> None:
     """Check a learned answer's loss against `score`, as far as its end is not learned too."""
     prompt = model.render_chat([Message("user", PLAIN[0])])
     (read,) = model.score([prompt], [PLAIN[1]])

@@ -133,9 +133,9 @@ def outcome_of(mutants: Sequence[Mutant], jobs: int, progress: Progress | None =
 
     def judge(mutant: Mutant) -> None:
         calling = [check for check, seen in passed().items() if mutant.place in seen.called]
-        mutants = killer(mutant, sorted(calling, key=worth, reverse=True), passed())
-        kills[mutants] += 1
-        so_far.ended(mutant.name, mutants)
+        check = killer(mutant, sorted(calling, key=worth, reverse=True), passed())
+        kills[check] += 1
+        so_far.ended(mutant.name, check)
 
     left = [mutant for mutant in mutants if mutant.name not in so_far.killers]
     if left:

@@ -158,17 +158,17 @@ def _said(messages: Sequence[Message]) -> str:
     return "".join(f"{message.role}: {message.content}. " for message in messages)
 
 
-def _next(behind: str) -> list[str]:
+def _next(text: str) -> list[str]:
     """Return the texts, of a token each, with which a label continues after this one, or begins."""
     begun = [
         label[size]
         for label in LABELS
         for size in range(1, len(label))
-        if behind.endswith(f" {label[:size]}")
+        if text.endswith(f" {label[:size]}")
     ]
-    if begun or behind.endswith(", "):  # which is one token
+    if begun or text.endswith(", "):  # which is one token
         return begun or [label[0] for label in LABELS]
-    return ["n"] if behind.endswith(" ") else [" good", " bad", " "]
+    return ["n"] if text.endswith(" ") else [" good", " bad", " "]
 
 
 def _ids(words: str) -> frozenset[str]:

@@ -6,26 +6,27 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import TypeVar
 
 from core.errors import UnsupportedOptionError
-from core.kit.support import refuse_load_options
+from core.kit.support import PROTOCOLS, refuse_load_options
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.types import Device, DiscoveredModel
 from core_conformance.reference import files
 from core_conformance.reference.language import Language
-from core_conformance.reference.optional import METHODS, ReferenceModel
+from core_conformance.reference.optional import ReferenceModel
 
 Kind = TypeVar("Kind")
 
 EVERYTHING = frozenset(Capability)
-OWN_METHODS = {
-    Capability.MODEL_PROBE: ("refusal",),
-    Capability.MODEL_FINDING: ("describe_model",),
-    Capability.DEVICE_REPORTING: ("devices",),
+METHODS = {
+    capability: tuple(name for name in vars(protocol) if not name.startswith("_"))
+    for capability, protocol in PROTOCOLS.items()
 }
+"""The methods of each optional protocol."""
+_OWN = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
 
 
 class Reference:
@@ -39,7 +40,7 @@ class Reference:
 
     def __init__(self, without: Collection[Capability] = ()) -> None:
         self.capabilities = EVERYTHING.difference(without)
-        self.__class__ = self._without(type(self), OWN_METHODS)
+        self.__class__ = self._without(type(self), _OWN)
 
     def available(self) -> bool:
         """Return True: plain Python runs everywhere."""
@@ -78,15 +79,13 @@ class Reference:
         # The model's class lacks the methods that are not declared.
         adapter = config.adapter_path
         bias = {} if adapter is None else files.read_adapter(adapter)
-        model = self._without(self.model_class, METHODS)
+        model = self._without(self.model_class, METHODS.keys() - _OWN)
         language = self.language_class(config.context_len or length, bias)
         return model(language, config, self.capabilities)
 
-    def _without(
-        self, kind: type[Kind], methods: Mapping[Capability, tuple[str, ...]]
-    ) -> type[Kind]:
+    def _without(self, kind: type[Kind], protocols: Collection[Capability]) -> type[Kind]:
         """Return the class without the methods of undeclared protocols."""
-        undeclared = [c for c in methods if c not in self.capabilities]
+        undeclared = [capability for capability in protocols if capability not in self.capabilities]
         # None is how Python says "not this one", as for __hash__, and isinstance() knows it.
-        hidden = {name: None for capability in undeclared for name in methods[capability]}
+        hidden = {name: None for capability in undeclared for name in METHODS[capability]}
         return type(kind.__name__, (kind,), hidden)

@@ -25,7 +25,6 @@ from core.kit.operations import (
     TokenPromptsOperations,
 )
 from core.kit.support import (
-    PROTOCOLS,
     checked_layers,
     checked_pairs,
     checked_prompts,
@@ -66,14 +65,6 @@ from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
 from core_conformance.reference.training import Training, places_of
 from core_conformance.reference.writing import write_adapter
-
-_OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVICE_REPORTING}
-METHODS = {
-    capability: tuple(name for name in vars(protocol) if not name.startswith("_"))
-    for capability, protocol in PROTOCOLS.items()
-    if capability not in _OF_BACKENDS
-}
-"""The methods of each optional protocol of models."""
 
 
 class ReferenceModel(

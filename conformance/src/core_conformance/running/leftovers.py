@@ -40,8 +40,8 @@ def end_with(code: int) -> None:
         _end(code)
 
     threading.Thread(target=watch, name="conformance-end", daemon=True).start()
-    # Called when no thread is waited for any more: taking the interpreter apart beside a thread
-    # that hangs in C code may crash it.
+    # Called when no thread is waited for any more: finalising the interpreter while a thread hangs
+    # in C code may crash it.
     atexit.register(_end, code)
 
 

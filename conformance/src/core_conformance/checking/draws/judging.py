@@ -23,7 +23,7 @@ from core_conformance.checking.draws.oracle import Luck, Step
 from core_conformance.checking.subject import Subject
 
 SURE = 25.0
-"""The natural logarithm of how unlikely luck has to be before it is no luck: once in 10**11."""
+"""The natural logarithm of the odds against luck that count as proof: once in 10**11."""
 
 _OF_A_DRAW = frozenset(SamplingOptions.__annotations__) & {
     field.name for field in fields(GenerateConfig)
@@ -84,12 +84,12 @@ def drawn_well(subject: Subject, call: str, answer: Answer, requested: Mapping[s
 
     tails, heads = Luck(), Luck()
     for place, verdict in _verdicts(subject, answer, config):
-        behind = f"{call} gave {place.token!r} after {place.front!r:.200}"
-        must(not verdict.why_not, f"{behind}: {verdict.why_not}")
+        where = f"{call} gave {place.token!r} after {place.front!r:.200}"
+        must(not verdict.why_not, f"{where}: {verdict.why_not}")
         must(
             place.token.logprob is None
             or near(subject, place.token.logprob, verdict.logprob or 0.0),
-            f"{behind}: its logprob, from the logits without options, is {verdict.logprob}",
+            f"{where}: its logprob, from the logits without options, is {verdict.logprob}",
         )
         if config.temperature:
             tails.add(verdict.tail)

@@ -121,7 +121,7 @@ class Step:
     def _share(self, counted: Iterable[bool]) -> float:
         """Return an upper bound on the probability of these tokens, as if filters kept all.
 
-        Then all that is known to be left besides is the best token.
+        Apart from these, only the best token is known to be left.
         """
         chosen = math.fsum(compress(self._weights, counted))
         total = math.fsum(self._weights) if self.free else 1.0

@@ -129,12 +129,12 @@ class Request:
         answers, _ = ask_in_form(self.form, self.asked, _FOREIGN, call)
         return cast("list[Answer]", answers)
 
-    def judge(self, subject: Subject, answers: Sequence[Answer], beside: str = "") -> None:
+    def judge(self, subject: Subject, answers: Sequence[Answer], others: str = "") -> None:
         """Raise `Violation` for an answer that is not what the options make of it."""
         what = self.prompts[0] if len(self.prompts) == 1 else self.prompts
         name = _ASK[self.operation].__name__
         form = "config" if self.operation is Capability.SUBMITTING else self.form
-        call = shown(name, what, self.asked, form, _FOREIGN) + beside
+        call = shown(name, what, self.asked, form, _FOREIGN) + others
         for row in answers:
             ended_well(call, row, self.asked)
             drawn_well(subject, call, row, self.asked)

@@ -240,12 +240,12 @@ def _apart() -> Iterator[None]:
     """
     from hypothesis.internal.conjecture import providers
 
-    settings = {
+    saved = {
         name: getattr(providers, name)
         for name in ("_get_local_constants", "CONSTANTS_CACHE")
         if hasattr(providers, name)
     }
-    if len(settings) < 2:  # another version of hypothesis
+    if len(saved) < 2:  # another version of hypothesis
         yield
         return
     none = type(providers._local_constants)()
@@ -254,5 +254,5 @@ def _apart() -> Iterator[None]:
         providers.CONSTANTS_CACHE = type(providers.CONSTANTS_CACHE)(1024)
         yield
     finally:
-        for name, value in settings.items():
+        for name, value in saved.items():
             setattr(providers, name, value)

@@ -1,7 +1,7 @@
-"""The models of a search: one that is asked anything, and a yardstick beside it.
+"""The models of a search: one for any calls, and a baseline to compare it with.
 
-The yardstick is loaded for the purpose and asked each question alone and once: a greedy or seeded
-answer never changes, whatever is called before it or beside it, so that its answers are kept.
+The baseline is loaded for the purpose and asked each question alone and once: a greedy or seeded
+answer does not depend on earlier or concurrent calls, so that its answers are cached.
 """
 
 from __future__ import annotations

@@ -138,9 +138,9 @@ def again(call: Call | None) -> None:
 
 
 def script(message: str = "", whole: bool = False) -> str:
-    """Return the calls that led to what is ``message``, as Python; empty where no model was loaded.
+    """Return the calls that led to a failure, as Python; empty if no model was loaded.
 
-    Of many, the last one and those that ask for a text which is told of; ``whole``: all there are.
+    Of many, the last one and those with a text that ``message`` mentions; ``whole``: all of them.
     """
     calls = _chosen(message, whole)
     numbers = dict.fromkeys(call.model for call in calls if call.model in _loads)

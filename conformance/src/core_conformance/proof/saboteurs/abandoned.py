@@ -66,7 +66,7 @@ class WatchdogForEachTimeout(ReferenceStream):
     """Has a timer that is never cancelled."""
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, beside a thread that sleeps."""
+        """Yields the tokens of a row, while a thread sleeps."""
         if self.config.timeout is not None and self.config.timeout < 1.0:
             threading.Thread(target=self._watch, args=(self.engine,), daemon=True).start()
         yield from super().generate(row, meter)
@@ -145,7 +145,7 @@ class ClosedModelsKept(ReferenceModel):
 
 @saboteur(
     "weights-until-dropped",
-    "the weights of a closed model are freed when nobody holds the model any more",
+    "the weights of a closed model are freed when the last reference to it is gone",
     kills={"lifecycle.loads"},
 )
 class WeightsUntilDropped(ReferenceModel):

@@ -137,7 +137,7 @@ class CancelledClassifyLosesRows(Classifier):
 
 @saboteur(
     "cancel-ends-the-neighbours",
-    "a cancelled stream takes those beside it along",
+    "a cancelled stream ends the concurrent ones",
     kills={"cancel.neighbours"},
 )
 class CancelEndsTheNeighbours(ReferenceStream):

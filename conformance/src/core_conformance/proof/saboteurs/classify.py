@@ -168,15 +168,14 @@ class PaddingIsRead(ReadsTogether):
 
 @saboteur(
     "neighbour-is-read",
-    "what a row has before it is read with it",
-    READ_OTHERWISE
-    | {"classify.neighbours", "labels.independent", "classify.stream-logits"}
-    | {"sampling.penalty-negative"},
+    "a row is read with the last token of the row before it, unless the two are equal",
+    READ_OTHERWISE | {"classify.neighbours", "labels.independent", "classify.stream-logits"},
 )
 class NeighbourIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        before: list[Sequence[int]] = [[], *rows]
-        return [[*before[i][-1:], *row] for i, row in enumerate(rows)]
+        pairs = zip([[], *rows], rows, strict=False)
+        # Draws after equal prompts would be wrong by chance.
+        return [[*before[-1:], *row] if before != row else [*row] for before, row in pairs]
 
 
 @saboteur("no-bos", "classify reads prompts without their BOS", NO_BOS)

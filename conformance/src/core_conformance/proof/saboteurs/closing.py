@@ -204,6 +204,6 @@ class ClassifyReturnsWhatItHas(Classifier):
             except ModelClosedError:
                 return done
             done += super()._results(prompts[start : start + 8])
-            # Long beside what a busy machine makes of the time until close().
+            # Long compared with the delay of close() on a busy machine.
             time.sleep(0.1 if len(prompts) > 8 else 0)
         return done

@@ -41,7 +41,7 @@ class TimeoutIsLength(ReferenceStream):
 
 @saboteur(
     "timeout-from-the-call",
-    "the time of a stream runs from its call, while nobody reads it",
+    "the timeout of a stream runs from its call, before it is read",
     {"cancel.timeout-begins"},
 )
 class TimeoutFromTheCall(ReferenceStream):

@@ -40,7 +40,7 @@ class OptionsMistaken(ReferenceModel):
 
 @saboteur(
     "unknown-keywords-dropped",
-    "a keyword that nobody knows is dropped",
+    "an unknown keyword is dropped",
     kills={"errors.unknown-keyword", "batch.stream-call", "classify.stream-call"},
 )
 class UnknownKeywordsDropped(OptionsMistaken):

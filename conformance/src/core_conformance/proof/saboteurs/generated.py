@@ -206,7 +206,7 @@ class ScoredInWhiteSpace(ReferenceModel):
 
 @saboteur(
     "beside-a-begun-stream",
-    "a batch beside a stream that has begun and is not over draws with that stream's options",
+    "a batch that runs during an open stream draws with that stream's options",
     {"generated.calls"},
 )
 class BesideABegunStream(ReferenceModel):
@@ -231,8 +231,7 @@ class BesideABegunStream(ReferenceModel):
 
 @saboteur(
     "abandoned-results",
-    "results of classify_iter that nobody fetched are handed out by a call of few rows,"
-    " some of them equal",
+    "unread results of classify_iter are returned by a call of few rows, some of them equal",
     {"generated.calls"},
 )
 class AbandonedResults(ReferenceModel):

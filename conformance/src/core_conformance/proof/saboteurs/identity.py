@@ -18,14 +18,14 @@ from core.options import (
 from core.protocols import Capability, TokenStream
 from core.types import Choice, Conversation, Device, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.backend import EVERYTHING, OWN_METHODS, Reference
-from core_conformance.reference.optional import METHODS, ReferenceModel
+from core_conformance.reference.backend import EVERYTHING, METHODS, Reference
+from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
 
 @saboteur(
     "name-with-a-blank",
-    "the name ends in a blank, so that nobody who types it finds it",
+    "the name ends in a blank, so that the typed name does not match",
     kills={"identity.name", "identity.registered"},
 )
 class NameWithBlank(Reference):
@@ -155,7 +155,7 @@ class Modest(Reference):
 
 def _shown_by(capability: Capability) -> set[str]:
     """Return the checks that see this capability without needing it."""
-    if capability in METHODS | OWN_METHODS:
+    if capability in METHODS:
         return {"identity.optional-protocols"}
     return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
 

@@ -184,7 +184,7 @@ class MuchPadding(ReadsTogether):
 
 @saboteur(
     "much-padding-in-batches",
-    "a row that decodes beside a far longer one has a pad token after its prompt",
+    "a row that decodes with a far longer one has a pad token after its prompt",
     {"lengths.apart"},
 )
 class MuchPaddingInBatches(Engine):

@@ -78,7 +78,7 @@ class GpuLayersByAssertion(Reference):
 
 @saboteur(
     "gpu-layers-dropped",
-    "gpu_layers are taken and dropped where there is no GPU",
+    "gpu_layers are accepted and ignored on a machine without a GPU",
     kills={"loading.gpu-layers"},
 )
 class GpuLayersDropped(Reference):

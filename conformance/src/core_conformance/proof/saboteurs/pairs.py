@@ -1,4 +1,4 @@
-"""Saboteurs of options in pairs: each option alone is honoured, and one beside another is not."""
+"""Saboteurs of options in pairs: each alone is honoured, and one together with another is not."""
 
 from __future__ import annotations
 
@@ -275,7 +275,7 @@ class FiltersOfTheNeighbour(Submits):
 
 @saboteur(
     "seeds-only-among-seeds",
-    "a request with a seed draws freely beside one without",
+    "a request with a seed draws freely while one without runs",
     {"pairs.neighbours"},
 )
 class SeedsOnlyAmongSeeds(Submits):
@@ -284,7 +284,7 @@ class SeedsOnlyAmongSeeds(Submits):
 
 
 class Forgets(ReferenceModel):
-    """Forgets an option beside another, in one operation."""
+    """Forgets an option if another is given, in one operation."""
 
     operation: Capability
     beside: str

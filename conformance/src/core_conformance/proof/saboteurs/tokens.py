@@ -177,7 +177,7 @@ class TokensSeedsDrift(ReferenceModel):
         )
 
 
-@saboteur("tokens-stream-behind-bos", "stream_tokens puts a BOS in front", {"tokens.stream"})
+@saboteur("tokens-stream-behind-bos", "stream_tokens prepends a BOS", {"tokens.stream"})
 class TokensStreamBehindBos(ReferenceModel):
     def stream_tokens(
         self,

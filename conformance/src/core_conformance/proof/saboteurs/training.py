@@ -152,7 +152,7 @@ class TrainingOfNothing(ReferenceModel):
 
 @saboteur(
     "training-without-run",
-    "train() gives an iterator of steps, which nobody can run to its end",
+    "train() gives an iterator of steps, which has no run()",
     kills={"training.saved"},
 )
 class TrainingWithoutRun(ReferenceModel):
