@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
 pty = pytest.importorskip("pty", reason="there are no pseudo-terminals on this system")
+termios = pytest.importorskip("termios", reason="there are no pseudo-terminals on this system")
 
 
 def test_a_terminal_gets_a_table(infer_cli: InferCli, fake_model: Path) -> None:
@@ -97,7 +99,37 @@ def test_progress_is_shown_on_a_terminal_only(infer_cli: InferCli, fake_model: P
     os.close(ours)
     assert b"2 rows, " in shown
     assert shown.endswith(b"\x1b[2K")  # and it is removed at the end
+    assert b"\x1b[?25l" not in shown.replace(b"\x1b[?25l\x1b[?25h", b"")  # the cursor stays
     assert infer_cli.finish(*arguments).stderr == ""
+
+
+def test_progress_on_a_terminal_that_cannot_redraw_is_lines(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    texts = tmp_path / "texts.txt"
+    texts.write_text("x\n")
+    arguments = ("classify", "-m", fake_model, "-i", texts, "-o", tmp_path / "out.csv")
+    code, shown = infer_cli.on_terminal(*arguments, TERM="dumb")
+    assert code == 0
+    assert "1 row, 100 %" in shown
+    assert "\x1b" not in shown
+    assert "\n\n" not in shown
+
+
+def test_progress_has_the_width_of_its_own_terminal(infer_cli: InferCli, fake_model: Path) -> None:
+    ours, theirs = pty.openpty()
+    termios.tcsetwinsize(theirs, (24, 12))
+    environment = {"COLUMNS": "", "TERM": "xterm"}
+    arguments = ("classify", "-m", fake_model, "x", "y")
+    with infer_cli.start(*arguments, stderr=theirs, env=environment):
+        os.close(theirs)
+        shown = b""
+        while chunk := infer_cli.read(ours):
+            shown += chunk
+    os.close(ours)
+    assert b"2 rows, " in shown
+    lines = re.sub(rb"\x1b\[[?0-9]*[A-Za-z]", b"\r", shown)
+    assert max(map(len, re.split(rb"[\r\n]+", lines))) <= 12
 
 
 def test_interrupt_prints_what_is_done_and_exits_with_130(

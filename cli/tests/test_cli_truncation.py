@@ -15,8 +15,9 @@ from hypothesis import strategies as st
 from core.extensions import Tokenizing
 from core.testing import FakeModel
 from core.types import Conversation, Message
+from core_cli.flags import Side
 from core_cli.reading.row import InputError, Row
-from core_cli.rows.prompts import PromptMaker, Side, Truncation
+from core_cli.rows.prompts import PromptMaker, Truncation
 from core_tasks.template import Template
 
 if TYPE_CHECKING:

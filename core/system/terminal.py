@@ -57,14 +57,15 @@ def take() -> None:
         public.flush()  # what was printed while Python started goes to stderr, too
 
 
-def terminal_size() -> os.terminal_size:
+def terminal_size(file: TextIO | None = None) -> os.terminal_size:
     """Return columns and lines, like `shutil.get_terminal_size`, which uses descriptor 1.
 
-    COLUMNS and LINES come first, then the terminal that `stream` writes to, then 80 and 24.
+    COLUMNS and LINES come first, then the terminal that ``file`` writes to (by default `stream`),
+    then 80 and 24.
     """
     size = os.terminal_size((0, 0))
     with contextlib.suppress(OSError, ValueError):
-        size = os.get_terminal_size(stream().fileno())
+        size = os.get_terminal_size((file or stream()).fileno())
     return os.terminal_size(
         (_dimension("COLUMNS", size.columns, 80), _dimension("LINES", size.lines, 24))
     )

@@ -17,12 +17,8 @@ from core_cli.reading import FORMS, form_of_name
 if TYPE_CHECKING:
     from core.options import GenerateConfig, LoadConfig
 
-THINKING = "enable_thinking"
+_THINKING = "enable_thinking"
 _MOST_LABELS = 64 * 2**20  # bytes of a file of labels
-LOAD = (
-    *("backend", "context_len", "context_overflow", "gpu_layers", "parallel_slots"),
-    "adapter_path",
-)
 
 Keep = Literal["all", "id", "none"]
 Side = Literal["left", "right", "middle"]
@@ -72,11 +68,12 @@ class LoadFlags:
         from core.options import LoadConfig
 
         own = parse_pairs(self.pairs)
-        flags = given(backend=self.backend, **self.load_options())
+        options = {"backend": self.backend, **self.load_options()}
+        flags = given(**options)
         if twice := sorted(own.keys() & flags.keys()):
             message = f"{twice[0]!r} is also given with its own flag. Remove one."
             raise click.BadParameter(message, param_hint="'-O'")
-        named: dict[str, Any] = {name: own.pop(name) for name in LOAD if name in own}
+        named: dict[str, Any] = {name: own.pop(name) for name in options if name in own}
         return LoadConfig(**{**flags, **named, "options": own})
 
     def with_side(self, side: str, names: Sequence[str]) -> Self:
@@ -146,11 +143,11 @@ class SamplingFlags(LoadFlags):
         """
         variables = parse_variables(self.chat_template_kwargs)
         if self.thinking is not None:
-            if THINKING in variables:
+            if _THINKING in variables:
                 raise click.UsageError(
-                    f"--thinking and {THINKING} set the same variable. Remove one."
+                    f"--thinking and {_THINKING} set the same variable. Remove one."
                 )
-            variables[THINKING] = self.thinking
+            variables[_THINKING] = self.thinking
         options: dict[str, Any] = {"chat_template_kwargs": variables} if variables else {}
         if self.continue_final_message:
             options["continue_final_message"] = True

@@ -108,11 +108,6 @@ def draw(
     _write_encoded("".join(line.rstrip() + "\n" for line in drawn.get().split("\n")[:-1]))
 
 
-def columns() -> int:
-    """Return the columns of the terminal."""
-    return min(terminal_size().columns, _WIDEST)
-
-
 def write_bytes(data: bytes) -> None:
     """Write the content of a file to stdout."""
     write(data)
@@ -149,8 +144,7 @@ class Progress:
         self._logged = 0.0
 
     def __enter__(self) -> Self:
-        if self._live is not None:
-            self._live.start()
+        self._start()
         return self
 
     def __exit__(self, *_error: object) -> None:
@@ -159,7 +153,7 @@ class Progress:
     def show(self) -> None:
         """Show the current state; in a log at most one line per second."""
         if self._live is not None:
-            self._live.start()
+            self._start()
             self._live.refresh()
         elif self._shown and time.monotonic() - self._logged >= 1.0:
             self._logged = time.monotonic()
@@ -170,14 +164,24 @@ class Progress:
         if self._live is not None:
             self._live.stop()
 
-    def _line(self) -> Live:
+    def _start(self) -> None:
+        if self._live is not None and not self._live.is_started:
+            self._live.start()
+            # rich hides the cursor, which would stay hidden if the process was killed or stopped.
+            self._live.console.show_cursor()
+
+    def _line(self) -> Live | None:
+        """Return a line that is redrawn; None for a terminal that cannot, such as TERM=dumb."""
         from rich.live import Live
         from rich.text import Text
 
         console = _console(sys.stderr)
+        if not console.is_interactive:
+            return None
 
         def line() -> Text:
-            console.width = columns()  # the terminal may have been resized
+            # The terminal may have been resized.
+            console.width = min(terminal_size(sys.stderr).columns, _WIDEST)
             return Text(visible(self._text()), no_wrap=True, overflow="crop")
 
         # Messages go past rich, which would wrap them, so that commands could not be copied.
@@ -227,7 +231,7 @@ _WIDEST = 100_000
 def _console(file: TextIO) -> Console:
     from rich.console import Console
 
-    columns, lines = terminal_size()  # of COLUMNS and LINES, rich takes any digits
+    columns, lines = terminal_size(file)  # of COLUMNS and LINES, rich takes any digits
     size: dict[str, Any] = {"width": min(columns, _WIDEST), "height": lines}
     console = Console(file=file, **size)
     # Where no colour is wanted, rich alone would keep bold.

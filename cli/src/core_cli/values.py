@@ -76,7 +76,7 @@ class Cost:
 
 
 Ask = Callable[[Sequence[str], GenerateConfig], Sequence[Result]]
-Decide = Callable[[Sequence[str], "GenerateConfig"], Any]
+Decide = Callable[[Sequence[str], GenerateConfig], Any]
 """Texts in, and a `core_tasks.Decision` for each out."""
 
 

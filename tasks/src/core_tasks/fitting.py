@@ -66,10 +66,8 @@ def prior(
 
     # A question's prior is fitted on the texts with an answer.
     fitted = {
-        question: prior_of(
-            [row for row in answered_rows if row is not None], method, strength, named
-        )
-        for question, answered_rows in rows.items()
+        question: prior_of([row for row in own_rows if row is not None], method, strength, named)
+        for question, own_rows in rows.items()
     }
     if not any(adjustment.prior for adjustment in fitted.values()):
         return None
@@ -82,9 +80,7 @@ def without_content(
     """Return raw rows for neutral texts, and for texts that name the labels."""
     names = texts_with_names(task)
     rows = ask_rows(task, model, task.prompts([*CONTENT_FREE, *names.values()]), config)
-    free: Rows = {
-        question: answered_rows[: len(CONTENT_FREE)] for question, answered_rows in rows.items()
-    }
+    free: Rows = {question: own_rows[: len(CONTENT_FREE)] for question, own_rows in rows.items()}
     return free, named_rows(task, names, rows[""][len(CONTENT_FREE) :]) if names else []
 
 
@@ -130,8 +126,8 @@ def on_gold(
 
     fit = fit_temperature if method == "temperature" else fit_isotonic
     fitted: dict[str, Adjustment] = {}
-    for question, answered_rows in rows.items():
-        pairs = zip(answered_rows, places[question], strict=True)
+    for question, own_rows in rows.items():
+        pairs = zip(own_rows, places[question], strict=True)
         known = [(row, place) for row, place in pairs if row is not None]
         base = None if before is None else _base(before, question, [*task.words])
         fitted[question] = fit([row for row, _ in known], [place for _, place in known], base)
@@ -240,5 +236,5 @@ def calibration_of(
     rows: Rows,
 ) -> Calibration:
     """Return these adjustments as the calibration of a task with a model."""
-    number = max(sum(row is not None for row in answered_rows) for answered_rows in rows.values())
+    number = max(sum(row is not None for row in own_rows) for own_rows in rows.values())
     return Calibration(level, method, task.key(model), tuple(task.words), fitted, number)

@@ -44,11 +44,11 @@ class BenchFlags(LoadFlags):
     """Flags of ``bench``."""
 
     compare: tuple[str, ...] = ()
-    pp: int = 512
-    tg: int = 128
-    batch_size: tuple[int, ...] = (1, 8, 32)
-    repetitions: int = 5
-    warmup: int = 1
+    pp: int
+    tg: int
+    batch_size: tuple[int, ...]
+    repetitions: int
+    warmup: int
     only: tuple[Kind, ...] = ()
     to: str | None = None
     output: str | None = None

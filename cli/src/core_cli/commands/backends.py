@@ -10,7 +10,7 @@ import click
 from core.plugins import install_command
 from core.system.terminal import visible
 from core_cli import output
-from infer_cli import hidden_by
+from core_hidden import hidden_by
 
 if TYPE_CHECKING:
     from core.types import BackendStatus, Device

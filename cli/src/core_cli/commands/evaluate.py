@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from core_cli.evaluation.items import EvalFlags
-
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from core_cli import options, output, reports
 from core_cli.reading import FORMS
+
+if TYPE_CHECKING:
+    from core_cli.evaluation.items import EvalFlags
 
 
 @click.command("eval")

@@ -69,7 +69,7 @@ def evaluate(flags: EvalFlags) -> Marks:
         )
 
     marks = Marks(flags.pass_at, lambda: askers[0].speeds if askers else {})
-    task = RowJob(
+    row_job = RowJob(
         command="eval",
         needed=Capability.SCORING if metric == "choice" else Capability.GENERATE,
         config=config,
@@ -85,7 +85,7 @@ def evaluate(flags: EvalFlags) -> Marks:
     )
     # The prompts of items already include these flags.
     unused: dict[str, Any] = {"chat": False, "system": None, "opening": None}
-    run(replace(flags, template=None, template_file=None, **unused), task)
+    run(replace(flags, template=None, template_file=None, **unused), row_job)
     if flags.fail_under is not None:
         check_accuracy(marks, flags.fail_under)
     return marks

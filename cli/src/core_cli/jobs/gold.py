@@ -39,10 +39,10 @@ class Gold:
             if gold is None or gold == "":
                 self.missing += 1
             elif answer["error"] is None:
-                label, share = answer.get("label"), answer.get("probability", best(answer))
+                label, probability = answer.get("label"), answer.get("probability", best(answer))
                 prediction = label if isinstance(label, str) and label != UNSURE else None
-                share = shown(share) if isinstance(share, float) else None
-                self.agreement.add(str(gold), prediction, share)
+                sureness = shown(probability) if isinstance(probability, float) else None
+                self.agreement.add(str(gold), prediction, sureness)
 
     def tell(self) -> None:
         """Print the accuracy and the metrics of each label on stderr."""

@@ -28,7 +28,6 @@ from core_cli.writing.encoders import Encoder
 
 if TYPE_CHECKING:
     from core_cli.flags import RowFlags
-    from core_cli.jobs.journal import Journal
     from core_cli.jobs.summary import Summary
     from core_cli.loading import Loaded
     from core_cli.reading.row import Row

@@ -1,4 +1,11 @@
-"""A job's journal, which lists its complete blocks, and the output file that grows by them."""
+"""A job's journal, which lists its complete blocks, and the output file that grows by them.
+
+The journal is a file of JSON lines, ``OUT.journal``. The first has the identity of the job, and
+each other one a complete block: ``{"rows": 256, "end": 81920, "crc": 123, ...}``, with its number
+of rows, its end in the output, and the CRC-32 of its bytes. The last one of a finished job has size
+and CRC-32 of the output, ``{"done": 90112, "crc": 456}``. A truncated or invalid line and all lines
+after it are ignored.
+"""
 
 from __future__ import annotations
 

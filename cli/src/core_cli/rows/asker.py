@@ -14,16 +14,13 @@ from core.errors import CoreError
 from core.kit.support import block_sizes
 from core.options import GenerateConfig
 from core.protocols import TextModel
-from core.types import GenerateMetrics
+from core.types import BatchResult, GenerateMetrics, Token
 from core_cli import output
 from core_cli.reading.row import Row
 from core_cli.rows.prompts import PromptMaker
 from core_cli.values import Answer, Answered, Ask, Cost, Kind
 
 if TYPE_CHECKING:
-    from core.options import GenerateConfig
-    from core.protocols import TextModel
-    from core.types import BatchResult
     from core_cli.loading import Loaded
 
 
@@ -280,8 +277,6 @@ def answering(loaded: Loaded) -> Ask:
 
 def _one_by_one(model: TextModel) -> Any:
     """Return a ``batch_generate`` for backends without one: one stream after the other."""
-    from core.errors import CoreError
-    from core.types import BatchResult, Token
 
     def answer(prompt: str, config: GenerateConfig) -> BatchResult:
         tokens: list[Token] = []

@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from core_cli.flags import RowFlags
-
 import os
 import sys
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,6 +14,9 @@ from core.system import outputs
 from core_cli import reports
 from core_tasks import svg
 from core_tasks.template import TEXT, Template
+
+if TYPE_CHECKING:
+    from core_cli.flags import RowFlags
 
 
 def refuse(flags: RowFlags, few_shot: str | None = None) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from typing import TYPE_CHECKING
 
 from core.errors import ChatTemplateError, UnsupportedOperationError
 from core.extensions import Tokenizing
@@ -16,6 +16,9 @@ from core.rendering import Rendering
 from core.types import Message
 from core_cli.reading.row import InputError, Row
 from core_tasks.template import TEXT, Template
+
+if TYPE_CHECKING:
+    from core_cli.flags import Side
 
 _GREETING = (Message("user", "Hello"), Message("assistant", "Hi"))
 
@@ -146,7 +149,6 @@ def _values(row: Row, text: str, fields: Iterable[str]) -> dict[str, str]:
     return values
 
 
-Side = Literal["left", "right", "middle"]
 _GUESS = 8
 """Usual maximum of characters per token; more are used if these are too few."""
 _SPARE = 512

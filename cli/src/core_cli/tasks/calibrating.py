@@ -166,13 +166,11 @@ def _judged(
 
     In a multi-label task each label is a separate question; all are reported together.
     """
-    rows_per_question = _asked(replace(task, calibration=None), model, rows)
-    adjusted = [
-        _out_of_fold(question, methods, flags.strength, fitted) for question in rows_per_question
-    ]
-    before = [row for question in rows_per_question for row in question.rows]
-    after = [row for question in adjusted for row in question]
-    gold = [place for question in rows_per_question for place in question.gold]
+    questions = _asked(replace(task, calibration=None), model, rows)
+    adjusted = [_out_of_fold(question, methods, flags.strength, fitted) for question in questions]
+    before = [row for question in questions for row in question.rows]
+    after = [row for adjusted_rows in adjusted for row in adjusted_rows]
+    gold = [place for question in questions for place in question.gold]
     if flags.error_rate is not None:
         gold_rows.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
@@ -183,8 +181,8 @@ def _judged(
     # In a multi-label task the threshold is for yes, the first answer.
     answer = _yes if task.mode == "many" else _best
     columns = [
-        [answer(row, label) for row, label in zip(question, one.gold, strict=True)]
-        for question, one in zip(adjusted, rows_per_question, strict=True)
+        [answer(row, label) for row, label in zip(adjusted_rows, question.gold, strict=True)]
+        for adjusted_rows, question in zip(adjusted, questions, strict=True)
     ]
     threshold = row_threshold_for([*zip(*columns, strict=True)], flags.error_rate)
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
@@ -235,8 +233,8 @@ def _out_of_fold(
         return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
 
     numbers = range(len(question.rows))
-    left_out_rows = left_out(question.rows, numbers, question.folds, fit)
-    return [left_out_rows[n] for n in numbers]
+    adjusted = left_out(question.rows, numbers, question.folds, fit)
+    return [adjusted[n] for n in numbers]
 
 
 def _of(fitted: Task, question: str) -> Adjustment:
@@ -273,12 +271,13 @@ def _tell_prior(task: Task, method: str) -> None:
         else "The prompt favours it before seeing a text. Try other prompts with tune."
     )
     for question, adjustment in task.calibration.adjustments.items():
-        distance = far_from_uniform(adjustment.prior)
-        if distance is not None:
+        favourite = far_from_uniform(adjustment.prior)
+        if favourite is not None:
             of = f" of {question!r}" if question else ""
-            label = task.calibration.labels[distance[0]]
+            place, share = favourite
+            label = task.calibration.labels[place]
             output.say(
-                f"The prior{of} is far from uniform: {label!r} has {100 * distance[1]:.0f} %. {why}"
+                f"The prior{of} is far from uniform: {label!r} has {100 * share:.0f} %. {why}"
             )
 
 

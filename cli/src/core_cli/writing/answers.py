@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 from core.records import error_record
 from core.types import BatchResult, ClassifyResult
@@ -12,7 +12,7 @@ from core_cli.reading.row import Row
 from core_cli.values import UNSURE, Answer, Answered, Kind, Question, Result
 
 if TYPE_CHECKING:
-    from core_cli.values import Answered, Question
+    from core_cli.flags import Keep
     from core_tasks import Decision
 
 
@@ -151,7 +151,6 @@ def message(answer: Answer) -> str | None:
     return str(error["message"]) if isinstance(error, dict) else None
 
 
-Keep = Literal["all", "id", "none"]
 LINE = "line"
 _CLASH = "input_"
 

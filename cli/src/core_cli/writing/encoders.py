@@ -177,9 +177,8 @@ def table_lines(rows: Iterable[Sequence[str]], separator: str) -> str:
 
 def table_cells(text: str, separator: str) -> list[list[str]]:
     """Return the cells of lines from `table_lines`."""
-    before = csv.field_size_limit(
-        LONGEST_CELL
-    )  # 128 KiB by default; the readers of inputs set another
+    # The limit is 128 KiB by default; the readers of inputs set another.
+    before = csv.field_size_limit(LONGEST_CELL)
     try:
         return list(csv.reader(io.StringIO(text, newline=""), delimiter=separator))
     finally:

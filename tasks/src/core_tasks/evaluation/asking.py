@@ -270,9 +270,7 @@ class Asker:
         return [self._likeliest(item, _take(scores, len(item.choices))) for item, _ in pending]
 
     def _likeliest(self, item: Item, scores: Sequence[Score]) -> ItemResult:
-        failed = next(
-            (item_score.error for item_score in scores if item_score.error is not None), None
-        )
+        failed = next((score.error for score in scores if score.error is not None), None)
         if failed is not None:
             return self._failed(item, failed)
         return self._of(item, [score.logprob for score in scores])

@@ -49,7 +49,7 @@ class Marking:
         return words_of(text, case=self.case, punctuation=self.punctuation)
 
 
-def majority(outputs: Sequence[str | None]) -> str | None:
+def majority(answers: Sequence[str | None]) -> str | None:
     """Return the most frequent answer, the earliest of a tie. None does not count as a vote."""
-    votes = Counter(answer for answer in outputs if answer is not None)
+    votes = Counter(answer for answer in answers if answer is not None)
     return max(votes, key=votes.__getitem__) if votes else None

@@ -120,13 +120,13 @@ def _chosen(
         )
     # Every metric is for rows that the trial was not fitted on.
     adjusted = [out_of_fold((answers, method), right or [], folds) for _, answers, method in pairs]
-    trials_of = _trials(pairs, adjusted, right)
-    order = _order(trials_of, adjusted, right)
+    trials = _trials(pairs, adjusted, right)
+    order = _order(trials, adjusted, right)
     task, answers, method = pairs[order[0]]
     best = _fitted(task, model, answers, method, right or [])
     expected = None if right is None else _expected([(s, m) for _, s, m in pairs], right, folds)
-    trials = tuple(trials_of[place] for place in order)
-    return Tuning(trials, best, expected, len(usable), len(listed) - len(usable))
+    ranked = tuple(trials[place] for place in order)
+    return Tuning(ranked, best, expected, len(usable), len(listed) - len(usable))
 
 
 # ----------------------------------------------------------------------- what is asked
