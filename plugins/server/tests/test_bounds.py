@@ -212,6 +212,14 @@ def test_a_text_to_tokenise_is_bounded(client: TestClient, model: Asked) -> None
     assert max(model.encoded, default=0) < 100
 
 
+def test_an_echo_needs_a_log_probability_for_each_token(client: TestClient) -> None:
+    """A backend that returns too few is at fault; no token of the prompt is left out."""
+    body = {"model": "m", "prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 0}
+    reply = client.post("/v1/completions", json=body)
+    assert reply.status_code == 500, reply.text
+    assert "ValueError in the server" in reply.text
+
+
 def test_the_texts_of_tokens_are_made_once_each(client: TestClient, model: Asked) -> None:
     decoded: list[Sequence[int]] = []
     decode = model.decode

@@ -1,4 +1,4 @@
-"""FittedTasks at level L0: equal ones are fitted once, and not for who has left."""
+"""Tasks at level L0: equal ones are fitted once, and not for who has left."""
 
 from __future__ import annotations
 

@@ -42,8 +42,6 @@ from core_wires.questions import (
     expected_score,
 )
 
-"""The text between prompt and label, the default of `core.GenerateConfig`."""
-
 _TOPIC, _CLASSIFIED, _SO, _ANSWER = "Topic:", "This is classified as", "The answer is", "Answer:"
 _YES, _NO = "yes", "no"
 _END = "\n"  # after each label if one is a prefix of another: no label contains a line break

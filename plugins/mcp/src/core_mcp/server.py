@@ -86,7 +86,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
         model: _Name = "",
     ) -> Rows:
         """Choose a label for each text, by its probability after the template."""
-        with _cancelled() as cancel:
+        with _tool_call() as cancel:
             task = core_tasks.Task(template, tuple(labels))
             config = core.GenerateConfig(cancel=cancel, timeout=timeout)
             loaded = await asyncio.to_thread(models.load, model)
@@ -111,7 +111,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
         """Answer a prompt with a local model."""
         turns = [core.Message("system", system)] if system else []
         turns.append(core.Message("user", prompt))
-        with _cancelled() as cancel:
+        with _tool_call() as cancel:
             config = core.GenerateConfig(
                 max_tokens=max_tokens,
                 temperature=temperature,
@@ -137,7 +137,7 @@ def create_server(models: Models, timeout: float | None = None) -> MCPServer:
 
 
 @contextmanager
-def _cancelled() -> Iterator[threading.Event]:
+def _tool_call() -> Iterator[threading.Event]:
     """Yield a cancel that is set if the client gives up; core's errors become tool errors."""
     cancel = threading.Event()
     try:

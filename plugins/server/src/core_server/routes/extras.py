@@ -66,7 +66,7 @@ async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]
         answered = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
         logprobs += answered.results[0].raise_for_error().token_logprobs
     texts = await body.run(lambda: [*_texts(model, ids)])
-    return [*map(Token, ids, texts, logprobs)]
+    return [Token(*parts) for parts in zip(ids, texts, logprobs, strict=True)]
 
 
 def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:
