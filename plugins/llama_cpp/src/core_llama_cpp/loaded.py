@@ -70,7 +70,7 @@ class LoadPlan:
     settings: SessionSettings
     choices: Choices
     context: ContextSize
-    kept_bytes: Chosen[int]
+    prefix_bytes: Chosen[int]
     blas: bool = False
 
 
@@ -151,7 +151,7 @@ def _loaded(
 
     # Every choice is shown, an unmapped file only if there is one.
     context = (planned.context.length.choice, planned.context.cells.choice)
-    prefixes = planned.kept_bytes
+    prefix_bytes = planned.prefix_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
     suits = () if planned.settings.offload else (SUITS_CHAT,)
     unused = notices(planned.header, planned.settings.adapter)
@@ -167,14 +167,14 @@ def _loaded(
             *chosen,
             *context,
             *planned.choices.shown(),
-            prefixes.choice,
+            prefix_bytes.choice,
             *unmapped,
             *suits,
             *unused,
         ),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,
         own_context=planned.header.context_length,
-        prefixes=KeptPrefixes(session, prefixes.value),
+        prefixes=KeptPrefixes(session, prefix_bytes.value),
     )
 
 

@@ -25,15 +25,25 @@ def _bar(out: TextIO) -> Progress:
 
     columns = BarColumn(), TextColumn("{task.description}", markup=False)
     console = Console(file=out)
-    return Progress(*columns, console=console, transient=True, disable=not out.isatty())
+    is_shown = out.isatty() and console.is_interactive  # False for TERM=dumb
+    return Progress(*columns, console=console, transient=True, disable=not is_shown)
+
+
+def _stop(bar: Progress) -> None:
+    if not bar.disable:  # rich before 14.3 prints an empty line for a disabled bar
+        bar.stop()
 
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
     """Yield a function that shows how much of a total is done, on a terminal."""
-    with _bar(sys.stderr) as bar:
-        task = bar.add_task(label, total=None)
+    bar = _bar(sys.stderr)
+    task = bar.add_task(label, total=None)
+    bar.start()
+    try:
         yield lambda done, total: bar.update(task, completed=done, total=total)
+    finally:
+        _stop(bar)
 
 
 class TrainingProgress:
@@ -81,7 +91,7 @@ class TrainingProgress:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self._bar.stop()
+        _stop(self._bar)
 
 
 def _clock(seconds: float) -> str:

@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 
 import core
 from core_mlx_native import hooks
-from core_mlx_native.progress import TrainingProgress
+from core_mlx_native.progress import TrainingProgress, progress_bar
 from core_mlx_native.train import curve
 from core_mlx_native.training_commands import config_fields
 from plugins.mlx_native.tests.conftest import Checkpoint
@@ -177,6 +177,32 @@ def test_progress_tells_loss_speed_time_and_memory() -> None:
     assert last.rstrip().endswith(
         "step 3/3  loss 2.0000  100 tokens/s  0:00 left  1.50 GB  validation 1.5000"
     )
+
+
+class _Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_dumb_terminal_gets_lines(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "dumb")
+    shown = _Terminal()
+    with TrainingProgress(shown) as progress:
+        progress.show(core.TrainStep(1, 2.0, 50, 0.5, steps=3))
+    assert shown.getvalue() == "step 1/3  loss 2.0000  100 tokens/s  0:01 left\n"
+
+
+def test_progress_without_a_terminal_prints_no_empty_line(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # As rich before 14.3 has it.
+    monkeypatch.setattr("rich.progress.Progress.stop", lambda bar: bar.console.print())
+    shown = io.StringIO()
+    with TrainingProgress(shown):
+        pass
+    with progress_bar("convert") as show:
+        show(1, 2)
+    assert (shown.getvalue(), capsys.readouterr().err) == ("", "")
 
 
 def test_the_curve_is_drawn_of_any_number_of_steps() -> None:

@@ -69,9 +69,9 @@ def _with_shards(path: Path) -> ModelFiles:
 
     count = int(shard["count"])
     shards = tuple(_shard(path, shard["stem"], number, count) for number in range(1, count + 1))
-    missing = [shard for shard in shards if not shard.is_file()]
+    missing = [file for file in shards if not file.is_file()]
     if missing:
-        names = ", ".join(shard.name for shard in missing[:_MOST_NAMED])
+        names = ", ".join(file.name for file in missing[:_MOST_NAMED])
         raise InvalidModelError(
             f"{path} is one of {count} files of a split model, and {len(missing)} of them are "
             f"missing ({names}). Download all of them into {path.parent}."

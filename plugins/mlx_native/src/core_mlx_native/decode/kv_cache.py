@@ -30,7 +30,7 @@ CHUNK = 256  # columns by which buffers grow, as in mlx-lm
 
 
 class LayerCache:
-    """The keys and values of one layer, each [B, kv heads, capacity, D]: an `values.Past`."""
+    """The keys and values of one layer, each [B, kv heads, capacity, D]: a `values.Past`."""
 
     def __init__(self, columns: Columns, keys: mx.array, values: mx.array) -> None:
         self.columns, self.keys, self.values = columns, keys, values
