@@ -9,8 +9,7 @@ from core.errors import UnsupportedOptionError
 from core.kit.support import refuse_load_options
 from core.options import LoadConfig
 from core.protocols import Capability
-
-from .capabilities import CAPABILITIES
+from core_runtime.capabilities import CLASSIFYING
 
 if TYPE_CHECKING:
     from .model import ToyModel
@@ -22,7 +21,7 @@ class Toy:
     name = "toy"
     protocol = 2
     formats = frozenset({"safetensors"})
-    capabilities: frozenset[Capability] = CAPABILITIES
+    capabilities: frozenset[Capability] = CLASSIFYING
 
     def available(self) -> bool:
         """Everywhere."""

@@ -1,6 +1,6 @@
-"""``classify``: prompts that begin alike share what that beginning costs; labels are read behind.
+"""``classify``: a shared prefix of prompts is computed once; labels are read after each prompt.
 
-Whatever goes wrong with one prompt is that row's ``error``; the other rows finish.
+If one prompt fails, its row has the ``error``; the other rows finish.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class ToyClassifier:
     def results(
         self, blocks: Iterable[Sequence[PromptRow]]
     ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
-        """Each row's result, those together that begin alike."""
+        """Yield each row's result; rows with a shared prefix come together."""
         for rows in blocks:
             most = [row.read_from for row in rows]  # nothing after these is read
             for prefix, group in by_prefix(rows, [row.ids for row in rows], most):
@@ -46,7 +46,7 @@ class ToyClassifier:
     def _group(
         self, prefix: Sequence[int], rows: Sequence[PromptRow]
     ) -> Iterator[tuple[PromptRow, ClassifyResult]]:
-        """Rows of one beginning. The owner thread has one job a row: engine steps come between."""
+        """Yield the results of rows with one prefix; engine steps run between two rows."""
         check = self._clock.check
         try:
             check()
@@ -67,7 +67,7 @@ class ToyClassifier:
                 yield row, ClassifyResult(error=OutOfMemoryError(words))
 
     def _answer(self, row: PromptRow, state: State, start: int) -> ClassifyResult:
-        """On the owner thread: the result of a row of which ``start`` tokens are in ``state``."""
+        """Return a row's result, on the owner thread; ``state`` is after its ``start`` tokens."""
         config, anchor = self._config, row.anchor
         state = self._language.read(state, row.ids[start:anchor])
         scores = None if row.question is None else self._scores(row.question, state)
@@ -87,9 +87,9 @@ class ToyClassifier:
         return result if scores is None else with_scores(result, scores)
 
     def _scores(self, question: LabelQuestion, state: State) -> LabelScores:
-        """What is said of the labels, which begin behind ``state``: one look a node of the trie."""
-        found = []
+        """Return the scores of the labels after ``state``, with one pass per node of the trie."""
+        edges = []
         for path, children in zip(question.trie.prefixes, question.trie.children, strict=True):
             logprobs = log_softmax(self._language.logits(self._language.read(state, path)))
-            found.append([logprobs[token] for token in children])
-        return score_labels(question.trie, found)
+            edges.append([logprobs[token] for token in children])
+        return score_labels(question.trie, edges)

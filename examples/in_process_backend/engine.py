@@ -1,6 +1,6 @@
-"""The engine: requests wait for a slot, are prefilled in chunks, and decode side by side.
+"""The engine: requests wait for a slot, are prefilled in chunks, and decode concurrently.
 
-Everything here runs on the model's owner thread, one step behind another; classify and close come
+Everything here runs on the model's owner thread, one step after another; classify and close run
 between two steps.
 """
 
@@ -22,7 +22,7 @@ CHUNK = 16  # tokens of a prompt at once: a long one does not hold up the rows t
 
 
 class Prefill:
-    """A job's prompt on its way through the network: ``state`` is that behind what was read."""
+    """The prefill of a job's prompt; ``state`` is the network's after the tokens read so far."""
 
     def __init__(self, job: PromptJob) -> None:
         self.job, self.state, self._done = job, START, 0
@@ -30,7 +30,7 @@ class Prefill:
             request.begin()
 
     def step(self, language: Language) -> bool:
-        """Read the next chunk; whether that was the last."""
+        """Read the next chunk; return True if it was the last."""
         chunk = self.job.ids[self._done : self._done + CHUNK]
         self.state = language.read(self.state, chunk)
         self._done += len(chunk)
@@ -38,7 +38,7 @@ class Prefill:
 
 
 class Row:
-    """A request that decodes, and the state behind all that was read for it."""
+    """A decoding request, and the state after all of its tokens."""
 
     def __init__(self, request: Request, state: State) -> None:
         self.request, self._state = request, state
@@ -102,7 +102,7 @@ class ToyEngine(Engine):
 
     def _admit(self) -> None:
         """Fill the slots that are free, from the front of the line."""
-        taken = len(self._rows) + sum(len(each.job.requests) for each in self._prefills)
+        taken = len(self._rows) + sum(len(prefill.job.requests) for prefill in self._prefills)
         jobs = self._waiting.take(self._slots - taken, anyhow=not taken)
         self._prefills.extend(map(Prefill, jobs))
 
@@ -123,7 +123,7 @@ class ToyEngine(Engine):
         else:
             self._prefills.popleft()
             for request in prefill.job.requests:
-                request.look()  # behind the last chunk, before it says anything
+                request.look()  # after the last chunk, before its first token
             self._rows += [Row(r, prefill.state) for r in prefill.job.requests if not r.ended]
 
     def _decode(self) -> None:

@@ -7,10 +7,10 @@ import weakref
 from core.errors import ModelClosedError
 from core.kit.base import RequestClock
 from core.options import GenerateConfig
+from core_runtime.capabilities import CLASSIFYING
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.owner import OwnerThread
 
-from .capabilities import CAPABILITIES
 from .classify import ToyClassifier
 from .engine import ToyEngine
 from .loader import MODEL_TYPE, Loaded
@@ -25,7 +25,7 @@ class ToyModel(ClassifyingModel):
 
     def __init__(self, backend: str, loaded: Loaded) -> None:
         self._loaded, self._owner = loaded, OwnerThread(backend)
-        super().__init__(backend, loaded, ToyEngine(loaded, self._owner), CAPABILITIES)
+        super().__init__(backend, loaded, ToyEngine(loaded, self._owner), CLASSIFYING)
         self._finalizer = weakref.finalize(self, self._owner.stop)  # if close() is never called
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> ToyClassifier:
