@@ -150,7 +150,7 @@ def table(labels: dict[str, Any], measured: dict[str, Any]) -> str:
         add(NGRAMS, f"{size} per label", means, speed[NGRAMS])
     add(
         NGRAMS,
-        "240, 480, 240",
+        "240 to 480",
         [measured["accuracy"][of]["five folds"] for of in SETS],
         speed[NGRAMS],
     )
