@@ -82,7 +82,9 @@ def unpack(part: Path, store: Path) -> None:
             whole.write(archive_file.read_bytes())
     try:
         with tarfile.open(joined) as archive:
-            archive.extractall(store, filter="data")
+            # Python 3.11.2, Debian 12's, has no filters: the attribute does nothing there.
+            archive.extraction_filter = getattr(tarfile, "data_filter", None)
+            archive.extractall(store)
     except (tarfile.ReadError, EOFError):
         print(f"{part.name} is kept; the archive is not whole yet")
         return
