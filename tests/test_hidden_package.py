@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import core
-import infer_cli
+import core_hidden
 
 INFER_CLI = ("-P", "-c", "import infer_cli, sys; sys.argv[0] = 'infer-cli'; infer_cli.main()")
 
@@ -53,14 +53,25 @@ def test_the_command_runs_next_to_it_and_warns(hiding: Path, tmp_path: Path) -> 
 
 def test_a_folder_without_init_hides_nothing(tmp_path: Path) -> None:
     (tmp_path / "core").mkdir()
-    assert infer_cli.hidden_by([str(tmp_path)]) is None
+    assert core_hidden.hidden_by([str(tmp_path)]) is None
     done = run(tmp_path, "-c", "import core, core_tasks; print(core.__version__)")
     assert done.stdout == f"{core.__version__}\n"
 
 
 def test_the_checkout_hides_nothing() -> None:
-    assert infer_cli.hidden_by() is None
-    assert infer_cli.hidden_by([str(Path(core.__file__).parents[1])]) is None
+    assert core_hidden.hidden_by() is None
+    assert core_hidden.hidden_by([str(Path(core.__file__).parents[1])]) is None
+
+
+def test_a_compiled_package_is_the_installed_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(core, "__file__", f"{core.__file__}c")  # in a frozen program
+    core_hidden.check_import()
+
+
+def test_an_imported_module_hides_even_without_its_file(hiding: Path, tmp_path: Path) -> None:
+    code = f"import core, os; os.remove({str(hiding)!r}); import core_tasks"
+    failed = run(tmp_path, "-c", code)
+    assert f"ImportError: {hiding} hides the installed package core" in failed.stderr
 
 
 def test_an_imported_package_is_not_hidden_later(hiding: Path, tmp_path: Path) -> None:

@@ -215,7 +215,7 @@ def test_the_metadata_shows_a_readme_and_the_python_versions(wheels: Path) -> No
 def test_the_wheel_of_core_holds_core_alone(wheels: Path) -> None:
     held = names(the_wheel(wheels, "core"))
     info = f"core-{core.__version__}.dist-info"
-    assert {name.split("/")[0] for name in held} == {"core", "infer_cli.py", info}
+    assert {name.split("/")[0] for name in held} == {"core", "core_hidden.py", "infer_cli.py", info}
     assert {
         "core/py.typed",
         "core/__init__.py",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from infer_cli import check_import
+from core_hidden import check_import
 
 if TYPE_CHECKING:
     from core_tasks.calibration.value import Calibration, load_calibration
