@@ -22,6 +22,7 @@ from core.errors import (
     UnsupportedOperationError,
     UnsupportedOptionError,
 )
+from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
@@ -121,6 +122,9 @@ def test_wrong_options_and_what_is_not_offered() -> None:
             await model.classify(["a"], cancel="no")  # type: ignore[arg-type]
         with pytest.raises(UnsupportedOperationError, match="score"):
             await model.score(["a"], ["b"])
+        iterable: Any = model.generate("a")
+        with pytest.raises(TypeError, match="batch_stream"):  # only classify_iter takes one
+            model.batch_stream(iterable)
         await model.aclose()
         await model.aclose()
         with pytest.raises(ModelClosedError):
@@ -241,6 +245,7 @@ def test_many_tasks_at_once_and_metrics_of_each() -> None:
 
 
 def test_a_load_is_awaited_and_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(REGISTRY, "_registered", {})
     backend = FakeBackend("hello", name="fake-aio")
     core.register(backend)
     path = write_model(tmp_path / "model")

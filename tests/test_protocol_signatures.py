@@ -137,7 +137,7 @@ def field(item: dataclasses.Field[Any]) -> str:
 
 
 def methods(cls: type) -> Iterator[str]:
-    for name, value in sorted(vars(cls).items()):
+    for name, value in sorted(own(cls).items()):
         if name.startswith("_") and name not in INHERITED:
             continue
         if isinstance(value, property):
@@ -145,6 +145,18 @@ def methods(cls: type) -> Iterator[str]:
             yield f"{name}: {value.fget.__annotations__['return']} (property)"
         elif inspect.isfunction(value) and value.__module__.startswith(("core.", "core_tasks.")):
             yield name + signature(value)
+
+
+def own(cls: type) -> dict[str, Any]:
+    """Return the members of a class, with those of its bases that are not public themselves."""
+    public = {*core.__all__, *core_tasks.__all__}
+    bases = [
+        base
+        for base in cls.__mro__
+        if base is cls
+        or (base.__module__.startswith(("core.", "core_tasks.")) and base.__name__ not in public)
+    ]
+    return {name: value for base in reversed(bases) for name, value in vars(base).items()}
 
 
 def shown_default(value: Any) -> str:

@@ -66,6 +66,7 @@ def test_a_name_that_core_tasks_has_now_says_so(name: str) -> None:
 @pytest.mark.parametrize(
     ("module", "new"),
     [
+        ("core.serving.owner", "core_runtime"),
         ("core.wires.reading", "core_wires"),
         ("core.tasks.task", "core_tasks"),
         ("core.calibration", "core_tasks"),

@@ -204,11 +204,12 @@ def test_register_refuses_what_is_no_backend(registry: Registry) -> None:
         registry.register(wrong)
 
 
+@pytest.mark.parametrize("protocol", [0, 1, "2", 2.0, True, None])
 def test_a_registered_backend_keeps_the_protocol_too(
-    registry: Registry, local_backend: Any
+    registry: Registry, local_backend: Any, protocol: object
 ) -> None:
     backend = local_backend("fake_old")
-    backend.protocol = 0
+    backend.protocol = protocol
     registry.register(backend)
     with pytest.raises(ProtocolMismatchError, match="Upgrade the backend"):
         registry.get("fake_old")

@@ -221,6 +221,7 @@ def test_a_submitted_request_waits_for_its_reader() -> None:
     assert (first.finish_reason, first.metrics.generated_tokens) == (None, 0)
     second.close()
     assert (list(second), second.finish_reason) == ([], "cancelled")
+    assert second.metrics.generated_tokens == 3  # it ran to its end all the same
     assert (text_of(first), first.finish_reason) == ("abc", "stop")
     assert first.metrics.generated_tokens == 3
 

@@ -166,7 +166,7 @@ def counts() -> dict[str, Counter[str]]:
     table: dict[str, Counter[str]] = {}
     for home, file in sources():
         unique = {(finding.kind, finding.line): finding for finding in findings(file)}
-        table.setdefault(home, Counter()).update(each.kind for each in unique.values())
+        table.setdefault(home, Counter()).update(finding.kind for finding in unique.values())
     return table
 
 

@@ -46,7 +46,7 @@ _FINDERS = {
     ("core_conformance.proof.registry", "core_conformance.proof.saboteurs"),
 }
 # Methods of a task that call a function made for it: its file needs no other to be read.
-_CONVENIENCES = {("core_tasks.task", "core_tasks.files"), ("core_tasks.task", "core_tasks.fitting")}
+CONVENIENCES = {("core_tasks.task", "core_tasks.files"), ("core_tasks.task", "core_tasks.fitting")}
 _WIDTH = 96
 
 Rooms = dict[str, set[str]]  # each with those that it imports
@@ -102,7 +102,7 @@ def _rooms(house: str, graph: grimp.ImportGraph) -> tuple[Rooms, set[str]]:
             parts = imported.split(".")
             if parts[0] != house:
                 others.add(parts[0])
-            elif (module, imported) in _FINDERS | _CONVENIENCES:
+            elif (module, imported) in _FINDERS | CONVENIENCES:
                 continue
             elif len(parts) > depth and parts[depth] != room:
                 rooms[room].add(parts[depth])

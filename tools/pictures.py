@@ -64,9 +64,9 @@ def packages() -> str:
     boxes, y = [], _GAP
     for title, names in ROWS:
         boxes.append(f'<text class="small" x="{_GAP}" y="{y + 28}">{title}</text>')
-        packages = [f"core_{name}" for name in names.split()] or ["core"]
-        for start in range(0, len(packages), _PER_LINE):
-            for column, package in enumerate(packages[start : start + _PER_LINE]):
+        row = [f"core_{name}" for name in names.split()] or ["core"]
+        for start in range(0, len(row), _PER_LINE):
+            for column, package in enumerate(row[start : start + _PER_LINE]):
                 boxes += _box(package, _LEFT + column * (_BOX[0] + _GAP), y)
             y += _BOX[1] + _GAP
         y += _GAP

@@ -80,7 +80,7 @@ def _needed(wheels: Wheels, extra: str) -> dict[str, set[str]]:
             if member in wheels and (
                 requirement.marker is None or requirement.marker.evaluate({"extra": extra})
             ):
-                left += [(member, name) for name in ("", *requirement.extras)]
+                left += [(member, wanted) for wanted in ("", *requirement.extras)]
     return {name: extras - {""} for name, extras in needed.items()}
 
 

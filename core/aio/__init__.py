@@ -127,7 +127,7 @@ class AsyncModel(AsyncOperations):
 
     def _items(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncItems[Any]:
         prompts, config, *_ = arguments
-        if isinstance(prompts, AsyncIterable):
+        if operation == "classify_iter" and isinstance(prompts, AsyncIterable):
             request = resolve_classify(config, cast("ClassifyOptions", options))
             self.model.classify([], request)  # raises if it does not support these options
             return AsyncItems(ClassifiedBlocks(prompts, request, self._calls), self._record)

@@ -22,7 +22,6 @@ from core.errors import (
 )
 from core.extensions import Declaring
 from core.kit.operations import OPERATIONS
-from core.messages import checked_conversation, checked_messages  # noqa: F401 - their old place
 from core.options import (
     GenerateConfig,
     GenerateOptions,

@@ -44,7 +44,9 @@ def one_search() -> Iterator[None]:
 
 def _describers() -> Sequence[Describer]:
     known = _SEARCH.get()
-    return known if known is not None else [it for source in _sources for it in source()]
+    if known is not None:
+        return known
+    return [describe for source in _sources for describe in source()]
 
 
 def described_at(path: str, source: str) -> DiscoveredModel | None:

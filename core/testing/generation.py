@@ -146,15 +146,17 @@ class FakeStream(TokenStreamBase):
     """A `core.TokenStream` of one row, which works in the thread that reads it.
 
     ``begin`` makes the row, at the first token; ``record`` takes the metrics, at the end.
+    ``unread``: the cost if it is closed before the first token.
     """
 
     def __init__(
         self,
         begin: Callable[[], FakeGeneration | FinishedRow],
         record: Callable[[GenerateMetrics], None],
+        unread: GenerateMetrics,
     ) -> None:
         super().__init__()
-        self._begin, self._record = begin, record
+        self._begin, self._record, self._unread = begin, record, unread
         self._tokens = self._run()
         self._started = self._closed = False
         self._reason: FinishReason | None = None
@@ -179,7 +181,7 @@ class FakeStream(TokenStreamBase):
         """Stop. While another thread reads, it stops at that thread's next token."""
         self._closed = True
         if not self._started:
-            self._started, self._reason = True, "cancelled"
+            self._started, self._reason, self._metrics = True, "cancelled", self._unread
         with suppress(ValueError):  # another thread is inside the generator
             self._tokens.close()
 

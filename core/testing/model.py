@@ -149,7 +149,7 @@ class FakeModel(
         """Run ``generate`` to its end; its tokens wait in the stream."""
         [text] = self._recorded("submit", [prompt], request)
         row = FinishedRow(self._row(text, request, RequestClock(request)))
-        return FakeStream(lambda: row, self.record)
+        return FakeStream(lambda: row, self.record, row.metrics())
 
     def do_batch_generate(
         self, prompts: Sequence[str], request: GenerateConfig
@@ -231,7 +231,10 @@ class FakeModel(
         return FakeGeneration(self._engine, prompt, config, clock)
 
     def _stream(self, prompt: str, config: GenerateConfig) -> FakeStream:
-        return FakeStream(lambda: self._row(prompt, config, RequestClock(config)), self.record)
+        def begin() -> FakeGeneration:
+            return self._row(prompt, config, RequestClock(config))
+
+        return FakeStream(begin, self.record, GenerateMetrics())
 
     def _pairs(self, prompts: Sequence[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         clock = RequestClock(config)
