@@ -40,10 +40,10 @@ from core_mlx_native.classify import prefixes, scheduler
 from core_mlx_native.classify.labels import DeviceLabels
 from core_mlx_native.classify.microbatch import ClassifyTask, DeviceResult
 from core_mlx_native.network.prefill import Prefix
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime import classifying
 from core_runtime.rows import PromptRow, labels_alone
 from core_runtime.text import label_tokens
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 GPU: dict[str, Any] = {"overlap": True, "lanes": 1, "token_budget": 16384, "length_step": 16}
 CASES: dict[str, dict[str, Any]] = {

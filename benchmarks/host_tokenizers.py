@@ -14,8 +14,8 @@ from pathlib import Path
 
 from tokenizers import Tokenizer as Library
 
-from core_mlx_native.text.files import TokenizerFiles
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.files import TokenizerFiles
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 from plugins.mlx_native.tests.published.shapes import Added, Json, Vocabulary, converted, shaped
 
 FAMILIES = {

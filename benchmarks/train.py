@@ -41,9 +41,9 @@ import mlx.core as mx  # noqa: E402
 
 import core  # noqa: E402
 from benchmarks.classify_parts.contestants import MODELS, fetch  # noqa: E402
-from core_mlx_native.checkpoint.config import parse_config  # noqa: E402
-from core_mlx_native.checkpoint.tensors import expected_tensors  # noqa: E402
 from core_mlx_native.model import MlxModel  # noqa: E402
+from core_runtime.checkpoint.config import parse_config  # noqa: E402
+from core_runtime.checkpoint.tensors import expected_tensors  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[1]
 RESULT = ROOT / "benchmarks" / "results" / "train.json"

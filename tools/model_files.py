@@ -15,11 +15,11 @@ from pathlib import Path
 from core.models.weight_files import STRANGERS as FILES
 from core_mlx_native.adapters.mlx_lm_keys import MLX_LM_KEYS, MLX_LM_PARAMETERS
 from core_mlx_native.adapters.peft_keys import INITIALISATIONS, PEFT_KEYS
-from core_mlx_native.checkpoint.config_keys import CONFIG_KEYS, FAMILY_KEYS, ROPE_KEYS
-from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
-from core_mlx_native.checkpoint.keys import KeyRule, harmless
-from core_mlx_native.checkpoint.names import HARMLESS, STRANGERS
-from core_mlx_native.text.tokenizer_keys import LIBRARY_KEYS, TOKENIZER_KEYS
+from core_runtime.checkpoint.config_keys import CONFIG_KEYS, FAMILY_KEYS, ROPE_KEYS
+from core_runtime.checkpoint.generation_keys import GENERATION_KEYS
+from core_runtime.checkpoint.keys import KeyRule, harmless
+from core_runtime.checkpoint.names import HARMLESS, STRANGERS
+from core_runtime.tokenizer.tokenizer_keys import LIBRARY_KEYS, TOKENIZER_KEYS
 
 PAGE = Path(__file__).parents[1] / "docs" / "model_files.md"
 KEYS: Mapping[str, Mapping[str, KeyRule]] = {

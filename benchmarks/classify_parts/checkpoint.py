@@ -70,8 +70,8 @@ def make_checkpoint(out: Path, tokenizer: Path, changes: Mapping[str, Any]) -> N
     ensure_blas()  # before mlx
     import mlx.core as mx
 
-    from core_mlx_native.checkpoint.config import load_config
-    from core_mlx_native.checkpoint.tensors import expected_tensors
+    from core_runtime.checkpoint.config import load_config
+    from core_runtime.checkpoint.tensors import expected_tensors
 
     out.mkdir(parents=True, exist_ok=True)
     (out / "config.json").write_text(json.dumps(full_config(changes), indent=2), encoding="utf-8")

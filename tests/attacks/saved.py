@@ -212,7 +212,7 @@ def _trainable(base: Path) -> Any:
 
 def _to_peft(base: Path, source: Path) -> None:
     from core_mlx_native.adapters.files import read_adapter, write_adapter
-    from core_mlx_native.checkpoint.config import load_config
+    from core_runtime.checkpoint.config import load_config
 
     config = load_config(base)
     write_adapter(source / "peft", read_adapter(source / "plain", config).layers, config, "peft")

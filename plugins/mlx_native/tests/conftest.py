@@ -18,8 +18,8 @@ import mlx.core as mx
 import pytest
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 
-from core_mlx_native.checkpoint.config import parse_config
-from core_mlx_native.checkpoint.tensors import expected_tensors
+from core_runtime.checkpoint.config import parse_config
+from core_runtime.checkpoint.tensors import expected_tensors
 
 PARTS = ["Ġ", "Ġa", "Ġb", "ab", "Ġab", "Ġabc", "Ġno", "no"]
 MERGES = [("Ġ", "a"), ("Ġ", "b"), ("a", "b"), ("Ġa", "b"), ("Ġab", "c"), ("n", "o"), ("Ġ", "no")]

@@ -57,9 +57,9 @@ class MlxBackend(BackendBase):
 
         Checks config.json, and that weights and tokenizer.json exist.
         """
-        from core_mlx_native.checkpoint.config import load_config
-        from core_mlx_native.checkpoint.own_files import without_weights
-        from core_mlx_native.text.missing import missing_tokenizer
+        from core_runtime.checkpoint.config import load_config
+        from core_runtime.checkpoint.own_files import without_weights
+        from core_runtime.tokenizer.missing import missing_tokenizer
 
         try:
             directory = _directory(path)

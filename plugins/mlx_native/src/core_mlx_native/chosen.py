@@ -18,7 +18,7 @@ from core.errors import InvalidOptionError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
-from core_mlx_native.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.choices import parallel_slots, prefix_cache
 from core_runtime.cuts import Cuts
 

@@ -16,11 +16,6 @@ from core_mlx_native.adapters.apply import twin
 from core_mlx_native.adapters.files import StoredAdapter, read_adapter
 from core_mlx_native.adapters.loading import adapted
 from core_mlx_native.availability import apple_chip, free_memory
-from core_mlx_native.checkpoint.config import ModelConfig, load_config
-from core_mlx_native.checkpoint.fields import JsonFiles
-from core_mlx_native.checkpoint.generation_keys import check_generation
-from core_mlx_native.checkpoint.keys import report
-from core_mlx_native.checkpoint.own_files import report_unread
 from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.chosen import (
     DTYPES,
@@ -40,11 +35,16 @@ from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefix_store import PrefixStore
-from core_mlx_native.text.files import stop_tokens
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.checkpoint.config import ModelConfig, load_config
+from core_runtime.checkpoint.fields import JsonFiles
+from core_runtime.checkpoint.generation_keys import check_generation
+from core_runtime.checkpoint.keys import report
+from core_runtime.checkpoint.own_files import report_unread
 from core_runtime.choices import SUITS_BULK
 from core_runtime.cuts import Cuts
 from core_runtime.served import Memory
+from core_runtime.tokenizer.files import stop_tokens
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 # How far one prompt's logits may move with the shape of its batch. In float32 on a CPU, 72 prompts
 # on two real models moved by up to 6.1e-5; a low-precision GPU kernel that adds in another order

@@ -10,8 +10,8 @@ from typing import Any
 import mlx.core as mx
 import pytest
 
-from core_mlx_native.checkpoint.config import load_config
-from core_mlx_native.checkpoint.tensors import expected_tensors
+from core_runtime.checkpoint.config import load_config
+from core_runtime.checkpoint.tensors import expected_tensors
 
 Tensors = dict[str, mx.array]
 Write = Callable[..., Path]

@@ -13,7 +13,7 @@ from click.testing import CliRunner
 import core
 from core_mlx_native import hooks
 from core_mlx_native.adapters.files import read_adapter
-from core_mlx_native.checkpoint.config import load_config
+from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import Write, drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 

@@ -16,8 +16,8 @@ import pytest
 import core
 from core_mlx_native.adapters.files import Layout, read_adapter, write_adapter
 from core_mlx_native.adapters.layers import LowRank
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.loaded import load_decoder
+from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Tensors, Write, drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 

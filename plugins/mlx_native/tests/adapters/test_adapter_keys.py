@@ -15,10 +15,10 @@ import core
 from core_mlx_native.adapters.files import read_adapter
 from core_mlx_native.adapters.mlx_lm_keys import MLX_LM_KEYS, MLX_LM_PARAMETERS
 from core_mlx_native.adapters.peft_keys import INITIALISATIONS, PEFT_KEYS
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.convert.exporting import export_directory
 from core_mlx_native.convert.lora_gguf import export_gguf
 from core_mlx_native.convert.merging import merge
+from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 

@@ -12,11 +12,11 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint.config import ModelConfig, parse_config
-from core_mlx_native.checkpoint.config_keys import CONFIG_KEYS, ROPE_KEYS
-from core_mlx_native.checkpoint.families import FAMILIES as KNOWN
-from core_mlx_native.checkpoint.generation_keys import GENERATION_KEYS
-from core_mlx_native.checkpoint.keys import KeyRule
+from core_runtime.checkpoint.config import ModelConfig, parse_config
+from core_runtime.checkpoint.config_keys import CONFIG_KEYS, ROPE_KEYS
+from core_runtime.checkpoint.families import FAMILIES as KNOWN
+from core_runtime.checkpoint.generation_keys import GENERATION_KEYS
+from core_runtime.checkpoint.keys import KeyRule
 from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
 
 OF_TRANSFORMERS: dict[str, list[str]] = json.loads(
@@ -163,13 +163,13 @@ def test_what_is_noted_is_logged_once_at_the_load(
     checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture
 ) -> None:
     path = checkpoint(new_trick=[1])
-    with caplog.at_level(logging.WARNING, logger="core_mlx_native"):
+    with caplog.at_level(logging.WARNING, logger="core_runtime"):
         assert Cpu().refusal(path) is None
         assert not caplog.records
         for _ in range(2):
             Cpu().load_model(path, core.LoadConfig()).close()
     (record,) = caplog.records
-    assert record.name == "core_mlx_native"
+    assert record.name == "core_runtime"
     assert f"{path}/config.json: keys without effect here: new_trick=[1]" in record.message
 
 
@@ -281,7 +281,7 @@ def test_every_key_of_generation_config_is_in_the_table() -> None:
 
 def test_generation_keys(checkpoint: Checkpoint, caplog: pytest.LogCaptureFixture) -> None:
     path = checkpoint()
-    caplog.set_level(logging.WARNING, logger="core_mlx_native")
+    caplog.set_level(logging.WARNING, logger="core_runtime")
     harmless = {name: 1 for name, key in GENERATION_KEYS.items() if key.verdict == "harmless"}
     neutral = {
         name: key.neutral[0] if key.neutral else None for name, key in GENERATION_KEYS.items()

@@ -12,8 +12,8 @@ import pytest
 
 import core
 from core_mlx_native import availability, loaded
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Choices
+from core_runtime.checkpoint.config import load_config
 
 Checkpoint = Callable[..., Path]
 EMULATED = ["Apple M1", "Apple M1 Pro", "Apple M2", "Apple M2 Ultra"]

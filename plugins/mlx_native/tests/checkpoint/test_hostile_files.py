@@ -18,7 +18,7 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.text.tokenizer_json import check_charsmaps
+from core_runtime.tokenizer.tokenizer_json import check_charsmaps
 
 Checkpoint = Callable[..., Path]
 

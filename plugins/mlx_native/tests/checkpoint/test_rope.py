@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from core_mlx_native.checkpoint.fields import ConfigFields
-from core_mlx_native.checkpoint.rope import LayerType, parse_rope
+from core_runtime.checkpoint.fields import ConfigFields
+from core_runtime.checkpoint.rope import LayerType, parse_rope
 
 PLAIN = (1.0, 10.0, 100.0, 1000.0)  # theta 10,000 over a head of 8
 

@@ -12,10 +12,10 @@ import core
 from core.models.discovery import discover
 from core.models.weight_files import INDEX
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint.files import tensor_files
-from core_mlx_native.checkpoint.names import HARMLESS, STRANGERS, plain_name
 from core_mlx_native.convert.merging import merge
 from core_mlx_native.loaded import load_decoder
+from core_runtime.checkpoint.files import tensor_files
+from core_runtime.checkpoint.names import HARMLESS, STRANGERS, plain_name
 from plugins.mlx_native.tests.adapters.conftest import drawn
 from plugins.mlx_native.tests.conftest import Checkpoint
 

@@ -14,10 +14,10 @@ import pytest
 import core
 from core_mlx_native import availability
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Footprint, layers_in_flight, pass_tokens, token_budget
 from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.loaded import load
+from core_runtime.checkpoint.config import load_config
 
 NONE = core.LoadConfig()
 GB = 10**9

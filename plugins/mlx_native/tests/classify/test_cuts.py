@@ -13,13 +13,13 @@ import pytest
 import core
 from core_mlx_native import loaded
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.chosen import Choices, FastPaths, cuts, pass_tokens
 from core_mlx_native.classify.microbatch import ClassifyTask
 from core_mlx_native.classify.scheduler import MicroBatch, Scheduler
 from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Decoder
+from core_runtime.checkpoint.config import load_config
 from core_runtime.cuts import Cuts
 
 Checkpoint = Callable[..., Path]

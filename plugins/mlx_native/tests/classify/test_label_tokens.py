@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from core.kit.labels import label_paths, label_texts
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.text import label_tokens
 from core_runtime.text.label_tokens import LabelTokens
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 LABELS = ["finance", "not sure", "not", "7", "é", "a b  c"]
 ENDS = [

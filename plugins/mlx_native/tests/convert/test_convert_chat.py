@@ -14,9 +14,9 @@ from core.kit.chat import FORMATS
 from core.registry import REGISTRY
 from core.types import Message
 from core_mlx_native.convert import convert
-from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.templates import write_templates
+from core_mlx_native.convert.tokenizer_files import write_templates
 from core_runtime.chat.prompts import compile_template
+from core_runtime.gguf.metadata import Metadata
 
 MakeGguf = Callable[..., Any]
 

@@ -14,8 +14,8 @@ from click.testing import CliRunner
 
 from core.errors import ConversionError, InvalidModelError, ModelNotFoundError
 from core_mlx_native import hooks
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.convert import convert
+from core_runtime.checkpoint.config import load_config
 
 MakeGguf = Callable[..., Any]
 

@@ -14,9 +14,9 @@ from hypothesis import strategies as st
 
 from core.errors import ConversionError, UnsupportedModelError
 from core_mlx_native.convert import convert
-from core_mlx_native.convert.ends import end_ids
-from core_mlx_native.convert.keys import HARMLESS, NEUTRAL
-from core_mlx_native.convert.source import GgufSource
+from core_runtime.gguf.ends import end_ids
+from core_runtime.gguf.keys import HARMLESS, NEUTRAL
+from core_runtime.gguf.source import GgufSource
 
 MakeGguf = Callable[..., Any]
 ARCHITECTURES = ("llama", "gemma3")

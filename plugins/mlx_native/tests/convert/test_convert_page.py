@@ -11,11 +11,10 @@ from typing import Any
 import gguf
 import pytest
 
-from core_mlx_native.convert.config import generation_config, hf_config
-from core_mlx_native.convert.keys import HARMLESS, NEUTRAL
-from core_mlx_native.convert.source import GgufSource
-from core_mlx_native.convert.templates import write_templates
-from core_mlx_native.convert.vocabulary import write_tokenizer
+from core_mlx_native.convert.tokenizer_files import write_templates, write_tokenizer
+from core_runtime.gguf.config import generation_config, hf_config
+from core_runtime.gguf.keys import HARMLESS, NEUTRAL
+from core_runtime.gguf.source import GgufSource
 
 PAGE = Path(__file__).parents[4] / "docs" / "model_files_gguf.md"
 

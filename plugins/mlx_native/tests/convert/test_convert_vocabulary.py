@@ -10,10 +10,10 @@ from typing import Any
 import pytest
 
 from core_mlx_native.convert import convert
-from core_mlx_native.convert.metadata import Metadata
-from core_mlx_native.convert.source import GgufSource
-from core_mlx_native.convert.vocabulary import build_tokenizer
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.gguf.metadata import Metadata
+from core_runtime.gguf.source import GgufSource
+from core_runtime.gguf.vocabulary import build_tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 MakeGguf = Callable[..., Any]
 

@@ -14,10 +14,10 @@ from gguf import GGMLQuantizationType, GGUFReader
 from gguf.quants import dequantize, quantize
 
 from core.errors import ConversionError, InvalidOptionError
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.convert import convert
-from core_mlx_native.convert.config import llama3_divisors
+from core_runtime.checkpoint.config import load_config
+from core_runtime.gguf.config import llama3_divisors
 
 MakeGguf = Callable[..., Any]
 

@@ -18,10 +18,10 @@ from core.models.gguf import read_gguf
 from core_mlx_native.adapters.apply import layer_names
 from core_mlx_native.adapters.files import read_adapter, write_adapter
 from core_mlx_native.adapters.layers import LowRank
-from core_mlx_native.checkpoint.config import load_config
-from core_mlx_native.checkpoint.tensors import expected_tensors
 from core_mlx_native.convert import convert
 from core_mlx_native.convert.lora_gguf import export_gguf
+from core_runtime.checkpoint.config import load_config
+from core_runtime.checkpoint.tensors import expected_tensors
 
 MakeGguf = Callable[..., Any]
 PROMPTS = {"llama": ["ab a", "1 ab c", "a"], "gemma3": ["ab a", "a b ab", "a"]}

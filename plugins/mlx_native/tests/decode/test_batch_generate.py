@@ -17,7 +17,7 @@ import core.kit.base
 from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Checkpoint = Callable[..., Path]
 PROMPTS = ["ab ab no", "a", "no no no no no no no no no", "x y z", "ab", "z" * 40]

@@ -20,7 +20,7 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.decode.engine import MlxEngine
 from core_mlx_native.decode.prefilling import Prefilling
 from core_mlx_native.model import MlxModel
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Checkpoint = Callable[..., Path]
 PROMPT = "ab ab no"

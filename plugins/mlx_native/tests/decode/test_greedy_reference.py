@@ -27,7 +27,7 @@ from core_mlx_native.loaded import load_decoder
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Case = dict[str, Any]
 Which = Callable[[str, Case], bool]

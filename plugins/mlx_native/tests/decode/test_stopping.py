@@ -18,8 +18,8 @@ from core_mlx_native.backend import Cpu
 from core_mlx_native.decode import prefilling
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.decoder import Layer
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.text import tokenising
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 PATIENCE = 60.0  # seconds after which something hangs
 PROMPTS = ["ab no ab", "no ab"]

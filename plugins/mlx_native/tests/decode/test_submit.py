@@ -18,7 +18,7 @@ import core.extensions
 from core_mlx_native.backend import Cpu
 from core_mlx_native.capabilities import MODEL_CAPABILITIES
 from core_mlx_native.model import MlxModel
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Checkpoint = Callable[..., Path]
 PROMPT = "ab ab no"

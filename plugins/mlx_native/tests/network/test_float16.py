@@ -15,11 +15,11 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint import families
 from core_mlx_native.loaded import load_decoder
 from core_mlx_native.model import MlxModel
 from core_mlx_native.network.prefill import prefill
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.checkpoint import families
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Checkpoint = Callable[..., Path]
 Logits = npt.NDArray[np.float32]
@@ -112,7 +112,7 @@ def test_a_residual_stream_in_float16_is_every_rows_error(
 ) -> None:
     wrong = dataclasses.replace(families.FAMILIES[kind], overflows_float16=False)
     monkeypatch.setattr(
-        "core_mlx_native.checkpoint.config.FAMILIES", {**families.FAMILIES, kind: wrong}
+        "core_runtime.checkpoint.config.FAMILIES", {**families.FAMILIES, kind: wrong}
     )
     directory = loud(kind)
     with load(directory, "float16") as model:

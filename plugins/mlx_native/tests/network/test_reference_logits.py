@@ -15,9 +15,9 @@ import numpy.typing as npt
 import pytest
 
 import core
-from core_mlx_native.checkpoint import families
 from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.rotary import RotaryEmbedding, View
+from core_runtime.checkpoint import families
 from plugins.mlx_native.tests.network.logits import last_logits
 
 Config = dict[str, Any]
@@ -361,5 +361,5 @@ def test_norms_without_their_plus_one_show(
     case = DATA / name / "config.json"
     wrong = dataclasses.replace(families.FAMILIES[family], norm_offset=False)
     monkeypatch.setattr(families, "FAMILIES", {**families.FAMILIES, family: wrong})
-    monkeypatch.setattr("core_mlx_native.checkpoint.config.FAMILIES", families.FAMILIES)
+    monkeypatch.setattr("core_runtime.checkpoint.config.FAMILIES", families.FAMILIES)
     assert distance(logits_of(assemble(tmp_path, case), [PROMPTS]), reference(case)) > VISIBLE

@@ -6,8 +6,8 @@ import mlx.core as mx
 import numpy as np
 import pytest
 
-from core_mlx_native.checkpoint.rope import Rope
 from core_mlx_native.network.rotary import RotaryEmbedding, View
+from core_runtime.checkpoint.rope import Rope
 
 ROPE = Rope(tuple(10.0 ** (k / 4) for k in range(8)))  # head size 16
 SHAPE = (3, 2, 5, 16)

@@ -98,8 +98,8 @@ def by_us(case: str, checkpoint: str, directory: Path) -> None:
     from core_mlx_native.adapters.apply import layer_names
     from core_mlx_native.adapters.files import write_adapter
     from core_mlx_native.adapters.layers import LowRank
-    from core_mlx_native.checkpoint.config import load_config
-    from core_mlx_native.checkpoint.tensors import expected_tensors
+    from core_runtime.checkpoint.config import load_config
+    from core_runtime.checkpoint.tensors import expected_tensors
 
     config = load_config(directory)
     shapes, layers = expected_tensors(config), {}

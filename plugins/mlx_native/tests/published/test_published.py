@@ -12,8 +12,8 @@ from unittest.mock import patch
 import pytest
 
 import core
-from core_mlx_native.checkpoint.families import FAMILIES
 from core_mlx_native.model import MlxModel
+from core_runtime.checkpoint.families import FAMILIES
 from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
 from plugins.mlx_native.tests.published.writing import HERE, write
 

@@ -20,7 +20,7 @@ from tokenizers.processors import (
 
 import core
 from core_mlx_native.model import MlxModel
-from core_mlx_native.text.library import prompt_reader
+from core_runtime.tokenizer.library import prompt_reader
 from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
 from plugins.mlx_native.tests.published.shapes import Json
 from plugins.mlx_native.tests.published.writing import write

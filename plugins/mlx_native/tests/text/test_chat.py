@@ -14,8 +14,8 @@ from tokenizers import models
 from core.errors import ChatTemplateError
 from core.kit.chat import family_template
 from core.types import Message
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.chat.prompts import compile_template
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 TALK = [
     Message("system", "Be kind."),

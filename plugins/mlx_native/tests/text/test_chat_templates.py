@@ -16,8 +16,8 @@ from core.errors import ChatTemplateError, InvalidOptionError
 from core.kit.chat import family_template
 from core.options import GenerateConfig
 from core.types import Message
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.chat.prompts import compile_template
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 DATA = Path(__file__).parents[1] / "chat_templates"
 RECORD: dict[str, Any] = json.loads((DATA / "renderings.json").read_text(encoding="utf-8"))

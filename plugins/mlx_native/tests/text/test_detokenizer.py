@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer, decoders, models
 
-from core_mlx_native.text.detokenizer import TokenBytes
+from core_runtime.tokenizer.detokenizer import TokenBytes
 
 TEXTS = [
     "The quick brown fox, 3.14 and 1,000; don't!",

@@ -13,7 +13,7 @@ import pytest
 from tokenizers import AddedToken, Tokenizer, models
 
 from core.errors import InvalidModelError
-from core_mlx_native.text.files import stop_tokens
+from core_runtime.tokenizer.files import stop_tokens
 
 WORDS = [f"w{index}" for index in range(8)]
 MARKS = ["<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>"]
@@ -25,7 +25,7 @@ import os, sys
 from pathlib import Path
 from tokenizers import Tokenizer, models
 from core.errors import ModelAccessError
-from core_mlx_native.text.files import stop_tokens
+from core_runtime.tokenizer.files import stop_tokens
 path = Path(sys.argv[1])
 library = Tokenizer(models.BPE({}, []))
 stop_tokens(path.parent, library, 8)

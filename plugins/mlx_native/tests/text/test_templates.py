@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core.errors import ChatTemplateError, InvalidOptionError, TokenizerError
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 Checkpoint = Callable[..., Path]
 

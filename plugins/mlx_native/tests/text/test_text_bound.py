@@ -14,8 +14,8 @@ from tokenizers import Tokenizer as Library
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.text.text_bound import COMPOSING, text_bound
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
+from core_runtime.tokenizer.text_bound import COMPOSING, text_bound
 
 LETTERS = sorted(pre_tokenizers.ByteLevel.alphabet())
 BYTES = [f"<0x{byte:02X}>" for byte in range(256)]

@@ -19,7 +19,7 @@ from tokenizers import Tokenizer as Library
 from core.errors import InvalidOptionError, RequestError, TokenizerError
 from core.kit.chat import RenderedPrompt
 from core.types import Message
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 _REFERENCE = json.loads(
     (Path(__file__).parents[1] / "llama_cpp_tokens" / "tokens.json").read_bytes()
@@ -30,7 +30,7 @@ _AS_NOBODY = """
 import os, sys
 from pathlib import Path
 from core.errors import ModelAccessError
-from core_mlx_native.text.tokenizer import Tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 path = Path(sys.argv[1])
 Tokenizer.from_directory(path.parent)
 path.chmod(0)
@@ -299,7 +299,7 @@ def test_a_panic_of_the_library_is_a_broken_file(
         raise PanicException("index out of bounds")
 
     tiny_directory(tmp_path)
-    monkeypatch.setattr("core_mlx_native.text.tokenizer_json.Library.from_buffer", panic)
+    monkeypatch.setattr("core_runtime.tokenizer.tokenizer_json.Library.from_buffer", panic)
     with pytest.raises(TokenizerError, match="index out of bounds"):
         Tokenizer.from_directory(tmp_path)
 

@@ -12,10 +12,10 @@ from hypothesis import strategies as st
 from tokenizers import AddedToken, models, normalizers, pre_tokenizers
 from tokenizers import Tokenizer as Library
 
-from core_mlx_native.text.files import TokenizerFiles
-from core_mlx_native.text.tokenizer import Tokenizer
-from core_mlx_native.text.word_cuts import can_cut, common_ends, last_cut
 from core_runtime.text.label_tokens import LabelTokens
+from core_runtime.tokenizer.files import TokenizerFiles
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
+from core_runtime.tokenizer.word_cuts import can_cut, common_ends, last_cut
 from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
 from plugins.mlx_native.tests.published.shapes import shaped
 

@@ -12,10 +12,10 @@ import pytest
 
 import core
 from core_mlx_native.backend import Cpu
-from core_mlx_native.checkpoint import keys
-from core_mlx_native.text.files import stop_tokens
-from core_mlx_native.text.tokenizer import Tokenizer
-from core_mlx_native.text.tokenizer_keys import TOKENIZER_KEYS
+from core_runtime.checkpoint import keys
+from core_runtime.tokenizer.files import stop_tokens
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
+from core_runtime.tokenizer.tokenizer_keys import TOKENIZER_KEYS
 from plugins.mlx_native.tests.conftest import Checkpoint
 from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
 from plugins.mlx_native.tests.published.writing import write as published

@@ -18,7 +18,6 @@ import numpy as np
 import pytest
 
 from core_mlx_native.adapters.apply import LoraSettings, new_adapter, twin
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.checkpoint.weights import load_weights
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
@@ -29,6 +28,7 @@ from core_mlx_native.to_python import number
 from core_mlx_native.train.batches import TrainingBatch, batch_of
 from core_mlx_native.train.objective import Objective, Parameters
 from core_mlx_native.train.rows import TokenRow
+from core_runtime.checkpoint.config import load_config
 
 FAMILIES = ("llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3")
 ROWS = [

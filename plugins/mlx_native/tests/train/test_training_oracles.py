@@ -15,7 +15,6 @@ import core
 from core_mlx_native.adapters.apply import Adapter, attach, twin
 from core_mlx_native.adapters.files import read_adapter
 from core_mlx_native.adapters.layers import LowRank
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.training_ops import DifferentiableOps, TrainingOps
 from core_mlx_native.loaded import load_decoder
@@ -24,6 +23,7 @@ from core_mlx_native.train.batches import batch_of
 from core_mlx_native.train.objective import Objective
 from core_mlx_native.train.rows import TokenRow
 from core_mlx_native.train.steps import Steps
+from core_runtime.checkpoint.config import load_config
 
 TESTS = Path(__file__).parents[1]
 ORACLE = TESTS / "oracle_training"

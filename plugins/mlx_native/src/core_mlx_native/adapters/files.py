@@ -23,12 +23,12 @@ from core.system import outputs
 from core_mlx_native.adapters import mlx_lm, peft
 from core_mlx_native.adapters.apply import MODULES
 from core_mlx_native.adapters.layers import LowRank
-from core_mlx_native.checkpoint.config import ModelConfig
-from core_mlx_native.checkpoint.fields import ConfigFields, JsonFiles
-from core_mlx_native.checkpoint.files import Header, read_header
 from core_mlx_native.checkpoint.saving import kind_of, save_tensors
-from core_mlx_native.checkpoint.tensors import expected_tensors
 from core_mlx_native.checkpoint.weights import lazy_tensors
+from core_runtime.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.fields import ConfigFields, JsonFiles
+from core_runtime.checkpoint.files import Header, read_header
+from core_runtime.checkpoint.tensors import expected_tensors
 
 CONFIG = "adapter_config.json"
 Layout = Literal["mlx-lm", "peft"]

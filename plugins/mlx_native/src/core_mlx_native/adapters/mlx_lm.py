@@ -15,7 +15,7 @@ import mlx.core as mx
 from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.adapters.mlx_lm_keys import check_mlx_lm, check_parameters
-from core_mlx_native.checkpoint.fields import ConfigFields
+from core_runtime.checkpoint.fields import ConfigFields
 
 NAME = "mlx-lm"
 WEIGHTS = "adapters.safetensors"

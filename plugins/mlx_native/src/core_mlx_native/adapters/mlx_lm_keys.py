@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from core_mlx_native.checkpoint.fields import ConfigFields
-from core_mlx_native.checkpoint.keys import (
+from core_runtime.checkpoint.fields import ConfigFields
+from core_runtime.checkpoint.keys import (
     KeyRule,
     check_keys,
     harmless,

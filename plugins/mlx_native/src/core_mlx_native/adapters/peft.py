@@ -18,8 +18,8 @@ from core.errors import UnsupportedModelError
 from core_mlx_native.adapters.apply import MODULES, scale_of
 from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.adapters.peft_keys import MERGE, check_peft
-from core_mlx_native.checkpoint.fields import ConfigFields
-from core_mlx_native.checkpoint.names import plain_name
+from core_runtime.checkpoint.fields import ConfigFields
+from core_runtime.checkpoint.names import plain_name
 
 NAME = "PEFT"
 WEIGHTS = "adapter_model.safetensors"

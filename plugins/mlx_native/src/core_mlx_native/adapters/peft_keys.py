@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from core.errors import UnsupportedModelError
-from core_mlx_native.checkpoint.fields import ConfigFields
-from core_mlx_native.checkpoint.keys import KeyRule, check_keys, harmless, honoured, refused, same
+from core_runtime.checkpoint.fields import ConfigFields
+from core_runtime.checkpoint.keys import KeyRule, check_keys, harmless, honoured, refused, same
 
 _INITIAL = harmless("the settings of an initialisation: see `init_lora_weights`")
 _TRAINING = harmless("used only in training")

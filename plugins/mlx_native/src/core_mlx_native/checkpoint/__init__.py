@@ -1,1 +1,1 @@
-"""Model directories read into plain tensors: config.json, safetensors, families, quantisation."""
+"""Tensors of safetensors files as MLX arrays: read for a model, and saved."""

@@ -15,11 +15,11 @@ import mlx.core as mx
 from core.errors import InvalidModelError
 from core.kit.support import unicode_error
 from core.models.files import open_model_file
-from core_mlx_native.checkpoint.config import ModelConfig
-from core_mlx_native.checkpoint.files import read_header, tensor_files
-from core_mlx_native.checkpoint.names import plain_name
-from core_mlx_native.checkpoint.quantization import Packing
-from core_mlx_native.checkpoint.tensors import expected_tensors, packings
+from core_runtime.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.files import read_header, tensor_files
+from core_runtime.checkpoint.names import plain_name
+from core_runtime.checkpoint.quantization import Packing
+from core_runtime.checkpoint.tensors import expected_tensors, packings
 
 _HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
 _KERNEL_GROUPS = (32, 64, 128)  # the group sizes that MLX has code for

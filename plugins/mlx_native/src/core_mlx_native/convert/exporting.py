@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Literal
 
 from core.errors import ConversionError, ModelError, OutputError
-from core_mlx_native.checkpoint.config import load_config
 from core_mlx_native.cpu.blas import ensure_blas
+from core_runtime.checkpoint.config import load_config
 
 
 def export_directory(

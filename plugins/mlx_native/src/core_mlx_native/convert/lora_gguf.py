@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 from core import validate
 from core.errors import ConversionError, ModelError, OutputError
 from core.system import outputs
-from core_mlx_native.checkpoint.config import ModelConfig, load_config
-from core_mlx_native.convert.names import CONVENTIONS, permuted
 from core_mlx_native.cpu.blas import ensure_blas
+from core_runtime.checkpoint.config import ModelConfig, load_config
+from core_runtime.gguf.names import CONVENTIONS, permuted
 
 if TYPE_CHECKING:
     import numpy as np

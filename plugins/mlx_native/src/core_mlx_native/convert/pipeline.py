@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from core.errors import ConversionError, ModelError
-from core_mlx_native.checkpoint.config import parse_config
-from core_mlx_native.convert.config import generation_config, hf_config
-from core_mlx_native.convert.keys import check_keys
-from core_mlx_native.convert.names import CONVENTIONS
-from core_mlx_native.convert.source import GgufSource, verified_sha256
+from core_mlx_native.convert.source import verified_sha256
 from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
-from core_mlx_native.convert.templates import write_templates
-from core_mlx_native.convert.vocabulary import write_tokenizer
-from core_mlx_native.convert.weights import Progress, Storage, plan, write_weights
+from core_mlx_native.convert.tokenizer_files import write_templates, write_tokenizer
+from core_mlx_native.convert.weights import Progress, Storage, write_weights
+from core_runtime.checkpoint.config import parse_config
+from core_runtime.gguf.config import generation_config, hf_config
+from core_runtime.gguf.keys import check_keys
+from core_runtime.gguf.source import GgufSource
+from core_runtime.gguf.tensors import check_architecture, plan
 
 CONVERTER_VERSION = 2
 """Incremented whenever the same source and options give different files."""
@@ -53,7 +53,7 @@ def convert(
     try:
         check_target(target, overwrite=overwrite)
         source = GgufSource(Path(gguf_path).expanduser())
-        _require_known_architecture(source)
+        check_architecture(source)
         record = _record(source, verified_sha256(source.path, expect_sha256), storage)
         with staged(target, overwrite=overwrite) as directory:
             _fill(directory, source, storage, record, progress)
@@ -86,20 +86,6 @@ def _fill(
         config["quantization"] = {"group_size": storage.group_size, "bits": storage.bits}
     # Last: without config.json the directory is not recognised as a model.
     write_json(directory / "config.json", config)
-
-
-def _require_known_architecture(source: GgufSource) -> None:
-    name = source.metadata.architecture
-    if (kind := source.metadata.text("general.type", "model")) != "model":
-        raise source.metadata.error(f"it is not a model (general.type is {kind!r:.60})")
-    if name not in CONVENTIONS:
-        known = ", ".join(CONVENTIONS)
-        raise source.metadata.error(
-            f"architecture {name!r} is not supported (supported: {known}). Use backend llama_cpp, "
-            "which reads GGUF files directly"
-        )
-    if "token_embd.weight" not in source.tensors:
-        raise source.metadata.error("token_embd.weight is missing")
 
 
 def _record(source: GgufSource, sha256: str, storage: Storage) -> dict[str, Any]:

@@ -13,13 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from core import validate
 from core.errors import ConversionError, InvalidOptionError
-from core_mlx_native.checkpoint.config import ModelConfig
-from core_mlx_native.checkpoint.files import Shape
-from core_mlx_native.checkpoint.tensors import expected_tensors
-from core_mlx_native.convert.names import CONVENTIONS, DERIVED, hf_name, restored
-from core_mlx_native.convert.source import GgufSource
 from core_mlx_native.convert.staging import write_json
 from core_mlx_native.cpu.blas import ensure_blas
+from core_runtime.gguf.names import CONVENTIONS, restored
+from core_runtime.gguf.source import GgufSource
 
 if TYPE_CHECKING:
     import mlx.core as mx
@@ -108,29 +105,6 @@ class Storage:
             raise InvalidOptionError("group_size", self.group_size, "32, 64 or 128")
 
 
-def plan(source: GgufSource, config: ModelConfig) -> dict[str, str]:
-    """Return the GGUF name of each transformers tensor, in the order of the file.
-
-    Raises `ConversionError` that lists unknown, missing and mis-shaped tensors.
-    """
-    conventions = CONVENTIONS[source.metadata.architecture]
-    names = {name: hf_name(name, conventions) for name in source.tensors if name not in DERIVED}
-    gguf_names = {hf: name for name, hf in names.items() if hf is not None}
-    unknown = [f"{name} is unknown" for name, hf in names.items() if hf is None]
-
-    # Every tensor must be known, present, and of the config's shape.
-    shapes = {hf: source.shape(name) for hf, name in gguf_names.items()}
-    problems = unknown + _differences(shapes, expected_tensors(config))
-    if problems:
-        more = f"; and {len(problems) - 12} more" if len(problems) > 12 else ""
-        raise source.metadata.error(
-            f"its tensors do not match a {config.model_type} model: "
-            f"{'; '.join(problems[:12])}{more}"
-        )
-
-    return gguf_names
-
-
 def write_weights(
     source: GgufSource,
     config: Mapping[str, Any],
@@ -155,18 +129,6 @@ def write_weights(
         progress(done, len(names))
 
     shards.finish()
-
-
-def _differences(shapes: Mapping[str, Shape], expected: Mapping[str, Shape]) -> list[str]:
-    return [
-        *(f"{name} is missing" for name in expected if name not in shapes),
-        *(f"{name} is not part of the model" for name in shapes if name not in expected),
-        *(
-            f"{name} has shape {list(shapes[name])}, not {list(shape)}"
-            for name, shape in expected.items()
-            if name in shapes and shapes[name] != shape
-        ),
-    ]
 
 
 def _stored(name: str, array: Any, storage: Storage) -> Iterator[tuple[str, mx.array]]:

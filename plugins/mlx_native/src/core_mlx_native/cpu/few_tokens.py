@@ -18,14 +18,14 @@ import mlx.core as mx
 import numpy as np
 
 from core_mlx_native.adapters.layers import LoRALinear, LoRALinears
-from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
-from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.cpu.numpy_ops import WEIGHED
 from core_mlx_native.cpu.product import Floats, Functions, Product, functions
 from core_mlx_native.network.decoder import Layer
 from core_mlx_native.network.layers import Dense, Linear, Linears, RMSNorm
 from core_mlx_native.network.rotary import View
 from core_mlx_native.network.values import KeysValues, Mask, Past, buffer_of
+from core_runtime.checkpoint.config import LayerKind, ModelConfig
+from core_runtime.checkpoint.tensors import norm_names
 
 
 class Norm:

@@ -9,7 +9,6 @@ import numpy as np
 from mlx import nn
 
 from core.kit.base import Check, never_stop
-from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.cpu import numpy_ops
 from core_mlx_native.cpu.blas_threads import follow_load
 from core_mlx_native.cpu.blocks import BlockMatrix
@@ -20,6 +19,7 @@ from core_mlx_native.network.decoder import Layer
 from core_mlx_native.network.layers import Dense
 from core_mlx_native.network.ops import ACTIVATIONS, Ops
 from core_mlx_native.network.values import Mask, Matrix
+from core_runtime.checkpoint.config import LayerKind, ModelConfig
 
 _FEW_TOKENS = 128  # up to which numpy on one core takes 0.85 to 0.95 of MLX's time
 _WORTH_NUMPY = 64  # tokens per pass from which numpy's calls cost less than MLX's arithmetic

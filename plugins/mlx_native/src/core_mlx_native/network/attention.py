@@ -8,12 +8,12 @@ from __future__ import annotations
 import mlx.core as mx
 from mlx import nn
 
-from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.layers import Linear, Linears, RMSNorm
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.rotary import Ends, RotaryEmbedding, View
 from core_mlx_native.network.values import KeysValues, Past
+from core_runtime.checkpoint.config import LayerKind, ModelConfig
 
 
 class Attention(nn.Module):

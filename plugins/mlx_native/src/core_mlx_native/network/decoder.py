@@ -11,14 +11,14 @@ import mlx.core as mx
 from mlx import nn
 
 from core.kit.base import Check, never_stop
-from core_mlx_native.checkpoint.config import ModelConfig
-from core_mlx_native.checkpoint.tensors import norm_names
 from core_mlx_native.checkpoint.weights import Weights
 from core_mlx_native.network.attention import Attention
 from core_mlx_native.network.layers import Linear, Linears, RMSNorm, matrix
 from core_mlx_native.network.ops import Ops, ShortLayer, softcap, widened
 from core_mlx_native.network.rotary import Ends, RotaryEmbedding, View
 from core_mlx_native.network.values import KeysValues, Matrix, Past
+from core_runtime.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.tensors import norm_names
 
 Look = Callable[[int, mx.array], None]
 

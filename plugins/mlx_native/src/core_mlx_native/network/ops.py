@@ -16,11 +16,11 @@ import mlx.core as mx
 from mlx import nn
 
 from core.kit.base import Check
-from core_mlx_native.checkpoint.config import LayerKind, ModelConfig
 from core_mlx_native.chosen import CUDNN_HEAD
 from core_mlx_native.network.rotary import View
 from core_mlx_native.network.values import KeysValues, LMHead, Mask, Matrix, Past
 from core_mlx_native.sampling.sampling import log_total
+from core_runtime.checkpoint.config import LayerKind, ModelConfig
 
 
 class ShortLayer(Protocol):

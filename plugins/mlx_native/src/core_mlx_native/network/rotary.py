@@ -10,8 +10,8 @@ from dataclasses import dataclass, field
 
 import mlx.core as mx
 
-from core_mlx_native.checkpoint.rope import Rope
 from core_mlx_native.network.values import Mask
+from core_runtime.checkpoint.rope import Rope
 
 
 @dataclass(frozen=True, slots=True)

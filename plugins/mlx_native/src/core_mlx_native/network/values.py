@@ -10,7 +10,7 @@ from typing import Literal, Protocol, cast
 
 import mlx.core as mx
 
-from core_mlx_native.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.config import ModelConfig
 
 Mask = mx.array | Literal["causal"] | None
 

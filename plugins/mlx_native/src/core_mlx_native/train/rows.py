@@ -14,9 +14,9 @@ from core.kit.labels import common_length
 from core.options import GenerateConfig
 from core.training import TrainConfig, TrainingExample
 from core.types import Message, ModelInfo
-from core_mlx_native.text.tokenizer import Tokenizer
 from core_runtime.rows import token_error
 from core_runtime.text.label_tokens import LabelTokens
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
 from core_tasks.template import Template
 
 _SHOWN = 40  # characters of a text in an error

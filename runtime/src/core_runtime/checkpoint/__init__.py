@@ -1,0 +1,1 @@
+"""Model directories: config.json, families, quantisation, and the headers of safetensors files."""

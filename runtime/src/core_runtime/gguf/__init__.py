@@ -1,0 +1,1 @@
+"""GGUF files as transformers has models: config, tokenizer and tensors, without a conversion."""

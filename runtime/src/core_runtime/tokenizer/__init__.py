@@ -1,0 +1,1 @@
+"""The tokenizer of a model directory: its files, and text to token ids and back."""
