@@ -16,7 +16,7 @@ from tokenizers import Tokenizer as Library
 
 from core_runtime.tokenizer.files import TokenizerFiles
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
-from plugins.mlx_native.tests.published.shapes import Added, Json, Vocabulary, converted, shaped
+from runtime.tests.published.shapes import Added, Json, Vocabulary, converted, shaped
 
 FAMILIES = {
     "gemma2": "gemma2",

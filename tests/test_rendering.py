@@ -16,7 +16,7 @@ from core.testing import FakeModel
 from core.types import Conversation, Message
 from core_runtime.chat.prompts import ChatPrompts
 
-TEMPLATES = Path(__file__).parents[1] / "plugins/mlx_native/tests/chat_templates/templates"
+TEMPLATES = Path(__file__).parents[1] / "runtime/tests/chat_templates/templates"
 HELLO = [Message("user", "Hello")]
 DEEPSEEK = (  # as in DeepSeek-V3.1, whose switch is another one
     "{% if not thinking is defined %}{% set thinking = false %}{% endif %}"

@@ -19,7 +19,7 @@ from core.types import Message
 from core_llama_cpp.model import LlamaModel
 from core_llama_cpp.text.tokenizer import Tokenizer
 
-_TOKENS = Path(__file__).parents[3] / "mlx_native" / "tests" / "llama_cpp_tokens" / "tokens.json"
+_TOKENS = Path(__file__).parents[4] / "runtime" / "tests" / "llama_cpp_tokens" / "tokens.json"
 _REFERENCE = json.loads(_TOKENS.read_bytes())
 _MARKER = "\ufdd0"
 _MARKS = ["<end_of_turn>", "<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|endoftext|>"]

@@ -34,7 +34,7 @@ from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, prefill, read, run_prefix
-from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
+from runtime.tests.tiny import FAMILIES, Checkpoint
 
 TOLERANCE = 1e-5  # times the largest logit
 VISIBLE = 1e-2

@@ -15,7 +15,7 @@ from core_mlx_native import hooks
 from core_mlx_native.adapters.files import read_adapter
 from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import Write, drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 HEAVY = "mlx numpy gguf tokenizers jinja2 click"
 

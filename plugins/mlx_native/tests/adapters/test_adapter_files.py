@@ -19,7 +19,7 @@ from core_mlx_native.adapters.layers import LowRank
 from core_mlx_native.loaded import load_decoder
 from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Tensors, Write, drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 LAYOUTS: tuple[Layout, ...] = ("mlx-lm", "peft")
 

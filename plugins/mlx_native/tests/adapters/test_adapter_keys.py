@@ -20,7 +20,7 @@ from core_mlx_native.convert.lora_gguf import export_gguf
 from core_mlx_native.convert.merging import merge
 from core_runtime.checkpoint.config import load_config
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 ORACLE = json.loads((Path(__file__).parents[1] / "oracle_peft/initialisations.json").read_text())
 MOVED_BY: dict[str, float] = ORACLE["moved_by"]

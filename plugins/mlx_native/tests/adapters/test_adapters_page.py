@@ -9,7 +9,7 @@ import pytest
 
 from core_mlx_native.adapters.apply import MODULES
 from plugins.mlx_native.tests.adapters.conftest import Write, drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 PAGE = (Path(__file__).parents[4] / "docs" / "adapters.md").read_text("utf-8")
 SNIPPETS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -16,7 +16,7 @@ import core
 from core.models.fingerprint import fingerprint, fingerprint_of
 from core_mlx_native.model import MlxModel
 from plugins.mlx_native.tests.adapters.conftest import TARGETS, Write, drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 PROMPTS = ["a ab abc", "no ab", "abc no no no a b ab"]
 LABELS = ("a", "no")

@@ -18,7 +18,7 @@ from core_mlx_native.loaded import load_decoder
 from plugins.mlx_native.tests.adapters.conftest import QUERY, Write, drawn
 from plugins.mlx_native.tests.adapters.test_adapted_layers import difference, pack, passes
 from plugins.mlx_native.tests.adapters.test_loaded_adapters import OPERATIONS, distance
-from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
+from runtime.tests.tiny import FAMILIES, Checkpoint
 
 TOLERANCE = 1e-5  # times the largest logit
 

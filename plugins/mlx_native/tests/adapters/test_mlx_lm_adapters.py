@@ -19,7 +19,7 @@ from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.prefill import prefill
 from plugins.mlx_native.tests.adapters.test_adapted_layers import pack
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 utils: Any = import_module("mlx_lm.utils")
 tuner: Any = import_module("mlx_lm.tuner.utils")

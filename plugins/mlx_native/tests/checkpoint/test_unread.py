@@ -17,7 +17,7 @@ from core_mlx_native.loaded import load_decoder
 from core_runtime.checkpoint.files import tensor_files
 from core_runtime.checkpoint.names import HARMLESS, STRANGERS, plain_name
 from plugins.mlx_native.tests.adapters.conftest import drawn
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 KNOWN = ("optimizer.safetensors", "consolidated.safetensors", "checkpoint-0000100.safetensors")
 NORM = "model.norm.weight"

@@ -13,7 +13,7 @@ from core_mlx_native.cpu.ops import CpuOps
 from core_mlx_native.cpu.product import functions
 from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.prefill import NO_PREFIX, read
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 WIDTH = 6
 

@@ -16,7 +16,7 @@ from core_mlx_native.loaded import load_decoder
 from core_mlx_native.network.decoder import Decoder
 from core_mlx_native.network.ops import Ops
 from core_mlx_native.network.prefill import NO_PREFIX, read, run_prefix
-from plugins.mlx_native.tests.conftest import FAMILIES, Checkpoint
+from runtime.tests.tiny import FAMILIES, Checkpoint
 
 TOLERANCE = 1e-5
 LENGTHS = (3, 9, 14)  # windows are of 8

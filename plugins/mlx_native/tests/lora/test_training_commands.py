@@ -16,8 +16,8 @@ from core_mlx_native import hooks
 from core_mlx_native.progress import TrainingProgress, progress_bar
 from core_mlx_native.train import curve
 from core_mlx_native.training_commands import config_fields
-from plugins.mlx_native.tests.conftest import Checkpoint
 from plugins.mlx_native.tests.train.tasks import labelled
+from runtime.tests.tiny import Checkpoint
 
 SHORT = ("--rank", 4, "--scale", 4, "--learning-rate", 2e-2, "--steps", 16, "--batch-size", 8)
 

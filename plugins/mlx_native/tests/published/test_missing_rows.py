@@ -13,10 +13,10 @@ import pytest
 
 import core
 from core_mlx_native.model import MlxModel
-from plugins.mlx_native.tests.published import vocabularies
-from plugins.mlx_native.tests.published.publications import GEMMAS, QWENS
-from plugins.mlx_native.tests.published.shapes import Added, Vocabulary
-from plugins.mlx_native.tests.published.writing import write
+from runtime.tests.published import vocabularies
+from runtime.tests.published.publications import GEMMAS, QWENS
+from runtime.tests.published.shapes import Added, Vocabulary
+from runtime.tests.published.writing import write
 
 GEMMA = GEMMAS[0]  # its <image_soft_token> has no row
 IMAGE = "<image_soft_token>"

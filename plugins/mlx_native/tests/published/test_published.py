@@ -14,8 +14,8 @@ import pytest
 import core
 from core_mlx_native.model import MlxModel
 from core_runtime.checkpoint.families import FAMILIES
-from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
-from plugins.mlx_native.tests.published.writing import HERE, write
+from runtime.tests.published.publications import PUBLICATIONS, Publication
+from runtime.tests.published.writing import HERE, write
 
 TEXTS: dict[str, str] = json.loads((HERE / "texts.json").read_text(encoding="utf-8"))
 TOLERANCE = 1e-4

@@ -21,9 +21,9 @@ from tokenizers.processors import (
 import core
 from core_mlx_native.model import MlxModel
 from core_runtime.tokenizer.library import prompt_reader
-from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
-from plugins.mlx_native.tests.published.shapes import Json
-from plugins.mlx_native.tests.published.writing import write
+from runtime.tests.published.publications import PUBLICATIONS, Publication
+from runtime.tests.published.shapes import Json
+from runtime.tests.published.writing import write
 
 BOS, EOS = ("<s>", 256), ("</s>", 257)
 

@@ -10,7 +10,7 @@ import pytest
 
 import core
 from core_mlx_native import hooks
-from plugins.mlx_native.tests.conftest import Checkpoint
+from runtime.tests.tiny import Checkpoint
 
 PAGE = (Path(__file__).parents[4] / "docs" / "train.md").read_text("utf-8")
 SNIPPETS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)

@@ -37,7 +37,7 @@ def llama_rope_scaling(source: GgufSource, head_dim: int) -> dict[str, Any] | No
     """Read rope scaling, including Llama 3's, which a GGUF holds as one divisor per frequency.
 
     The parameters are recovered by finding those of Meta's releases that give the stored divisors.
-    Raises `ConversionError` if none do.
+    Raises `Metadata.error` if none do.
     """
     linear = rope_scaling(source.metadata)
     if _FACTORS not in source.tensors:
@@ -81,7 +81,7 @@ def llama3_divisors(
 def hf_config(source: GgufSource, dtype: str) -> dict[str, Any]:
     """Return every key that transformers' config class of this architecture needs.
 
-    Raises `ConversionError` for metadata that is missing or has no counterpart there.
+    Raises `Metadata.error` for metadata that is missing or has no counterpart there.
     """
     meta = source.metadata
     if meta.integer(".expert_count", 0):

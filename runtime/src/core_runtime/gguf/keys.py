@@ -68,7 +68,7 @@ NEUTRAL: Mapping[str, tuple[object, str]] = {
 
 
 def check_keys(meta: Metadata) -> None:
-    """Raise `ConversionError` for the first key that was neither read nor listed here."""
+    """Raise `Metadata.error` for the first key that was neither read nor listed here."""
     name = meta.text("general.name", "")
     if any(mark in name.lower() for mark in _STRIPPING):
         raise meta.error(

@@ -1,7 +1,7 @@
 """The chat templates of a GGUF file.
 
 llama.cpp's server starts a chat with one BOS if the tokenizer adds one, whether or not the template
-writes it. transformers leaves it to the template, so the converted template has to write it.
+writes it. transformers leaves it to the template, so the template returned here writes it.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ _FILE_NAME = re.compile(r"[A-Za-z0-9_-]+")
 def chat_templates(meta: Metadata) -> tuple[str, dict[str, str]]:
     """Return the default template, or an empty text, and the templates with names.
 
-    A single named template becomes the default. Raises an error for a name that cannot be a file
-    name.
+    A single named template becomes the default. Raises `Metadata.error` for a name that cannot be a
+    file name.
     """
     named = _named(meta)
     default = meta.text(_DEFAULT, "")

@@ -12,7 +12,7 @@ from core_runtime.gguf.source import GgufSource
 
 
 def check_architecture(source: GgufSource) -> None:
-    """Raise an error unless the file is a model of an architecture in `names.CONVENTIONS`."""
+    """Raise `Metadata.error` unless it is a model of an architecture in `names.CONVENTIONS`."""
     name = source.metadata.architecture
     if (kind := source.metadata.text("general.type", "model")) != "model":
         raise source.metadata.error(f"it is not a model (general.type is {kind!r:.60})")
@@ -29,7 +29,7 @@ def check_architecture(source: GgufSource) -> None:
 def plan(source: GgufSource, config: ModelConfig) -> dict[str, str]:
     """Return the GGUF name of each transformers tensor, in the order of the file.
 
-    Raises an error that lists unknown, missing and mis-shaped tensors.
+    Raises `Metadata.error` that lists unknown, missing and mis-shaped tensors.
     """
     conventions = CONVENTIONS[source.metadata.architecture]
     names = {name: hf_name(name, conventions) for name in source.tensors if name not in DERIVED}

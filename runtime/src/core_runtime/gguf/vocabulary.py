@@ -33,7 +33,7 @@ _LLAMA3_PATTERN = (
 def build_tokenizer(meta: Metadata) -> Tokenizer:
     """Build the tokenizer with its added tokens and BOS rule.
 
-    Raises `ConversionError` for an unsupported kind of vocabulary or pre-tokenizer.
+    Raises `Metadata.error` for an unsupported kind of vocabulary or pre-tokenizer.
     """
     tokens = meta.texts("tokenizer.ggml.tokens")
     if len(set(tokens)) != len(tokens):

@@ -16,8 +16,8 @@ from core_runtime.text.label_tokens import LabelTokens
 from core_runtime.tokenizer.files import TokenizerFiles
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 from core_runtime.tokenizer.word_cuts import can_cut, common_ends, last_cut
-from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
-from plugins.mlx_native.tests.published.shapes import shaped
+from runtime.tests.published.publications import PUBLICATIONS, Publication
+from runtime.tests.published.shapes import shaped
 
 PIECES = ["This ", "news", " is", " about", ".", ",", "  ", "\n", "'s", "1", " 23", "é", "▁", "\t"]
 PIECES += ["> </", "<table>", "don't", " a", "A", "\u0301", "\r\n", " Ω", "!? ", "🦊", " ", "<s>"]

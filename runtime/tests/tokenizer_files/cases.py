@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from plugins.mlx_native.tests.tokenizer_files.shapes import (
+from runtime.tests.tokenizer_files.shapes import (
     Json,
     around,
     flags,

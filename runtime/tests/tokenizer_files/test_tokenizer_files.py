@@ -11,16 +11,14 @@ from typing import Any
 import pytest
 
 import core
-from core_mlx_native.backend import Cpu
 from core_runtime.checkpoint import keys
 from core_runtime.tokenizer.files import stop_tokens
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 from core_runtime.tokenizer.tokenizer_keys import TOKENIZER_KEYS
-from plugins.mlx_native.tests.conftest import Checkpoint
-from plugins.mlx_native.tests.published.publications import PUBLICATIONS, Publication
-from plugins.mlx_native.tests.published.writing import write as published
-from plugins.mlx_native.tests.tokenizer_files.cases import CASES, HERE, TEXTS, Case, write
-from plugins.mlx_native.tests.tokenizer_files.shapes import Json, of_bytes
+from runtime.tests.published.publications import PUBLICATIONS, Publication
+from runtime.tests.published.writing import write as published
+from runtime.tests.tokenizer_files.cases import CASES, HERE, TEXTS, Case, write
+from runtime.tests.tokenizer_files.shapes import Json, of_bytes
 
 RECORDS: dict[str, Any] = json.loads((HERE / "reference.json").read_text(encoding="utf-8"))
 MESSAGES = [core.Message("user", "the <s> news")]
@@ -107,22 +105,6 @@ def test_published_files_have_nothing_to_report(
     assert logged() == []
 
 
-def test_a_load_reports_and_refuses(
-    checkpoint: Checkpoint, logged: Callable[[], list[str]]
-) -> None:
-    path = checkpoint()
-    file = path / "tokenizer_config.json"
-    own = json.loads(file.read_text())
-    file.write_text(json.dumps({**own, "new_trick": 1}))
-    for _ in range(2):
-        Cpu().load_model(path, core.LoadConfig()).close()
-    [message] = logged()
-    assert f"{file}: keys without effect here: new_trick=1" in message
-    file.write_text(json.dumps({**own, "split_special_tokens": True}))
-    with pytest.raises(core.UnsupportedModelError, match=r"split_special_tokens=True .*Remove"):
-        Cpu().load_model(path, core.LoadConfig())
-
-
 @pytest.mark.parametrize(
     ("keys", "named"),
     [
@@ -204,16 +186,6 @@ def test_the_eos_of_a_class_ends_a_generation(tmp_path: Path) -> None:
     assert stop_tokens(tmp_path, tokenizer.library, 400) == {tokenizer.library.token_to_id("</s>")}
 
 
-def test_a_new_token_without_a_row_is_an_error_of_its_prompt(checkpoint: Checkpoint) -> None:
-    path = checkpoint()
-    file = path / "tokenizer_config.json"
-    file.write_text(json.dumps({"bos_token": "<new>", "eos_token": "</s>"}))
-    with core.load_model(path, backend="mlx_cpu") as model:
-        good, bad = model.classify(["ab", core.RenderedPrompt("<new>ab")])
-        assert good.error is None
-        assert "<new>" in str(bad.error)
-
-
 @pytest.mark.parametrize(
     "name",
     ["llama", "llama, normalised tokens", "llama, tokens that another file has not normalised"],
@@ -247,28 +219,3 @@ def test_a_message_keeps_its_own_white_space_beside_what_it_spells(tmp_path: Pat
     tokenizer = Tokenizer.from_directory(write(Case(own=own), tmp_path))
     prompt = tokenizer.render_chat([core.Message("user", "a <s> b")])
     assert tokenizer.encode(prompt) == [*tokenizer.encode("a <s> b"), 261]
-
-
-# ------------------------------------------------------------------------------ other layouts
-
-
-@pytest.mark.parametrize(
-    ("files", "step"),
-    [
-        (["vocab.json", "merges.txt"], r"pip install transformers\).*_pretrained\('.*'\)\.save"),
-        (["tokenizer.model"], r"transformers sentencepiece protobuf tiktoken\)"),
-        (["tekken.json"], r"mistral-common\).*mistral_format=False\)\.save_pretrained\('.*'\)"),
-        (["special_tokens_map.json"], "Download or convert the model again"),
-    ],
-)
-def test_without_tokenizer_json_the_error_says_how_to_make_one(
-    checkpoint: Checkpoint, files: list[str], step: str
-) -> None:
-    path = checkpoint()
-    (path / "tokenizer.json").unlink()
-    for name in files:
-        (path / name).write_text("{}")
-    with pytest.raises(core.TokenizerError, match=step) as raised:
-        Cpu().load_model(path, core.LoadConfig())
-    assert str(path) in str(raised.value)
-    assert Cpu().refusal(path) == str(raised.value)

@@ -5,7 +5,7 @@ plain text ("plain") and as such ("marked"); the ids as transformers' own class 
 that rebuilds the tokenizer and they differ ("rebuilt"); a conversation's prompt and its ids; and
 for some prompts float32 logits and the greedy continuation. From the root of the repository::
 
-    python -m plugins.mlx_native.tests.published.make_reference
+    python -m runtime.tests.published.make_reference
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ from transformers import (
     Qwen2Tokenizer,
 )
 
-from plugins.mlx_native.tests.published.publications import PUBLICATIONS
-from plugins.mlx_native.tests.published.writing import write
+from runtime.tests.published.publications import PUBLICATIONS
+from runtime.tests.published.writing import write
 
 FILE = Path(__file__).parent / "keys.json"
 CLASSES = (PreTrainedTokenizerFast, LlamaTokenizer, GemmaTokenizer, Qwen2Tokenizer, GPT2Tokenizer)

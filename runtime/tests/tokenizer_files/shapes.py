@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from plugins.mlx_native.tests.published.shapes import SPACE, byte_alphabet, byte_tokens
+from runtime.tests.published.shapes import SPACE, byte_alphabet, byte_tokens
 
 Json = dict[str, Any]
 

@@ -1,4 +1,8 @@
-"""Write the names of all keys that transformers' configurations have, by family (README.md)."""
+"""Write the names of all keys that transformers' configurations have, by family.
+
+pip install 'transformers==5.24.*'
+python -m runtime.tests.checkpoint.make_config_keys
+"""
 
 from __future__ import annotations
 
