@@ -28,7 +28,7 @@ PACKAGES = ("core", "core_runtime", "core_mlx_native", "core_llama_cpp")
 PRODUCTS = {
     ("core_mlx_native.network.layers", "product"),
     ("core_mlx_native.cpu.product", "into"),  # of short passes, in numpy
-    ("core_llama_cpp.context.session", "decode"),
+    ("core_llama_cpp.session", "decode"),
 }
 HANDED_ON = {("core_runtime.owner", "submit"), ("core_runtime.owner", "post")}
 PROMPT = "ab no ab"

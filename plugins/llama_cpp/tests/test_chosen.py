@@ -8,8 +8,9 @@ from core.errors import InvalidOptionError
 from core.options import LoadConfig
 from core_llama_cpp.backend import LlamaCpp
 from core_llama_cpp.chosen import Choices
-from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
+from core_llama_cpp.session import MAX_SEQUENCES
 from core_runtime.machine import usable_cores
+from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 
 
 def _choices(offload: bool = False, slots: int = 0, **options: object) -> Choices:

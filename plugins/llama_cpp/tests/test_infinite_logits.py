@@ -174,7 +174,7 @@ def test_scores_and_hidden_states(model: LlamaModel) -> None:
 def test_a_state_of_negative_infinity_is_an_error(
     model: LlamaModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from core_llama_cpp.context.session import LlamaSession
+    from core_llama_cpp.session import LlamaSession
 
     hidden = LlamaSession.hidden
 

@@ -16,7 +16,7 @@ import pytest
 
 import core
 from core_llama_cpp import loading
-from core_llama_cpp.context.session import LlamaSession
+from core_llama_cpp.session import LlamaSession
 
 Interrupts = Callable[[int], AbstractContextManager[None]]
 pytestmark = [

@@ -255,7 +255,7 @@ def test_scores_are_those_of_the_model_in_process(model: Any, inside: Any) -> No
 def test_filters_keep_what_they_keep_in_process(
     model: Any, inside: Any, options: dict[str, Any]
 ) -> None:
-    from core_llama_cpp.sampling import candidates, typical
+    from core_runtime.sequences.sampling import candidates, typical
 
     prompt, off = _PROMPTS[0], {"top_k": 0, "top_p": 1.0, "min_p": 0.0}
     [whole] = inside.classify([prompt], return_logits=True)

@@ -9,6 +9,7 @@ provide ``generate``, ``chat``, ``submit``, ``batch_generate``, ``batch_stream``
 timeout, stop strings, labels, chat templates, close, fork and exit as the contract requires. All
 computation runs on one thread, the model's `core_runtime.owner.OwnerThread`;
 `core_runtime.batches` decides which rows run together, `core_runtime.machine` reports the free
-cores and memory. docs/in_process_engines.md explains them in order, and
-examples/in_process_backend is a complete backend.
+cores and memory, `core_runtime.sequences` is an engine for flat batches of many sequences.
+docs/in_process_engines.md explains them in order, and examples/in_process_backend is a complete
+backend.
 """

@@ -10,10 +10,11 @@ from core.errors import InvalidOptionError
 from core.kit.support import Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
-from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, MAX_SEQUENCES
 from core_llama_cpp.library import LOG_LEVELS
+from core_llama_cpp.session import MAX_SEQUENCES
 from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
+from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 
 _MAX_SLOTS = MAX_SEQUENCES - CLASSIFY_SEQUENCES
 _MAX_THREADS = 512  # GGML_MAX_N_THREADS: more abort the process

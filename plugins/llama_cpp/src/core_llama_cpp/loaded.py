@@ -23,14 +23,15 @@ from core_llama_cpp.checkpoint.notices import notices
 from core_llama_cpp.checkpoint.probe import probe
 from core_llama_cpp.checkpoint.soundness import check_soundness, is_mappable
 from core_llama_cpp.chosen import Choices
-from core_llama_cpp.context.prefixes import KeptPrefixes
-from core_llama_cpp.context.session import CLASSIFY_SEQUENCES, LlamaSession, SessionSettings
 from core_llama_cpp.ggml import GgmlDevice, devices
 from core_llama_cpp.library import load_failure, load_library, logged_errors, set_log_level
+from core_llama_cpp.session import LlamaSession, SessionSettings
 from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
 from core_runtime.machine import available_bytes
+from core_runtime.sequences.prefixes import KeptPrefixes
+from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 from core_runtime.served import Memory
 from core_runtime.threads import interruptible
 
@@ -59,6 +60,10 @@ class LoadedModel:
     def memory(self) -> Memory:
         """Report weights and cache, both allocated at load, and the prefixes cached now."""
         return Memory(self.held_bytes + self.prefixes.peak, self.held_bytes + self.prefixes.used)
+
+    def close(self) -> None:
+        """Free everything loaded, on the owner thread. May be called twice."""
+        self.tokenizer.close(self.session.close)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,7 +11,7 @@ from core.system.limited_files import hold
 from core.types import Choice
 from core_llama_cpp.ggml import GgmlDevice
 from core_llama_cpp.loaded import load
-from core_llama_cpp.model import LlamaModel, free
+from core_llama_cpp.model import LlamaModel
 from core_runtime.owner import FirstProcess, OwnerThread
 
 _first_process = FirstProcess("llama.cpp")  # OpenMP's threads are not copied: a pass would hang
@@ -36,5 +36,5 @@ def open_model(
         return LlamaModel(backend, loaded, owners[0])
     except BaseException:
         for owner in owners:
-            owner.close(partial(free, loaded) if loaded else lambda: None)
+            owner.close(loaded.close if loaded else lambda: None)
         raise

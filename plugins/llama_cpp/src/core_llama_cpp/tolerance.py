@@ -13,8 +13,8 @@ two real models on a CPU with AVX2.
 from __future__ import annotations
 
 from core_llama_cpp.checkpoint.header import ModelHeader
-from core_llama_cpp.context.session import SessionSettings
 from core_llama_cpp.library import tiled_products
+from core_llama_cpp.session import SessionSettings
 
 EXACT, FLOATS, ROUNDED = 1e-3, 0.02, 2.0
 _TILE_ROWS, _SPLIT_CELLS = 64, 512  # of ggml's flash attention on a CPU

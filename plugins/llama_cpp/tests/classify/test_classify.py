@@ -20,11 +20,12 @@ from core.errors import (
     PromptTooLongError,
 )
 from core.types import ClassifyResult
-from core_llama_cpp.classify import labels as label_reading
-from core_llama_cpp.context.prefixes import SharedPrefix
-from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.session import LlamaBatch, LlamaSession
 from core_llama_cpp.tolerance import EXACT
+from core_runtime.sequences import labels as label_reading
+from core_runtime.sequences.prefixes import SharedPrefix
+from core_runtime.sequences.session import DecodeError
 
 Row = npt.NDArray[np.float32]
 

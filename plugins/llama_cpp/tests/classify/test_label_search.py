@@ -11,12 +11,10 @@ import pytest
 
 import core
 from core import ClassifyResult, InvalidModelError
-from core.kit.labels import build_trie
-from core_llama_cpp.classify.labels import chains
-from core_llama_cpp.classify.passes import Passes
-from core_llama_cpp.context.session import LlamaSession
 from core_llama_cpp.model import LlamaModel
-from core_runtime.label_search import LabelSearch, SearchTree
+from core_llama_cpp.session import LlamaSession
+from core_runtime.label_search import LabelSearch
+from core_runtime.sequences.passes import Passes
 
 MESSAGES = [
     "My new card has not come yet.",
@@ -154,18 +152,3 @@ def test_with_everything_wanted_everything_is_given(smollm2_model: LlamaModel) -
     wanted = smollm2_model.classify(PROMPTS, labels=LABELS)
     for one, other in zip(results, wanted, strict=True):
         assert one.probabilities == pytest.approx(other.probabilities, abs=1e-3)
-
-
-def test_chains_read_each_node_once_and_run_what_is_before_it() -> None:
-    paths = [(1, 2, 3, 4), (1, 2, 5, 6), (1, 7), (8, 9)]
-    tree = SearchTree(build_trie([str(path) for path in paths], paths))
-    node = {path: place for place, path in enumerate(tree.trie.prefixes)}
-    every = range(1, len(tree.children))
-    one, two, other = [(1,), (1, 2), (1, 2, 3)], [(1,), (1, 2), (1, 2, 5)], [(8,)]
-    assert chains(tree, every) == [
-        ([node[path] for path in one], 3),
-        ([node[path] for path in two], 1),
-        ([node[path] for path in other], 1),
-    ]
-    assert chains(tree, [node[(1, 2)]]) == [([node[(1,)], node[(1, 2)]], 1)]
-    assert chains(tree, []) == []

@@ -7,8 +7,8 @@ import pytest
 
 from core.errors import EmptyPromptError, PromptTooLongError
 from core_llama_cpp.model import LlamaModel
-from core_llama_cpp.sampling import logprob
 from core_llama_cpp.tolerance import EXACT
+from core_runtime.sequences.sampling import logprob
 
 
 def test_a_score_is_what_classify_says_step_by_step(real_model: LlamaModel) -> None:

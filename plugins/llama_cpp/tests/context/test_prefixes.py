@@ -5,7 +5,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, suppress
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any, NamedTuple, cast
@@ -16,10 +15,12 @@ import pytest
 import core
 from core.errors import GenerationCancelled, InvalidOptionError
 from core.types import Message
-from core_llama_cpp.context import prefixes
-from core_llama_cpp.context.prefixes import KeptPrefixes, Pool, SharedPrefix
-from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.session import LlamaBatch, LlamaSession
+from core_runtime.sequences import prefixes
+from core_runtime.sequences.pool import Pool
+from core_runtime.sequences.prefixes import KeptPrefixes, SharedPrefix
+from core_runtime.sequences.session import DecodeError
 
 LETTERS = "".join(map(chr, range(33, 127)))
 TEMPLATE = "{% for message in messages %}{{ message.content | trim }}!{% endfor %}"
@@ -222,8 +223,7 @@ def test_nothing_is_kept_of_a_sequence_that_lost_its_beginning(plain: Opening) -
 
 def test_of_rows_side_by_side_a_gpu_is_not_read(plain: Opening) -> None:
     model = plain()
-    session = model._loaded.session
-    session.settings = replace(session.settings, offload=True)
+    model._loaded.session.caches_lone_rows_only = True
     model.batch_generate([LETTERS[:40], LETTERS[20:60]], max_tokens=3, temperature=0.0)
     assert held(model) == 0
     drawn(model, LETTERS[:40], 3)

@@ -11,8 +11,8 @@ import pytest
 
 import core
 from core.errors import EmptyPromptError, GenerationCancelled, PromptTooLongError
-from core_llama_cpp.decode.engine import LlamaEngine
 from core_llama_cpp.model import LlamaModel
+from core_runtime.sequences.engine import SequenceEngine
 from core_runtime.waiting import PromptJob
 
 PROMPTS = ["ab a", "b", "a b ab ab", "!?", "ab", "x y z", "Hello", "1 + 1 ="]
@@ -62,13 +62,13 @@ def test_equal_prompts_are_computed_once(
     heat = 0.0 if seed is None else 1.0
     wanted = {prompt: alone(tiny_model, prompt, seed=seed) for prompt in prompts}
     begun: list[int] = []
-    begin = LlamaEngine._begin
+    begin = SequenceEngine._begin
 
-    def counted(engine: LlamaEngine, job: PromptJob) -> None:
+    def counted(engine: SequenceEngine, job: PromptJob) -> None:
         begun.append(len(job.requests))
         begin(engine, job)
 
-    monkeypatch.setattr(LlamaEngine, "_begin", counted)
+    monkeypatch.setattr(SequenceEngine, "_begin", counted)
     rows = tiny_model.batch_generate(prompts, max_tokens=12, temperature=heat, seed=seed)
     assert [[token.id for token in row.tokens] for row in rows] == [wanted[p] for p in prompts]
     assert begun == [1] * len(wanted)

@@ -13,9 +13,9 @@ import pytest
 
 import core
 from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
-from core_llama_cpp.context.prefixes import Pool
-from core_llama_cpp.context.session import DecodeError, LlamaBatch, LlamaSession
 from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.session import LlamaBatch, LlamaSession
+from core_runtime.sequences.session import DecodeError
 
 
 def ids(model: LlamaModel, prompt: str, count: int = 8) -> list[int]:
@@ -163,15 +163,3 @@ def test_a_dropped_model_frees_its_memory_and_its_thread(tiny_gguf: Callable[...
         thread.join(60)
     assert session._context is None
     assert not any(thread.is_alive() for thread in mine)
-
-
-def test_a_pool_gives_no_more_than_it_has() -> None:
-    pool = Pool(10, 2)
-    lease = pool.take(7, 1)
-    assert (pool.cells, pool.sequences) == (3, 1)
-    for cells, sequences in ((4, 1), (1, 2)):
-        assert not pool.has(cells, sequences)
-        with pytest.raises(ValueError, match="not free"):
-            pool.take(cells, sequences)
-    pool.give(lease)
-    assert (pool.cells, pool.sequences) == (10, 2)

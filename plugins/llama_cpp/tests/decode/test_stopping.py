@@ -13,14 +13,10 @@ import pytest
 
 import core
 from core.errors import GenerationTimeout, ModelClosedError, PromptTooLongError
-from core_llama_cpp.context.session import (
-    InterruptedPassError,
-    LlamaBatch,
-    LlamaSession,
-    SessionSettings,
-)
 from core_llama_cpp.model import LlamaModel
+from core_llama_cpp.session import LlamaBatch, LlamaSession, SessionSettings
 from core_llama_cpp.text.vocabulary import Vocabulary
+from core_runtime.sequences.session import InterruptedPassError
 from core_runtime.threads import interruptible
 
 PATIENCE = 60.0  # against hangs; an answer comes at once

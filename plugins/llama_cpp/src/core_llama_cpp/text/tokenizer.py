@@ -12,7 +12,7 @@ from core.kit.text_stream import StreamDetokenizer
 from core.models.gguf import GgufValue
 from core.options import GenerateConfig
 from core.types import Conversation
-from core_llama_cpp.context.session import LlamaSession
+from core_llama_cpp.session import LlamaSession
 from core_llama_cpp.text.templates import chosen_template
 from core_llama_cpp.text.vocabulary import Vocabulary
 from core_runtime.chat.prompts import ChatPrompts

@@ -1,6 +1,6 @@
 """The engine: requests wait, are prefilled in chunks, and decode concurrently.
 
-A step is one ``llama_decode``: a token of every decoding row, and as much of the waiting prompts as
+A step is one ``decode``: a token of every decoding row, and as much of the waiting prompts as
 fits. Everything except `submit` and `receive` runs on the model's owner thread; other work of that
 thread (classify, score, close) runs between two steps.
 """
@@ -14,13 +14,14 @@ from queue import SimpleQueue
 from typing import Protocol, TypeVar
 
 from core.kit.base import Check, never_stop
-from core_llama_cpp.context.prefixes import KeptPrefixes, Pool
-from core_llama_cpp.context.session import InterruptedPassError, LlamaSession
-from core_llama_cpp.context.spans import Span, SpanRunner
-from core_llama_cpp.decode.batch import Decoding, JobPrefill, Tenancy
 from core_runtime.engine import Engine
 from core_runtime.owner import OwnerThread
 from core_runtime.request import Request
+from core_runtime.sequences.pool import Pool
+from core_runtime.sequences.prefixes import KeptPrefixes
+from core_runtime.sequences.rows import Decoding, JobPrefill, Tenancy
+from core_runtime.sequences.session import InterruptedPassError, Session
+from core_runtime.sequences.spans import Span, SpanRunner
 from core_runtime.served import ENDLESS, ServedModel, room
 from core_runtime.waiting import PromptJob
 
@@ -31,7 +32,7 @@ class EngineModel(ServedModel, Protocol):
     """The part of a loaded model that the engine uses."""
 
     @property
-    def session(self) -> LlamaSession:
+    def session(self) -> Session:
         """The session that computes."""
         ...
 
@@ -46,7 +47,7 @@ class EngineModel(ServedModel, Protocol):
         ...
 
 
-class LlamaEngine(Engine):
+class SequenceEngine(Engine):
     """The scheduler of all generations of one model."""
 
     def __init__(self, model: EngineModel, owner: OwnerThread, pool: Pool) -> None:
@@ -138,10 +139,10 @@ class LlamaEngine(Engine):
     def _keep(self, row: Decoding) -> None:
         """Cache prompt and answer for prompts with the same prefix.
 
-        The cells of rows that decode together are interleaved, and reading them from a GPU takes a
-        copy for each: with a GPU, only a row that runs alone is cached.
+        The cells of rows that decode together are interleaved: where reading them takes a copy for
+        each, only a row that runs alone is cached.
         """
-        if not self._model.session.settings.offload or len(self._rows) == 1:
+        if not self._model.session.caches_lone_rows_only or len(self._rows) == 1:
             row.keep(self._model.prefixes)
 
     def _admit(self) -> None:

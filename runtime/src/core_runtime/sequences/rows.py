@@ -1,23 +1,24 @@
 """Running requests: a prompt in chunks, then one token per step.
 
-Both are spans (`core_llama_cpp.context.spans`), which a step packs into a batch.
+Both are spans (`core_runtime.sequences.spans.Span`), which a step packs into a batch.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool
-from core_llama_cpp.context.session import LlamaSession, Logits
-from core_llama_cpp.sampling import Sampler, logprob
 from core_runtime.request import Request, own_error
+from core_runtime.sequences.pool import Lease, Pool
+from core_runtime.sequences.prefixes import KeptPrefixes
+from core_runtime.sequences.sampling import Sampler, logprob
+from core_runtime.sequences.session import Logits, Session
 from core_runtime.waiting import PromptJob
 
 
 class Tenancy:
     """The part of the context that a job's requests use; the last to end gives it back."""
 
-    def __init__(self, session: LlamaSession, pool: Pool, lease: Lease) -> None:
+    def __init__(self, session: Session, pool: Pool, lease: Lease) -> None:
         self.lease = lease
         self._session, self._pool = session, pool
         self._left = len(lease.sequences)
@@ -44,7 +45,7 @@ class Decoding:
     reads = 1
 
     def __init__(
-        self, request: Request, session: LlamaSession, tenancy: Tenancy, sequence: int, window: int
+        self, request: Request, session: Session, tenancy: Tenancy, sequence: int, window: int
     ) -> None:
         self.request, self.sequence = request, sequence
         self._session, self._tenancy, self._window = session, tenancy, window
@@ -94,7 +95,7 @@ class JobPrefill:
     def __init__(
         self,
         job: PromptJob,
-        session: LlamaSession,
+        session: Session,
         tenancy: Tenancy,
         window: int,
         joined: Callable[[Decoding], None],

@@ -18,15 +18,11 @@ import numpy as np
 import numpy.typing as npt
 
 from core_llama_cpp.library import load_library
+from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
 
 MAX_SEQUENCES = 256
 """``LLAMA_MAX_SEQ``: a context cannot hold more sequences."""
-CLASSIFY_SEQUENCES = 64
-"""Sequences in addition to the slots': prompts and labels that are read in one batch."""
-Logits = npt.NDArray[np.float32]
-State = npt.NDArray[np.uint8]
 
-_END = -1  # as a position: open to that side
 _ROPE_NONE = -1
 _strlen = (ctypes.CDLL(None) if os.name == "posix" else ctypes.CDLL("ucrtbase")).strlen
 _NO_SLOT, _ABORTED = 1, 2  # of llama_decode
@@ -64,10 +60,9 @@ class SessionSettings:
 
 
 class LlamaBatch:
-    """A reusable batch (filled, decoded, read, cleared) in numpy arrays.
+    """A `core_runtime.sequences.session.Batch` in numpy arrays.
 
-    ``tokens``: the most that one ``llama_decode`` takes; the caller counts them, and the rows of
-    logits that it requests.
+    ``tokens``: the most that one ``llama_decode`` takes.
     """
 
     def __init__(self, lib: ModuleType, tokens: int) -> None:
@@ -119,18 +114,10 @@ def _pointer(values: npt.NDArray[Any], kind: Any) -> Any:
     return ctypes.cast(values.ctypes.data, ctypes.POINTER(kind))
 
 
-class DecodeError(RuntimeError):
-    """The error of a batch that llama.cpp did not compute; the cache may hold a part of it."""
-
-
-class InterruptedPassError(DecodeError):
-    """The error of a pass ended by `LlamaSession.interrupt`; the cache may hold a part of it."""
-
-
 class LlamaSession:
-    """Handles of llama.cpp, freed by `close`. ``lib`` is the module ``llama_cpp``.
+    """Handles of llama.cpp, freed by `close`: a `core_runtime.sequences.session.Session`.
 
-    ``cells``: positions of the cache; ``n_batch``: tokens that one `decode` takes.
+    ``lib`` is the module ``llama_cpp``.
     """
 
     def __init__(
@@ -150,6 +137,9 @@ class LlamaSession:
 
         self.cells = int(lib.llama_n_ctx(context))
         self.n_batch = int(lib.llama_n_batch(context))  # at most the cells; more tokens abort
+        self.n_seq_max, self.n_ubatch = settings.n_seq_max, settings.n_ubatch
+        self.n_outputs_max = settings.n_outputs_max
+        self.caches_lone_rows_only = settings.offload  # from a GPU: a copy a cell
         self.vocab = lib.llama_model_get_vocab(model)
         self.weight_bytes = int(lib.llama_model_size(model))
         self.vocab_size = int(lib.llama_vocab_n_tokens(self.vocab))
@@ -247,9 +237,9 @@ class LlamaSession:
 
     def copy(self, source: int, target: int) -> None:
         """Let a sequence begin with all tokens of another one, sharing the cells."""
-        self.lib.llama_memory_seq_cp(self._memory, source, target, _END, _END)
+        self.lib.llama_memory_seq_cp(self._memory, source, target, END, END)
 
-    def drop(self, sequence: int, start: int = _END, end: int = _END) -> None:
+    def drop(self, sequence: int, start: int = END, end: int = END) -> None:
         """Forget a sequence's positions from ``start`` to before ``end``; all by default."""
         self.lib.llama_memory_seq_rm(self._memory, sequence, start, end)
 

@@ -17,14 +17,13 @@ from typing import NamedTuple, Protocol, Self
 
 from core.errors import ModelClosedError, PromptTooLongError, RequestError
 from core.kit.base import RequestClock
-from core_llama_cpp.context.prefixes import KeptPrefixes, Lease, Pool, SharedPrefix
-from core_llama_cpp.context.session import DecodeError, LlamaSession, Logits
-from core_llama_cpp.context.spans import Read, SpanReading, SpanRunner
-from core_llama_cpp.decode.engine import LlamaEngine
 from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
-
-_LOG = logging.getLogger("core_llama_cpp")
+from core_runtime.sequences.engine import EngineModel, SequenceEngine
+from core_runtime.sequences.pool import Lease, Pool
+from core_runtime.sequences.prefixes import SharedPrefix
+from core_runtime.sequences.session import DecodeError, Logits
+from core_runtime.sequences.spans import Read, SpanReading, SpanRunner
 
 
 class Branch(NamedTuple):
@@ -118,20 +117,23 @@ class TokenCounts(NamedTuple):
 
 
 class Passes:
-    """A runner of questions about one model, between the steps of its engine."""
+    """A runner of questions about one model, between the steps of its engine.
+
+    ``logger``: gets a record of each batch.
+    """
 
     def __init__(
         self,
-        session: LlamaSession,
+        model: EngineModel,
         pool: Pool,
-        engine: LlamaEngine,
+        engine: SequenceEngine,
         owner: OwnerThread,
-        prefixes: KeptPrefixes,
+        logger: logging.Logger,
     ) -> None:
-        self._session, self._pool, self._engine, self._owner = session, pool, engine, owner
-        self._prefixes = prefixes
-        self._runner = SpanRunner(session)
-        self._prefix = SharedPrefix(session, pool, self._runner, prefixes)
+        self._session, self._prefixes = model.session, model.prefixes
+        self._pool, self._engine, self._owner, self.logger = pool, engine, owner, logger
+        self._runner = SpanRunner(self._session)
+        self._prefix = SharedPrefix(self._session, pool, self._runner, self._prefixes)
 
     def run(
         self, prefix: Sequence[int] | None, questions: Sequence[LogitsQuestion], clock: RequestClock
@@ -183,7 +185,7 @@ class Passes:
     ) -> PassResult:
         if prefix is None:
             prefix, questions = self._known(questions)
-        most = self._session.settings.n_outputs_max
+        most = self._session.n_outputs_max
         needs = [Need.of(question, len(prefix)) for question in questions[:most]]
         self._engine.make_room(self._prefix.missing(prefix) + needs[0].cells, needs[0].sequences)
 
@@ -256,7 +258,7 @@ class Passes:
         """Run the branches of the questions until none is left."""
         while pairs:
             # A round of searching questions should fill a pass through the layers.
-            most = max(1, self._session.settings.n_ubatch // len(pairs))
+            most = max(1, self._session.n_ubatch // len(pairs))
             rounds = [(*pair, pair[0].branches(most)) for pair in pairs if pair[0].error is None]
             self._run_round([(q, at, node) for q, at, some in rounds for node in some], between)
             pairs = [(question, at) for question, at, branches in rounds if branches]
@@ -267,7 +269,7 @@ class Passes:
         """Run branches, as many at a time as cells, rows of logits and sequences allow."""
         while waiting:
             some: list[tuple[LogitsQuestion, int, Branch]] = []
-            cells, outputs = self._pool.cells, self._session.settings.n_outputs_max
+            cells, outputs = self._pool.cells, self._session.n_outputs_max
             for item in waiting[: self._pool.sequences]:
                 cells, outputs = cells - len(item[2].ids), outputs - item[2].reads
                 if some and (cells < 0 or outputs < 0):
@@ -335,7 +337,7 @@ def ask(
             break
         else:
             some = questions[done : done + ran.done]
-            log_batch(_LOG, ran.done, partial(_computed, some, ran), since)
+            log_batch(passes.logger, ran.done, partial(_computed, some, ran), since)
             answered = _answered(some)
             cached += max(0, len(answered) * ran.shared - ran.computed)
             done += ran.done

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, Protocol, TypeVar
 
 from core.kit.base import RequestClock
-from core_llama_cpp.classify.passes import LogitsQuestion, Passes, ask
 from core_runtime.batches import by_prefix
+from core_runtime.sequences.passes import LogitsQuestion, Passes, ask
 
 R = TypeVar("R")
 A = TypeVar("A")

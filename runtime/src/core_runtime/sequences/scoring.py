@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from core.types import Score
-from core_llama_cpp.classify.passes import Branch
-from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import check_logits, logprob
 from core_runtime.request import own_error
 from core_runtime.rows import ScoreRow
+from core_runtime.sequences.passes import Branch
+from core_runtime.sequences.sampling import check_logits, logprob
+from core_runtime.sequences.session import Logits
 
 
 class ScoreQuestion:

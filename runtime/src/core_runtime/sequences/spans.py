@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from core_llama_cpp.context.session import DecodeError, InterruptedPassError, LlamaSession, Logits
+from core_runtime.sequences.session import DecodeError, InterruptedPassError, Logits, Session
 
 Read = Callable[[int, Logits], None]
 
@@ -92,7 +92,7 @@ class Part:
 class SpanRunner:
     """A runner of spans in a session, on its thread."""
 
-    def __init__(self, session: LlamaSession) -> None:
+    def __init__(self, session: Session) -> None:
         self._session, self._batch = session, session.new_batch()
         self._hidden = False
 
@@ -119,7 +119,7 @@ class SpanRunner:
             self._compute(going, failed, between)
 
     def _packed(self, spans: Sequence[Span]) -> Iterator[list[Part]]:
-        most, rows = self._session.n_batch, self._session.settings.n_outputs_max
+        most, rows = self._session.n_batch, self._session.n_outputs_max
         parts: list[Part] = []
         room, outputs = most, rows
 

@@ -1,12 +1,10 @@
-"""The room in a context, and the prefixes of prompts in it: cached ones, and one shared by a pass.
-
-A `Pool` counts the free cells and sequences, and every user of the context takes a `Lease` of them.
+"""The prefixes of prompts in a KV cache: cached ones, and one shared by a pass.
 
 A cached prefix is a copy in the host's memory and takes no cells, so requests never wait for it.
 Reusing the cells in place would save the copy, but would not be bit-exact: a prompt's tokens could
-be stored before the prefix that they follow. Flash attention on a CPU adds in the order of cells,
-and rounds its sums to 16 bits: the logits of two real models moved by 0.4 and 1.1. After a restored
-copy they are equal to the bit.
+be stored before the prefix that they follow. llama.cpp's flash attention on a CPU adds in the order
+of cells, and rounds its sums to 16 bits: the logits of two real models moved by 0.4 and 1.1. After
+a restored copy they are equal to the bit.
 """
 
 from __future__ import annotations
@@ -14,58 +12,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 
 from core.kit.labels import common_length
-from core_llama_cpp.context.session import LlamaSession, State
-from core_llama_cpp.context.spans import SpanReading, SpanRunner
 from core_runtime.machine import available_bytes
 from core_runtime.prefix_cache import PrefixCache, PrefixMatch
+from core_runtime.sequences.pool import Lease, Pool
+from core_runtime.sequences.session import Session, State
+from core_runtime.sequences.spans import SpanReading, SpanRunner
 
 _FEWEST = 16  # tokens: to find and copy fewer takes as long as to compute them
 _COPIED = 16  # at least this many tokens are copied in the time that one is computed
 _RECENT = 16  # prompts to compare the next one with
 _SHARE = 2  # at most one half of free and cached bytes together: never more than is free
-
-
-@dataclass(frozen=True, slots=True)
-class Lease:
-    """Cells and sequences in use, until they are given back."""
-
-    cells: int
-    sequences: tuple[int, ...]
-
-
-class Pool:
-    """A counter of free cells and sequences. Callers take the most that they may need at once.
-
-    So running work never runs out of cells.
-    """
-
-    def __init__(self, cells: int, sequences: int) -> None:
-        self.cells, self.size = cells, cells
-        self._free = list(range(sequences - 1, -1, -1))
-
-    @property
-    def sequences(self) -> int:
-        """The number of free sequences."""
-        return len(self._free)
-
-    def has(self, cells: int, sequences: int) -> bool:
-        """Return True if `take` would work."""
-        return cells <= self.cells and sequences <= len(self._free)
-
-    def take(self, cells: int, sequences: int) -> Lease:
-        """Take a part. Raises ValueError if it is not free."""
-        if not self.has(cells, sequences):
-            raise ValueError(f"{cells} cells and {sequences} sequences are not free")
-        self.cells -= cells
-        return Lease(cells, tuple(self._free.pop() for _ in range(sequences)))
-
-    def give(self, lease: Lease) -> None:
-        """Give a part back, its sequences empty."""
-        self.cells += lease.cells
-        self._free.extend(lease.sequences)
 
 
 class KeptPrefixes:
@@ -74,7 +32,7 @@ class KeptPrefixes:
     All of it belongs to the model's owner thread, except `used` and `peak`, the maximum of `used`.
     """
 
-    def __init__(self, session: LlamaSession, limit: int) -> None:
+    def __init__(self, session: Session, limit: int) -> None:
         self._session, self._limit = session, limit
         self._store: PrefixCache[State] = PrefixCache(limit)
         self._recent: deque[tuple[int, ...]] = deque(maxlen=_RECENT)
@@ -169,7 +127,7 @@ class SharedPrefix:
     """
 
     def __init__(
-        self, session: LlamaSession, pool: Pool, runner: SpanRunner, prefixes: KeptPrefixes
+        self, session: Session, pool: Pool, runner: SpanRunner, prefixes: KeptPrefixes
     ) -> None:
         self._session, self._pool, self._runner, self._prefixes = session, pool, runner, prefixes
         self._ids: Sequence[int] = ()

@@ -13,12 +13,12 @@ from typing import Protocol
 from core.kit.labels import LabelTrie, score_labels, with_scores
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
-from core_llama_cpp.classify.passes import Branch
-from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import Sampler, check_logits, log_total, logprob
 from core_runtime.label_search import LabelSearch, SearchTree, search_tree
 from core_runtime.request import own_error, seeded
 from core_runtime.rows import PromptRow, labels_alone, of_labels
+from core_runtime.sequences.passes import Branch
+from core_runtime.sequences.sampling import Sampler, check_logits, log_total, logprob
+from core_runtime.sequences.session import Logits
 
 TokenText = Callable[[int], str]
 _FEW_NODES = 12  # up to this many are read at once: further rounds rerun shared parts of branches

@@ -10,11 +10,11 @@ from array import array
 from collections.abc import Sequence
 
 from core.types import HiddenResult
-from core_llama_cpp.classify.passes import Branch
-from core_llama_cpp.context.session import Logits
-from core_llama_cpp.sampling import check_state
 from core_runtime.request import own_error
 from core_runtime.rows import PromptRow
+from core_runtime.sequences.passes import Branch
+from core_runtime.sequences.sampling import check_state
+from core_runtime.sequences.session import Logits
 
 
 class HiddenQuestion:

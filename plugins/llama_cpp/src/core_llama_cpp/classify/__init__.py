@@ -1,1 +1,0 @@
-"""Prompts that are read but not continued: classify, labels, scores, hidden states."""

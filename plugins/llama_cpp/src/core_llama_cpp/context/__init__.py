@@ -1,1 +1,0 @@
-"""The one context of a model: its cells and sequences, cached prefixes, and forward passes."""

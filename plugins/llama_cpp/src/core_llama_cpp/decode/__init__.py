@@ -1,1 +1,0 @@
-"""Prompts that are continued: the engine and its rows."""
