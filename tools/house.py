@@ -21,6 +21,7 @@ BEGIN, END = "<!-- tools/house.py: begin -->", "<!-- tools/house.py: end -->"
 HOUSES = {  # from the roof down: each imports those below it only
     "core_mlx_native": "plugins/mlx_native/src/core_mlx_native",
     "core_llama_cpp": "plugins/llama_cpp/src/core_llama_cpp",
+    "core_openvino": "plugins/openvino/src/core_openvino",
     "core_mlx_lm_bridge": "plugins/mlx_lm_bridge/src/core_mlx_lm_bridge",
     "core_learn": "plugins/learn/src/core_learn",
     "core_frames": "plugins/frames/src/core_frames",

@@ -30,7 +30,7 @@ PACKAGES, TERMINAL = DOCS / "packages.svg", DOCS / "terminal.svg"
 ROWS = (
     ("programs", "cli server conformance"),
     ("other libraries", "frames sklearn learn langchain llm mcp lm_eval ray daft"),
-    ("backends", "mlx_native llama_cpp mlx_lm_bridge remote"),
+    ("backends", "mlx_native llama_cpp openvino mlx_lm_bridge remote"),
     ("shared", "tasks wires runtime"),
     ("contract", ""),
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from core import validate
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
@@ -47,3 +48,12 @@ def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:
     if share > _MOST_PREFIXES:
         return Chosen("prefix_cache", _MOST_PREFIXES, f"{purpose}, as many as are likely to help")
     return Chosen("prefix_cache", share, f"{purpose}: a sixteenth of the {free / 1e9:.1f} GB free")
+
+
+def template_name(config: LoadConfig) -> str | None:
+    """Return the requested chat template's name; None without one.
+
+    Raises `InvalidOptionError` for an option's wrong type.
+    """
+    requested = config.options.get("chat_template")
+    return None if requested is None else validate.text("chat_template", requested)

@@ -16,8 +16,7 @@ from core.options import LoadConfig
 from core.types import Choice, ModelInfo
 from core_llama_cpp.availability import PLAIN, build_name
 from core_llama_cpp.checkpoint.adapter import find_adapter
-from core_llama_cpp.checkpoint.estimate import ContextSize, context_size, estimate, free_memory
-from core_llama_cpp.checkpoint.files import ModelFiles
+from core_llama_cpp.checkpoint.estimate import context_size, estimate, free_memory
 from core_llama_cpp.checkpoint.header import ModelHeader
 from core_llama_cpp.checkpoint.notices import notices
 from core_llama_cpp.checkpoint.probe import probe
@@ -29,7 +28,9 @@ from core_llama_cpp.session import LlamaSession, SessionSettings
 from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
 from core_runtime.choices import SUITS_CHAT, prefix_cache
+from core_runtime.gguf_files import ModelFiles
 from core_runtime.machine import available_bytes
+from core_runtime.sequences.context import ContextSize
 from core_runtime.sequences.prefixes import KeptPrefixes
 from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 from core_runtime.served import Memory

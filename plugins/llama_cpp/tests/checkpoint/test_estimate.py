@@ -12,17 +12,12 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
 from core.options import LoadConfig
-from core_llama_cpp.checkpoint.estimate import (
-    ContextSize,
-    Estimate,
-    context_size,
-    estimate,
-    free_memory,
-)
-from core_llama_cpp.checkpoint.files import find_files
+from core_llama_cpp.checkpoint.estimate import context_size, estimate, free_memory
 from core_llama_cpp.checkpoint.header import ModelHeader, read_header
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
 from core_llama_cpp.library import load_library
+from core_runtime.gguf_files import find_files
+from core_runtime.sequences.context import ContextSize, Estimate
 
 TinyGguf = Callable[..., Path]
 MIB, GIB = 2**20, 2**30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from core.errors import InvalidModelError, ModelNotFoundError
-from core_llama_cpp.checkpoint.files import find_files
+from core_runtime.gguf_files import find_files
 
 TinyGguf = Callable[..., Path]
 

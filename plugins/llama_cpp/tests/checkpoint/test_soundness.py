@@ -15,9 +15,9 @@ import pytest
 
 import core
 from core.errors import InvalidModelError, ModelError, TokenizerError
-from core_llama_cpp.checkpoint.files import find_files
 from core_llama_cpp.checkpoint.header import read_header
 from core_llama_cpp.checkpoint.soundness import check_soundness
+from core_runtime.gguf_files import find_files
 
 TinyGguf = Callable[..., Path]
 NAN = float("nan")

@@ -230,15 +230,6 @@ def kept_prefixes(config: LoadConfig, fast: FastPaths, free: int | None) -> Chos
     return chosen if fast.prefix_cache else Chosen(chosen.name, 0, "disabled by 'without'")
 
 
-def template_name(config: LoadConfig) -> str | None:
-    """Return the requested chat template's name; None without one.
-
-    Raises `InvalidOptionError` for an option's wrong type.
-    """
-    requested = config.options.get("chat_template")
-    return None if requested is None else validate.text("chat_template", requested)
-
-
 def _dtype(config: LoadConfig, on_gpu: bool, model: ModelConfig, chip: str) -> Chosen[str]:
     requested = config.options.get("dtype")
     if requested is not None:

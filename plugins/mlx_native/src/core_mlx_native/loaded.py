@@ -27,7 +27,6 @@ from core_mlx_native.chosen import (
     layers_in_flight,
     pass_tokens,
     round_tokens,
-    template_name,
     token_budget,
 )
 from core_mlx_native.cpu.lanes import usable_lanes
@@ -40,7 +39,7 @@ from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.generation_keys import check_generation
 from core_runtime.checkpoint.keys import report
 from core_runtime.checkpoint.own_files import report_unread
-from core_runtime.choices import SUITS_BULK
+from core_runtime.choices import SUITS_BULK, template_name
 from core_runtime.cuts import Cuts
 from core_runtime.served import Memory
 from core_runtime.tokenizer.files import stop_tokens

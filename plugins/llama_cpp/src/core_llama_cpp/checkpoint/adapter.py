@@ -14,8 +14,8 @@ from pathlib import Path
 from core.errors import InvalidModelError, UnsupportedModelError
 from core.models.files import resolve_path, typed_errors
 from core.models.gguf import GgufHeader, GgufTensor, read_gguf
-from core_llama_cpp.checkpoint.files import find_files
 from core_llama_cpp.checkpoint.header import ModelHeader
+from core_runtime.gguf_files import find_files
 
 _ALPHA, _FLOAT32 = "adapter.lora.alpha", 6
 _KEYS = ("adapter.type", _ALPHA, "adapter.lora.task_name", "adapter.lora.prompt_prefix")

@@ -12,9 +12,9 @@ from types import ModuleType
 from typing import IO
 
 from core.errors import CoreError, InvalidModelError, TokenizerError, UnsupportedModelError
-from core_llama_cpp.checkpoint.files import ModelFiles, find_files
 from core_llama_cpp.checkpoint.header import ModelHeader, read_header
 from core_llama_cpp.library import load_library, logged_errors
+from core_runtime.gguf_files import ModelFiles, find_files
 from core_runtime.threads import interruptible
 
 _NOT_CAUSAL = frozenset(

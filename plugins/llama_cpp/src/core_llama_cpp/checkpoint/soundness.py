@@ -12,8 +12,8 @@ from pathlib import Path
 
 from core.errors import InvalidModelError, TokenizerError
 from core.models.gguf import GgufHeader, GgufTensor, read_gguf
-from core_llama_cpp.checkpoint.files import ModelFiles
 from core_llama_cpp.checkpoint.header import ModelHeader
+from core_runtime.gguf_files import ModelFiles
 
 MAPPED_ALIGNMENT = 32
 """ggml's TENSOR_ALIGNMENT: a file with a smaller one is read into memory, not mapped."""

@@ -1,0 +1,1 @@
+"""The backend ``openvino``: decoders on CPUs, as OpenVINO graphs built from the model's config."""

@@ -1,0 +1,138 @@
+"""A model's files, a safetensors directory or a GGUF file, as one description."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from core.errors import InvalidModelError, UnsupportedModelError
+from core.models.described import of_gguf
+from core.models.files import model_formats, resolve_path
+from core.models.gguf import read_gguf
+from core.types import Choice
+from core_runtime.checkpoint.arrays import GgufArrays, SafetensorArrays, TensorArrays
+from core_runtime.checkpoint.config import ModelConfig, load_config, parse_config
+from core_runtime.checkpoint.fields import JsonFiles
+from core_runtime.checkpoint.generation_keys import check_generation
+from core_runtime.checkpoint.keys import report
+from core_runtime.checkpoint.own_files import report_unread, without_weights
+from core_runtime.gguf.config import hf_config
+from core_runtime.gguf.ends import end_ids
+from core_runtime.gguf.keys import check_keys
+from core_runtime.gguf.metadata import LOAD
+from core_runtime.gguf.source import GgufSource
+from core_runtime.gguf.templates import chat_templates
+from core_runtime.gguf.tensors import check_architecture, plan
+from core_runtime.gguf.vocabulary import build_tokenizer, special_ids
+from core_runtime.gguf_files import find_files
+from core_runtime.tokenizer.files import TokenizerFiles, stop_tokens
+from core_runtime.tokenizer.missing import missing_tokenizer
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
+
+
+@dataclass(frozen=True, slots=True)
+class Checkpoint:
+    """A model's files. ``quantisation``: bits and group of its matrices, zeros without one."""
+
+    path: Path
+    config: ModelConfig
+    tokenizer: Tokenizer
+    stop_ids: frozenset[int]
+    tensors: TensorArrays
+    quantisation: tuple[int, int]
+    unread: Sequence[Choice] = ()
+
+
+def gguf_file(path: str | os.PathLike[str]) -> Path | None:
+    """Return the GGUF file that a path names; None for a safetensors directory.
+
+    Raises `core.ModelError` if the path is not a model.
+    """
+    return None if "safetensors" in model_formats(path) else find_files(path).first
+
+
+def refusal_of_files(path: str | os.PathLike[str]) -> str | None:
+    """Return what is missing or unsupported, from the headers alone. Raises `core.ModelError`."""
+    file = gguf_file(path)
+    if file is not None:
+        source = GgufSource(file, LOAD)
+        check_architecture(source)
+        config = parse_config(hf_config(source, "float32"), str(file))
+        plan(source, config)
+        return _uncomputed(config)
+    directory = Path(resolve_path(path))
+    reason = _uncomputed(load_config(directory, tensors=False))
+    return reason or without_weights(directory) or missing_tokenizer(directory)
+
+
+def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Checkpoint:
+    """Read everything but the tensors' data; ``template`` names the chat template to use.
+
+    Raises `core.ModelError` for bad files, `core.InvalidOptionError` for an unknown template.
+    """
+    file = gguf_file(path)
+    checkpoint = _gguf(file, template) if file else _directory(Path(resolve_path(path)), template)
+    if reason := _uncomputed(checkpoint.config):
+        raise UnsupportedModelError(f"{checkpoint.path}: {reason}")
+    return checkpoint
+
+
+def _uncomputed(config: ModelConfig) -> str | None:
+    """Return what OpenVINO's attention cannot compute of a model; None if it can."""
+    if config.attention_cap is not None:
+        return (
+            f"{config.model_type} caps its attention scores (attn_logit_softcapping), which "
+            "OpenVINO's paged attention does not. Use the backend mlx_cpu or llama_cpp."
+        )
+    return None
+
+
+def _directory(directory: Path, template: str | None) -> Checkpoint:
+    files = JsonFiles(directory)
+    config = load_config(directory, files=files)
+    check_generation(files)
+    report(config.notes, str(directory / "config.json"))
+    unread = report_unread(directory, with_adapter=False)
+
+    tokenizer = Tokenizer.from_directory(directory, files, template)
+    if tokenizer.trained_beyond(config.vocab_size):
+        raise InvalidModelError(
+            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
+            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
+            "again."
+        )
+    stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
+    packed = config.quantization.default if config.quantization else None
+    return Checkpoint(
+        directory,
+        config,
+        tokenizer,
+        stop_ids,
+        SafetensorArrays(directory, config),
+        (packed.bits, packed.group_size) if packed else (0, 0),
+        unread,
+    )
+
+
+def _gguf(path: Path, template: str | None) -> Checkpoint:
+    source = GgufSource(path, LOAD)
+    check_architecture(source)
+    meta = source.metadata
+    raw = hf_config(source, "float32")
+    config = parse_config(raw, str(path))
+
+    default, named = chat_templates(meta)
+    names = meta.texts("tokenizer.ggml.tokens")
+    files = TokenizerFiles(
+        library=build_tokenizer(meta),
+        model_type=config.model_type,
+        templates={**({"default": default} if default else {}), **named},
+        special_texts={f"{name}_token": names[id] for name, id in special_ids(meta).items()},
+    )
+    tokenizer, stop_ids = Tokenizer(files, template), frozenset(end_ids(meta))
+    tensors = GgufArrays(source, raw, config)
+    check_keys(meta)  # after all reads of metadata
+    stored = of_gguf(read_gguf(path).metadata)
+    return Checkpoint(path, config, tokenizer, stop_ids, tensors, (stored.bits, stored.group))

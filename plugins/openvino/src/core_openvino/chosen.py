@@ -1,0 +1,82 @@
+"""Settings chosen automatically at load, with reasons; an option of the same name wins."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Self
+
+from core import validate
+from core.errors import InvalidOptionError
+from core.kit.support import ASKED, Chosen, asked_integer
+from core.options import LoadConfig
+from core.types import Choice
+from core_openvino.availability import bfloat16_instructions, int8_instructions
+from core_runtime.choices import parallel_slots
+from core_runtime.machine import usable_cores
+
+DTYPES = ("float32", "bfloat16", "int8")
+AUTO = "auto"
+_MAX_SLOTS = 192
+_MAX_THREADS = 1024
+_MIN_BATCH, _BATCH, _MAX_BATCH = 32, 1024, 2**20
+
+
+@dataclass(frozen=True, slots=True)
+class Choices:
+    """The choices of one load. ``n_batch``: tokens of one pass, between which a call can stop."""
+
+    dtype: Chosen[str]
+    parallel_slots: Chosen[int]
+    n_threads: Chosen[int]
+    n_batch: Chosen[int]
+
+    @classmethod
+    def of(cls, backend: str, config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Self:
+        """Choose everything.
+
+        ``rounded``: the weights have at most 16 bits; ``flags``: the processor's instruction sets.
+        Raises `core.InvalidOptionError` for a wrong value.
+        """
+        slots = parallel_slots(config, on_gpu=False)
+        if slots.value > _MAX_SLOTS:
+            raise InvalidOptionError("parallel_slots", slots.value, f"at most {_MAX_SLOTS}")
+        threads = asked_integer(config, "n_threads", 1, _MAX_THREADS) or Chosen(
+            "n_threads", usable_cores(), "one per core that this process may use"
+        )
+        batch = asked_integer(config, "n_batch", max(_MIN_BATCH, slots.value), _MAX_BATCH)
+        return cls(
+            chosen_dtype(config, rounded, flags),
+            slots,
+            threads,
+            batch or Chosen("n_batch", _BATCH, "more tokens per pass run no faster"),
+        )
+
+    def shown(self) -> tuple[Choice, ...]:
+        """Return the choices that are shown to users."""
+        shown = (self.dtype, self.parallel_slots, self.n_threads, self.n_batch)
+        return tuple(chosen.choice for chosen in shown)
+
+
+def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Chosen[str]:
+    """Choose the dtype; raises `core.InvalidOptionError` for one that the processor lacks."""
+    requested = validate.one_of("dtype", config.options.get("dtype", AUTO), (AUTO, *DTYPES))
+    instructions = bfloat16_instructions(flags)
+    if requested == "bfloat16" and not instructions:
+        raise _lacks(requested, "AVX512_BF16, AMX or ARM BF16", "float32 or int8")
+    if requested == "int8" and not int8_instructions(flags):
+        raise _lacks(requested, "VNNI, AMX or ARM I8MM", "float32")
+    if requested != AUTO:
+        return Chosen("dtype", requested, ASKED)
+
+    if not instructions:
+        return Chosen("dtype", "float32", "this processor has no instructions for bfloat16")
+    names = " and ".join(instructions)
+    if rounded:
+        return Chosen("dtype", "bfloat16", f"the weights have at most 16 bits; {names} computes it")
+    return Chosen("dtype", "float32", "the weights have 32 bits; dtype='bfloat16' is faster")
+
+
+def _lacks(dtype: str, instructions: str, others: str) -> InvalidOptionError:
+    return InvalidOptionError(
+        "dtype", dtype, f"{others}: this processor has none of {instructions}"
+    )

@@ -1,0 +1,224 @@
+"""The graph of a decoder, built with OpenVINO's operations from a `ModelConfig` and its weights.
+
+Attention is paged (vLLM, arXiv 2309.06180): tokens of many sequences run side by side without
+padding, and each sequence lists the blocks of the KV cache that hold its keys and values.
+Formulations are those that the CPU plugin's passes know: RMSNorm, RoPE and attention each become
+one node, which `tests/test_graph.py` counts in the compiled graph.
+
+Shapes: T tokens of all sequences, H hidden size, D head size, R rows that are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import openvino as ov
+from openvino import opset13 as ops
+from openvino.op import _PagedAttentionExtension as PagedAttention
+
+from core_openvino.weights import Weights
+from core_runtime.checkpoint.config import LayerKind, ModelConfig
+from core_runtime.checkpoint.rope import Rope
+
+TOKENS, ROWS, HIDDEN, LOGITS = "tokens", "rows", "hidden", "logits"
+BLOCKS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
+LONGEST = "max_context_len"
+
+
+def keys_name(layer: int) -> str:
+    """Return the name of the input with the key blocks of a layer."""
+    return f"key_cache.{layer}"
+
+
+def values_name(layer: int) -> str:
+    """Return the name of the input with the value blocks of a layer."""
+    return f"value_cache.{layer}"
+
+
+def ropes(config: ModelConfig) -> list[Rope]:
+    """Return the distinct RoPEs of the layers, in the order of the inputs with their angles."""
+    return list(dict.fromkeys(kind.rope for kind in config.layers))
+
+
+def cosines_name(rope: int) -> str:
+    """Return the name of the input with the cosines of a RoPE: [T, 1, 1, D]."""
+    return f"cosines.{rope}"
+
+
+def sines_name(rope: int) -> str:
+    """Return the name of the input with the sines of a RoPE: [T, 1, 1, D]."""
+    return f"sines.{rope}"
+
+
+def _ints(*values: int) -> ov.Node:
+    return ops.constant(np.array(values, np.int64))
+
+
+def _integer(value: int) -> ov.Node:
+    return ops.constant(np.array(value, np.int32))
+
+
+def _number(value: float) -> ov.Node:
+    return ops.constant(np.array(value, np.float32))
+
+
+def _input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
+    node = ops.parameter(list(shape), kind, name=name)
+    node.output(0).set_names({name})
+    return node
+
+
+def _model(output: ov.Node, name: str, inputs: Sequence[ov.Node]) -> ov.Model:
+    result = ops.result(ops.convert(output, ov.Type.f32))
+    result.output(0).set_names({name})
+    return ov.Model([result], list(inputs), name)
+
+
+@dataclass(slots=True)
+class _Body:
+    """The inputs of a body, and the layers that are built from them."""
+
+    config: ModelConfig
+    weights: Weights
+    inputs: dict[str, ov.Node] = field(default_factory=dict)
+
+    def input(self, name: str, shape: Sequence[int], kind: ov.Type = ov.Type.i32) -> ov.Node:
+        """Return the input of this name, which is made on its first use."""
+        if name not in self.inputs:
+            self.inputs[name] = _input(name, shape, kind)
+        return self.inputs[name]
+
+    def norm(self, x: ov.Node, name: str) -> ov.Node:
+        """Return RMSNorm over the last axis: ``x / sqrt(mean(x²) + eps) * weight``."""
+        mean = ops.reduce_mean(ops.power(x, _number(2.0)), _ints(-1), keep_dims=True)
+        scale = ops.divide(_number(1.0), ops.sqrt(ops.add(mean, _number(self.config.rms_norm_eps))))
+        return ops.multiply(ops.multiply(x, scale), self.weights.vector(f"{name}.weight"))
+
+    def linear(self, x: ov.Node, name: str) -> ov.Node:
+        """Return ``x @ weight.T``, plus a bias if the checkpoint has one."""
+        product = ops.matmul(x, self.weights.matrix(f"{name}.weight"), False, True)
+        if f"{name}.bias" not in self.weights.names:
+            return product
+        return ops.add(product, self.weights.vector(f"{name}.bias"))
+
+    def attention(self, x: ov.Node, layer: int) -> ov.Node:
+        """Return the output of a layer's attention: [T, 1, H]."""
+        config, kind = self.config, self.config.layers[layer]
+        name = f"model.layers.{layer}.self_attn"
+        queries = self._heads(x, f"{name}.q", config.num_heads, kind, rotated=True)
+        keys = self._heads(x, f"{name}.k", config.num_kv_heads, kind, rotated=True)
+        values = self._heads(x, f"{name}.v", config.num_kv_heads, kind, rotated=False)
+        mixed = self._paged(queries, keys, values, layer)
+        width = config.num_heads * config.head_dim
+        return self.linear(ops.reshape(mixed, _ints(-1, 1, width), False), f"{name}.o_proj")
+
+    def _heads(self, x: ov.Node, name: str, heads: int, kind: LayerKind, rotated: bool) -> ov.Node:
+        """Return queries, keys or values: [T, heads * D]."""
+        size = self.config.head_dim
+        projected = self.linear(x, f"{name}_proj")  # [T, 1, heads * D]
+        if rotated:
+            split = ops.reshape(projected, _ints(0, 0, heads, size), True)
+            if self.config.family.qk_norm:
+                split = self.norm(split, f"{name}_norm")
+            turned = self._rotated(ops.transpose(split, _ints(0, 2, 1, 3)), kind.rope)
+            projected = ops.transpose(turned, _ints(0, 2, 1, 3))
+        return ops.reshape(projected, _ints(-1, heads * size), False)
+
+    def _rotated(self, x: ov.Node, rope: Rope) -> ov.Node:
+        """Rotate [T, heads, 1, D]: ``x cos + (-b, a) sin`` for the halves a and b of D."""
+        half, place = self.config.head_dim // 2, ropes(self.config).index(rope)
+        angles = [-1, 1, 1, self.config.head_dim]
+        cosines = self.input(cosines_name(place), angles, ov.Type.f32)
+        sines = self.input(sines_name(place), angles, ov.Type.f32)
+        # The pass that fuses RoPE finds the split by its axis 3, not by -1.
+        first, second = ops.variadic_split(x, _ints(3), _ints(half, half)).outputs()
+        turned = ops.concat([ops.multiply(second, _number(-1.0)), first], -1)
+        return ops.add(ops.multiply(x, cosines), ops.multiply(turned, sines))
+
+    def _paged(self, queries: ov.Node, keys: ov.Node, values: ov.Node, layer: int) -> ov.Node:
+        """Return attention over the cache and these tokens, [T, heads * D], and store the latter.
+
+        The operation has no public constructor yet; its order of inputs is that of OpenVINO 2026.4
+        (``paged_attention.cpp``). Unused features have empty inputs.
+        """
+        config = self.config
+        blocks = [-1, -1, -1, -1]  # the plugin decides their shape and type
+        cache = [
+            self.input(keys_name(layer), blocks, ov.Type.dynamic),
+            self.input(values_name(layer), blocks, ov.Type.dynamic),
+        ]
+        places = [self.input(name, [-1]) for name in BLOCKS]
+        no_ints, no_floats = (ops.constant(np.zeros(0, kind)) for kind in (np.int32, np.float32))
+
+        inputs = [queries, keys, values, *cache, *places]
+        inputs += [_number(config.attention_scale), _integer(config.layers[layer].window)]
+        inputs += [no_floats, self.input(LONGEST, [])]  # alibi, the longest sequence
+        inputs += [no_ints, no_ints, no_ints, no_floats]  # scores, rotation of blocks
+        inputs += [no_floats, _integer(0), _integer(0)]  # sparse attention
+        inputs += [ops.constant(np.zeros((0, 0, 0, 0), np.float32)), _integer(0)]  # sinks, eviction
+        inputs += [no_ints] * 4 + [ops.constant(np.zeros(0, np.uint8)), no_ints]
+
+        attention = PagedAttention([node.output(0) for node in inputs])
+        facts = {"num": config.num_kv_heads, "size": config.head_dim}
+        for part in "kv":
+            attention.get_rt_info()[f"num_{part}_heads"] = facts["num"]
+            attention.get_rt_info()[f"{part}_head_size"] = facts["size"]
+        return attention.output(0)
+
+    def mlp(self, x: ov.Node, name: str) -> ov.Node:
+        """Return ``down(activation(gate(x)) * up(x))``."""
+        gate, up = self.linear(x, f"{name}.gate_proj"), self.linear(x, f"{name}.up_proj")
+        silu = self.config.family.activation == "silu"
+        active = ops.swish(gate) if silu else ops.gelu(gate, "tanh")
+        return self.linear(ops.multiply(active, up), f"{name}.down_proj")
+
+    def layer(self, x: ov.Node, layer: int) -> ov.Node:
+        """Return the hidden states after a layer."""
+        name = f"model.layers.{layer}"
+        attended = self.attention(self.norm(x, f"{name}.input_layernorm"), layer)
+        if not self.config.family.sandwich_norms:
+            x = ops.add(x, attended)
+            fed = self.mlp(self.norm(x, f"{name}.post_attention_layernorm"), f"{name}.mlp")
+            return ops.add(x, fed)
+
+        # Gemma has a second norm after each part.
+        x = ops.add(x, self.norm(attended, f"{name}.post_attention_layernorm"))
+        fed = self.mlp(self.norm(x, f"{name}.pre_feedforward_layernorm"), f"{name}.mlp")
+        return ops.add(x, self.norm(fed, f"{name}.post_feedforward_layernorm"))
+
+
+def body(config: ModelConfig, weights: Weights) -> ov.Model:
+    """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
+    parts = _Body(config, weights)
+    tokens = ops.unsqueeze(parts.input(TOKENS, [-1]), _ints(1))
+    x = ops.gather(weights.embedding(), tokens, _ints(0))  # [T, 1, H]
+    if config.embedding_scale != 1.0:
+        x = ops.multiply(x, _number(config.embedding_scale))
+    for layer in range(config.num_layers):
+        x = parts.layer(x, layer)
+    flat = ops.reshape(x, _ints(-1, config.hidden_size), False)
+    states = parts.norm(ops.gather(flat, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
+    return _model(states, HIDDEN, list(parts.inputs.values()))
+
+
+def head(config: ModelConfig, weights: Weights) -> ov.Model:
+    """Return the graph from normed ``hidden`` states [R, H] to logits [R, vocabulary]."""
+    states = _input(HIDDEN, [-1, config.hidden_size], ov.Type.f32)
+    logits = ops.matmul(states, weights.head(), False, True)
+    if "lm_head.bias" in weights.names:
+        logits = ops.add(logits, weights.vector("lm_head.bias"))
+    if config.logit_cap is not None:
+        cap = _number(config.logit_cap)
+        logits = ops.multiply(ops.tanh(ops.divide(logits, cap)), cap)
+    return _model(logits, LOGITS, [states])
+
+
+def node_counts(compiled: ov.CompiledModel) -> Mapping[str, int]:
+    """Return how many nodes of each type the compiled graph has."""
+    counts: dict[str, int] = {}
+    for node in compiled.get_runtime_model().get_ops():
+        kind = str(node.get_rt_info()["layerType"].astype(str))
+        counts[kind] = counts.get(kind, 0) + 1
+    return counts

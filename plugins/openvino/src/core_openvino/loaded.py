@@ -1,0 +1,149 @@
+"""Loading a model: its files become a session, a tokenizer, and the choices of the load."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+
+from core.kit.support import Chosen
+from core.options import LoadConfig
+from core.types import Choice, ModelInfo
+from core_openvino import graph
+from core_openvino.availability import cpu_flags
+from core_openvino.checkpoint import Checkpoint, read_checkpoint
+from core_openvino.chosen import Choices
+from core_openvino.library import core
+from core_openvino.session import PagedSession, SessionSettings
+from core_openvino.weights import Weights, stored_bytes
+from core_runtime.checkpoint.tensors import expected_tensors
+from core_runtime.choices import prefix_cache, template_name
+from core_runtime.machine import available_bytes
+from core_runtime.sequences.context import ContextSize, Estimate, context_size
+from core_runtime.sequences.prefixes import KeptPrefixes
+from core_runtime.sequences.session import CLASSIFY_SEQUENCES
+from core_runtime.served import Memory
+from core_runtime.tokenizer.model_tokenizer import Tokenizer
+
+# How far one prompt's logits may move with what else is in its batch: see `docs/openvino.md`.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.0}
+_SUITS = Choice(
+    "suits",
+    "classify, score and batches",
+    "a lone chat runs faster from a GGUF file of the same model, with llama_cpp",
+)
+_FLOAT, _HALF = 4, 2
+
+
+@dataclass(frozen=True, slots=True)
+class LoadedModel:
+    """A model in memory: the session, its tokenizer, and the choices of the load."""
+
+    session: PagedSession
+    tokenizer: Tokenizer
+    info: ModelInfo
+    stop_ids: frozenset[int]
+    slots: int
+    choices: Sequence[Choice]
+    weight_bytes: int
+    own_context: int
+    prefixes: KeptPrefixes
+    rotates: bool = False
+
+    def memory(self) -> Memory:
+        """Report weights, the KV cache as allocated, and the cached prefixes."""
+        fixed = self.weight_bytes + self.session.cache_bytes
+        return Memory(fixed + self.prefixes.peak, fixed + self.prefixes.used)
+
+    def close(self) -> None:
+        """Free everything. May be called twice."""
+        self.tokenizer.close()
+        self.session.close()
+
+
+def load(
+    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
+) -> LoadedModel:
+    """Load a model; ``chosen`` are the choices made before.
+
+    Raises `core.ModelError`, `core.OptionError`, `core.OutOfMemoryError` before the work begins.
+    """
+    checkpoint = read_checkpoint(path, template_name(config))
+    choices = Choices.of(backend, config, checkpoint.tensors.rounded, cpu_flags())
+
+    # The memory that the model takes, and the context that fits in the rest.
+    needs, free = estimate(checkpoint, choices), available_bytes()
+    slots = choices.parallel_slots.value
+    context = context_size(
+        checkpoint.config.context_length, str(checkpoint.path), config, slots, needs, free
+    )
+    left = None if free is None else max(0, free - needs.total(context.cells.value))
+    prefixes = prefix_cache(config, left)
+
+    settings = SessionSettings(
+        cells=context.cells.value,
+        n_seq_max=slots + CLASSIFY_SEQUENCES,
+        n_batch=choices.n_batch.value,
+        threads=choices.n_threads.value,
+        dtype=choices.dtype.value,
+    )
+    session = open_session(checkpoint, settings)
+    return _loaded(checkpoint, session, choices, context, prefixes, needs.weights, chosen)
+
+
+def open_session(checkpoint: Checkpoint, settings: SessionSettings) -> PagedSession:
+    """Compile the graphs of a model."""
+    weights = Weights(checkpoint.tensors, settings.dtype)
+    compile_graph = partial(core().compile_model, device_name="CPU", config=settings.properties())
+    body = compile_graph(graph.body(checkpoint.config, weights))
+    head = compile_graph(graph.head(checkpoint.config, weights))
+    return PagedSession(checkpoint.config, body, head, settings)
+
+
+def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:
+    """Estimate the memory of a model: weights, buffers of one pass, and bytes per position."""
+    config, dtype = checkpoint.config, choices.dtype.value
+    shapes = expected_tensors(config)
+    if config.tied_head:  # the two graphs have one each
+        shapes["head"] = shapes["model.embed_tokens.weight"]
+    rows = choices.parallel_slots.value + CLASSIFY_SEQUENCES
+    widest = max(3 * config.intermediate_size, 4 * config.hidden_size)
+    buffers = _FLOAT * (rows * config.vocab_size + choices.n_batch.value * widest)
+    width = _HALF if dtype == "bfloat16" else _FLOAT
+    cell = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
+    return Estimate(stored_bytes(shapes, dtype), buffers, cell)
+
+
+def _loaded(
+    checkpoint: Checkpoint,
+    session: PagedSession,
+    choices: Choices,
+    context: ContextSize,
+    prefixes: Chosen[int],
+    weight_bytes: int,
+    chosen: Sequence[Choice],
+) -> LoadedModel:
+    config, dtype = checkpoint.config, choices.dtype.value
+    bits, group = checkpoint.quantisation
+    shown = (context.length.choice, context.cells.choice, *choices.shown(), prefixes.choice)
+    return LoadedModel(
+        session=session,
+        tokenizer=checkpoint.tokenizer,
+        info=ModelInfo(
+            architecture=config.model_type,
+            vocab_size=config.vocab_size,
+            num_layers=config.num_layers,
+            hidden_size=config.hidden_size,
+            quant_bits=bits,
+            quant_group=group,
+            context_length=context.length.value,
+            logit_tolerance=TOLERANCE[dtype],
+        ),
+        stop_ids=checkpoint.stop_ids,
+        slots=choices.parallel_slots.value,
+        choices=(*chosen, *shown, _SUITS, *checkpoint.unread),
+        weight_bytes=weight_bytes,
+        own_context=config.context_length,
+        prefixes=KeptPrefixes(session, prefixes.value),
+    )

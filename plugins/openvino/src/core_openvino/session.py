@@ -1,0 +1,349 @@
+"""One model and its KV cache: batches of tokens of many sequences become states and logits.
+
+The graph takes all tokens side by side; `BlockTables` say where each sequence's keys and values
+are. The LM head is a graph of its own, so that only the requested rows run through it, and none
+for hidden states.
+
+Shapes: T tokens of a batch, R rows that are read, D head size.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import chain
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import openvino as ov
+
+from core_openvino import graph
+from core_openvino.blocks import BlockTables
+from core_runtime.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.rope import Rope
+from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
+
+_PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
+_STORED: dict[str, Any] = {"f32": np.float32, "bf16": np.uint16}  # numpy has no bfloat16
+_SIZE = np.dtype(np.int64)
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """Sizes of one session. ``cells``: positions of the KV cache, which all sequences share.
+
+    ``n_seq_max``: sequences at once; ``n_batch``: tokens of one pass; ``threads``: of one pass;
+    ``dtype``: of weights and arithmetic.
+    """
+
+    cells: int
+    n_seq_max: int
+    n_batch: int
+    threads: int
+    dtype: str
+
+    @property
+    def precision(self) -> str:
+        """OpenVINO's name for the type of the arithmetic and of the cache."""
+        return _PRECISIONS[self.dtype]
+
+    def properties(self) -> dict[str, Any]:
+        """Return OpenVINO's settings; its defaults would compute float32 graphs in bfloat16."""
+        return {
+            "INFERENCE_PRECISION_HINT": self.precision,
+            "KV_CACHE_PRECISION": self.precision,
+            "INFERENCE_NUM_THREADS": self.threads,
+            "NUM_STREAMS": 1,
+            "ENABLE_CPU_PINNING": False,  # affinity and cgroups decide
+            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32,
+        }
+
+
+class PagedBatch:
+    """A batch of spans; the owner of a session fills, decodes, reads and clears it."""
+
+    def __init__(self) -> None:
+        self.clear()
+
+    def clear(self) -> None:
+        """Empty the batch."""
+        self.ids: list[int] = []
+        self.positions: list[int] = []
+        self.spans: list[tuple[int, int]] = []  # sequence, number of tokens
+        self.rows: list[int] = []
+
+    def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
+        """Add consecutive tokens of a sequence; see `core_runtime.sequences.session.Batch`."""
+        self.ids.extend(ids)
+        self.positions.extend(range(position, position + len(ids)))
+        if self.spans and self.spans[-1][0] == sequence:
+            self.spans[-1] = sequence, self.spans[-1][1] + len(ids)
+        else:
+            self.spans.append((sequence, len(ids)))
+        first = len(self.ids) - reads
+        self.rows.extend(range(first, len(self.ids)))
+        return first
+
+
+class Angles:
+    """Cosines and sines of a RoPE by position, computed on the host in float64.
+
+    In a bfloat16 graph a position above 256 is not exact, so its angles would be wrong.
+    """
+
+    def __init__(self, rope: Rope) -> None:
+        periods = np.array(rope.periods, np.float64)
+        self._frequencies = 1.0 / np.concatenate([periods, periods])
+        self._cosines = self._sines = np.zeros((0, len(self._frequencies)), np.float32)
+
+    def at(self, positions: npt.NDArray[np.int64]) -> tuple[Logits, Logits]:
+        """Return the cosines and sines of positions, each [T, 1, 1, D]."""
+        needed = int(positions.max()) + 1
+        if needed > len(self._cosines):
+            angles = np.arange(max(needed, 2 * len(self._cosines)))[:, None] * self._frequencies
+            self._cosines = np.cos(angles).astype(np.float32)
+            self._sines = np.sin(angles).astype(np.float32)
+        shape = (len(positions), 1, 1, -1)
+        return self._cosines[positions].reshape(shape), self._sines[positions].reshape(shape)
+
+
+class PagedSession:
+    """A compiled model with its cache; see `core_runtime.sequences.session.Session`."""
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        body: ov.CompiledModel,
+        head: ov.CompiledModel,
+        settings: SessionSettings,
+    ) -> None:
+        self.settings, self.config = settings, config
+        self._body, self._head = body.create_infer_request(), head.create_infer_request()
+        self._angles = [Angles(rope) for rope in graph.ropes(config)]
+        self._computes = self._interrupted = False
+
+        # Whole blocks for all cells, and for each sequence one it does not fill and one it copies.
+        shape = body.input(graph.keys_name(0)).get_partial_shape()
+        self._block = [shape[axis].get_length() for axis in range(1, 4)]
+        width = self._block[1]
+        count = -(-settings.cells // width) + 2 * settings.n_seq_max
+        self._caches = [self._cache(name, count) for name in self._cache_names()]
+        self._tables = BlockTables(count, width, self._copy_block)
+
+        self._rows: dict[int, int] = {}  # place of a read token among the rows
+        self._states: Logits | None = None
+        self._logits: Logits | None = None
+
+    @property
+    def cells(self) -> int:
+        """The number of positions of the cache."""
+        return self.settings.cells
+
+    @property
+    def n_seq_max(self) -> int:
+        """The number of sequences at once."""
+        return self.settings.n_seq_max
+
+    @property
+    def n_batch(self) -> int:
+        """The most tokens of one pass."""
+        return self.settings.n_batch
+
+    @property
+    def n_ubatch(self) -> int:
+        """The same: a pass is not divided."""
+        return self.settings.n_batch
+
+    @property
+    def n_outputs_max(self) -> int:
+        """The most rows of one batch that may be read."""
+        return self.settings.n_seq_max
+
+    @property
+    def caches_lone_rows_only(self) -> bool:
+        """False: blocks of one sequence are copied alike, whatever ran beside it."""
+        return False
+
+    @property
+    def cache_bytes(self) -> int:
+        """The bytes of the KV cache, of which untouched blocks take no memory."""
+        return sum(cache.nbytes for cache in self._caches)
+
+    def new_batch(self) -> PagedBatch:
+        """Return an empty batch."""
+        return PagedBatch()
+
+    def decode(self, batch: PagedBatch) -> None:
+        """Compute the states of the batch's read tokens, and store all keys and values.
+
+        Raises `InterruptedPassError`; `DecodeError` for too little memory, or a failure.
+        """
+        self._logits = self._states = None
+        sizes = {sequence: self._tables.end(sequence) for sequence, _ in batch.spans}
+        try:
+            for sequence, tokens in batch.spans:
+                self._tables.reserve(sequence, tokens)
+            states = self._run(batch)
+        except BaseException as error:
+            for sequence, size in sizes.items():
+                self._tables.cut(sequence, size)
+            if isinstance(error, (MemoryError, RuntimeError)):
+                raise self._failure(error) from error
+            raise
+
+        for sequence, tokens in batch.spans:
+            self._tables.grow(sequence, tokens)
+        self._rows = {token: row for row, token in enumerate(batch.rows)}
+        self._states = states
+
+    def decode_hidden(self, batch: PagedBatch) -> None:
+        """Decode for `hidden`, which `decode` serves too."""
+        self.decode(batch)
+
+    def interrupt(self) -> None:
+        """End the running pass; from any thread."""
+        if self._computes:
+            self._interrupted = True
+            self._body.cancel()
+
+    def logits(self, index: int) -> Logits:
+        """Return the logits [vocab_size] after the batch's token ``index``."""
+        if self._logits is None and self._states is not None:
+            self._logits = self._head.infer({graph.HIDDEN: self._states})[graph.LOGITS].copy()
+        return self._row(self._logits, index)
+
+    def hidden(self, index: int) -> Logits:
+        """Return the state [hidden_size] after the batch's token ``index``, after the last norm."""
+        return self._row(self._states, index)
+
+    def copy(self, source: int, target: int) -> None:
+        """Let an empty sequence begin with all tokens of another one, sharing its blocks."""
+        self._tables.share(source, target)
+
+    def drop(self, sequence: int, start: int = END, end: int = END) -> None:
+        """Forget the positions from ``start`` to the end."""
+        if end != END:
+            raise ValueError("positions inside a sequence cannot be dropped")
+        self._tables.cut(sequence, max(start, 0))
+
+    def end(self, sequence: int) -> int:
+        """Return the position after the last one that a sequence holds."""
+        return self._tables.end(sequence)
+
+    def exceeds_window(self, tokens: int) -> bool:
+        """Return False: layers with a window keep all keys, too."""
+        return False
+
+    def state_bytes(self, sequence: int) -> int:
+        """Return the size of `state`."""
+        blocks = len(self._tables.table(sequence).blocks)
+        return _SIZE.itemsize + blocks * sum(int(cache[0].nbytes) for cache in self._caches)
+
+    def state(self, sequence: int) -> State:
+        """Return a copy of a sequence's blocks, after its size."""
+        table = self._tables.table(sequence)
+        parts = [np.array([table.size], _SIZE).view(np.uint8)]
+        parts += [cache[table.blocks].reshape(-1).view(np.uint8) for cache in self._caches]
+        return np.concatenate(parts)
+
+    def restore(self, state: State, sequence: int) -> bool:
+        """Restore a `state` into an empty sequence; False without free blocks."""
+        size = int(state[: _SIZE.itemsize].view(_SIZE)[0])
+        try:
+            self._tables.reserve(sequence, size)
+        except MemoryError:
+            self._tables.cut(sequence, 0)
+            return False
+        blocks, place = self._tables.table(sequence).blocks, _SIZE.itemsize
+        for cache in self._caches:
+            part = cache[0].nbytes * len(blocks)
+            values = state[place : place + part].view(cache.dtype)
+            cache[blocks] = values.reshape(len(blocks), *cache.shape[1:])
+            place += part
+        self._tables.grow(sequence, size)
+        return True
+
+    def close(self) -> None:
+        """Free everything. May be called twice."""
+        self._body = self._head = self._states = self._logits = None
+        self._caches, self._angles = [], []
+
+    # ------------------------------------------------------------ one pass
+
+    def _run(self, batch: PagedBatch) -> Logits:
+        """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
+        inputs = self._inputs(batch)
+        for name, values in inputs.items():
+            self._body.set_tensor(name, ov.Tensor(values, shared_memory=True))
+        self._interrupted, self._computes = False, True
+        try:
+            self._body.start_async()
+            self._body.wait()
+        finally:
+            self._computes = False
+        return np.array(self._body.get_tensor(graph.HIDDEN).data)
+
+    def _inputs(self, batch: PagedBatch) -> dict[str, npt.NDArray[Any]]:
+        """Return all inputs but the caches, which stay set."""
+        tables = [self._tables.table(sequence) for sequence, _ in batch.spans]
+        counts = [tokens for _, tokens in batch.spans]
+        ends = [table.size + tokens for table, tokens in zip(tables, counts, strict=True)]
+        used = [-(-end // self._tables.width) for end in ends]
+        parts = [table.blocks[:many] for table, many in zip(tables, used, strict=True)]
+
+        integers = {
+            graph.TOKENS: batch.ids,
+            # Every graph reads a row; one that nobody asked for is ignored.
+            graph.ROWS: batch.rows or [0],
+            "past_lens": [table.size for table in tables],
+            "subsequence_begins": _begins(counts),
+            "block_indices": list(chain.from_iterable(parts)),
+            "block_indices_begins": _begins(used),
+            graph.LONGEST: max(ends),
+        }
+        inputs: dict[str, npt.NDArray[Any]] = {
+            name: np.array(values, np.int32) for name, values in integers.items()
+        }
+        positions = np.array(batch.positions, np.int64)
+        for place, angles in enumerate(self._angles):
+            cosines, sines = angles.at(positions)
+            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+        return inputs
+
+    def _failure(self, error: BaseException) -> DecodeError:
+        if self._interrupted:
+            return InterruptedPassError("the pass was interrupted")
+        return DecodeError(str(error))
+
+    def _row(self, rows: Logits | None, index: int) -> Logits:
+        if rows is None or index not in self._rows:
+            raise DecodeError(f"nothing was computed for the batch's token {index}")
+        row: Logits = rows[self._rows[index]]
+        return row
+
+    def _cache_names(self) -> list[str]:
+        layers = range(self.config.num_layers)
+        return [name(layer) for layer in layers for name in (graph.keys_name, graph.values_name)]
+
+    def _cache(self, name: str, count: int) -> npt.NDArray[Any]:
+        """Return the memory of one cache, set as an input: zeros that take no memory yet."""
+        kind = _STORED[self.settings.precision]
+        cache: npt.NDArray[Any] = np.zeros([count, *self._block], kind)
+        kind = ov.Type.bf16 if self.settings.precision == "bf16" else ov.Type.f32
+        tensor = (
+            ov.Tensor(cache, list(cache.shape), kind)
+            if kind == ov.Type.bf16
+            else ov.Tensor(cache, shared_memory=True)
+        )
+        self._body.set_tensor(name, tensor)
+        return cache
+
+    def _copy_block(self, source: int, target: int) -> None:
+        for cache in self._caches:
+            cache[target] = cache[source]
+
+
+def _begins(counts: Sequence[int]) -> list[int]:
+    """Return the start of each part, and the end of the last one."""
+    return [0, *np.cumsum(counts).tolist()]

@@ -1,0 +1,176 @@
+"""A checkpoint's tensors as float32 numpy arrays, each read when it is taken.
+
+For engines without a tensor library of their own: safetensors (also bfloat16, and MLX's packed
+integers) and GGUF. Formats: https://huggingface.co/docs/safetensors, and `quantization`.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import struct
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from core.models.files import open_model_file
+from core_runtime.checkpoint.config import ModelConfig
+from core_runtime.checkpoint.fields import JsonFiles
+from core_runtime.checkpoint.files import read_header, tensor_files
+from core_runtime.checkpoint.names import plain_name
+from core_runtime.checkpoint.quantization import Packing
+from core_runtime.checkpoint.tensors import expected_tensors, packings
+from core_runtime.gguf.names import CONVENTIONS, restored
+from core_runtime.gguf.source import GgufSource
+from core_runtime.gguf.tensors import plan
+
+Floats = npt.NDArray[np.float32]
+RECORD = "conversion.json"
+"""The record that `infer-cli convert` writes into a directory."""
+_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
+_PARTS = ("weight", "scales", "biases")
+_KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4"}
+
+
+class TensorArrays(ABC):
+    """The tensors of a model by transformers' names; norms include Gemma's +1."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self.names = frozenset(expected_tensors(config))
+        self._norm_offset = config.family.norm_offset
+
+    def take(self, name: str) -> Floats:
+        """Return a tensor in memory of its own, linear weights as [out, in]."""
+        tensor = np.ascontiguousarray(self._read(name), np.float32)
+        if self._norm_offset and name.removesuffix(".weight").endswith("norm"):
+            return tensor + np.float32(1)
+        return tensor
+
+    @property
+    @abstractmethod
+    def rounded(self) -> bool:
+        """True if no matrix is stored at more than 16 bits: bfloat16 then loses little."""
+
+    @abstractmethod
+    def _read(self, name: str) -> Floats: ...
+
+
+class _Place(NamedTuple):
+    """The place of one tensor's bytes."""
+
+    path: Path
+    kind: str
+    shape: tuple[int, ...]
+    start: int
+
+
+class SafetensorArrays(TensorArrays):
+    """The tensors of a safetensors directory.
+
+    Raises `core.InvalidModelError` that lists missing, extra and mis-shaped tensors.
+    """
+
+    def __init__(self, directory: Path, config: ModelConfig) -> None:
+        self._directory, files = directory, tensor_files(directory)
+        header = read_header(files)
+        self._places = {name: place for path in files for name, place in _places(path).items()}
+
+        # Some exports store an LM head although config.json ties it to the embedding.
+        twice = config.tied_head and _HEAD in header
+        config = replace(config, tied_head=False) if twice else config
+        self._packings: Mapping[str, Packing] = packings(header, config, directory)
+        super().__init__(config)
+        if twice and np.array_equal(self._read(_HEAD), self._read(_EMBEDDING)):
+            self.names -= {_HEAD}
+
+    @property
+    def rounded(self) -> bool:
+        """See `TensorArrays`."""
+        packed = {f"{layer}.{part}" for layer in self._packings for part in _PARTS}
+        dense = (place for name, place in self._places.items() if name not in packed)
+        wide = [place for place in dense if place.kind == "F32" and len(place.shape) == 2]
+        size = sum(math.prod(place.shape) * 4 for place in wide)
+        return not wide or _converted_from(self._directory) < size
+
+    def _read(self, name: str) -> Floats:
+        layer = name.removesuffix(".weight")
+        if layer not in self._packings:
+            return self._stored(name)
+        words, scales, biases = (self._stored(f"{layer}.{part}") for part in _PARTS)
+        return unpacked(words, scales, biases, self._packings[layer])
+
+    def _stored(self, name: str) -> npt.NDArray[Any]:
+        path, kind, shape, start = self._places[name]
+        array = np.memmap(path, np.dtype(_KINDS[kind]), "r", start, shape or (1,)).reshape(shape)
+        if kind == "BF16":
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(array)
+
+
+class GgufArrays(TensorArrays):
+    """The tensors of a GGUF file, dequantised."""
+
+    def __init__(self, source: GgufSource, raw: Mapping[str, Any], config: ModelConfig) -> None:
+        super().__init__(config)
+        self._source, self._raw = source, raw
+        self._stored = plan(source, config)
+        self.names = frozenset(self._stored)
+
+    @property
+    def rounded(self) -> bool:
+        """See `TensorArrays`."""
+        kinds = {item.ggml_type for item in self._source.tensors.values() if len(item.shape) == 2}
+        return 0 not in kinds  # ggml's number of F32
+
+    def _read(self, name: str) -> Floats:
+        conventions = CONVENTIONS[self._source.metadata.architecture]
+        return restored(name, self._source.array(self._stored[name]), conventions, self._raw)
+
+
+def unpacked(
+    words: npt.NDArray[np.uint32], scales: Floats, biases: Floats, packing: Packing
+) -> Floats:
+    """Return ``scale * integer + bias`` of a matrix that MLX packed: [rows, columns].
+
+    The integers of a row are one stream of bits, the lowest first.
+    """
+    rows = len(words)
+    stream = np.ascontiguousarray(words, "<u4").view(np.uint8).reshape(rows, -1)
+    if packing.bits == 8:
+        integers = stream
+    else:
+        bits = np.unpackbits(stream, axis=1, bitorder="little").reshape(rows, -1, packing.bits)
+        integers = bits @ (1 << np.arange(packing.bits, dtype=np.uint8)).astype(np.uint8)
+    grouped = integers.reshape(rows, -1, packing.group_size).astype(np.float32)
+    scales, biases = (np.asarray(part, np.float32)[..., None] for part in (scales, biases))
+    dense: Floats = (grouped * scales + biases).reshape(rows, -1)
+    return dense
+
+
+def _converted_from(directory: Path) -> float:
+    """Return the size in bytes of the GGUF file that a directory was converted from.
+
+    It was rounded if it is smaller than the float32 tensors. Infinity without a conversion.
+    """
+    source = JsonFiles(directory).read_if_there(RECORD).get("source")
+    size = source.get("size") if isinstance(source, Mapping) else None
+    return size if isinstance(size, int) else math.inf
+
+
+def _places(path: Path) -> dict[str, _Place]:
+    """Return where the tensors of one file are; `read_header` has checked the file."""
+    with open_model_file(path) as file:
+        (size,) = struct.unpack("<Q", file.read(8))
+        entries: dict[str, Any] = json.loads(file.read(size))
+    entries.pop("__metadata__", None)
+    data = 8 + size
+    return {
+        plain: _Place(path, entry["dtype"], tuple(entry["shape"]), data + entry["data_offsets"][0])
+        for name, entry in entries.items()
+        if (plain := plain_name(name))
+    }
