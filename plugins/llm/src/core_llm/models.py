@@ -12,7 +12,7 @@ from pydantic import Field, create_model
 
 import core
 from core import aio
-from core.aio.threads import in_thread
+from core.aio.calls import in_thread
 from core.api import shared_model
 from core.options import SAMPLING_OPTIONS
 from core.types import Role
