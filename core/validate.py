@@ -121,7 +121,7 @@ def labels(option: str, value: object) -> tuple[str, ...]:
 
 
 def template_variables(option: str, value: object) -> dict[str, object] | None:
-    """Return a copy of a chat template's variables, or None if there are none."""
+    """Return a copy of the variables of a chat template; None for None and for an empty mapping."""
     expected = "a mapping of chat template variables to JSON values, or None"
     if value is None:
         return None

@@ -10,12 +10,11 @@ import math
 import re
 import zlib
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from random import Random
 
-from core.errors import EmptyPromptError, GenerationCancelled, PromptTooLongError
-from core.kit.base import RequestClock, TokenStreamBase
+from core.errors import EmptyPromptError, PromptTooLongError
+from core.kit.base import GeneratorStream, RequestClock
 from core.kit.chat import RenderedPrompt, refuse_variables, render
 from core.kit.support import unicode_error
 from core.kit.text_stream import TokenAssembler
@@ -309,11 +308,10 @@ class FinishedRow:
         return self._metrics
 
 
-class FakeStream(TokenStreamBase):
-    """A `core.TokenStream` of one row, which works in the thread that reads it.
+class FakeStream(GeneratorStream):
+    """The stream of one row, which ``begin`` makes at the first token.
 
-    ``begin`` makes the row, at the first token; ``record`` takes the metrics, at the end.
-    ``unread``: the cost if it is closed before the first token.
+    ``unread``: the cost if it is closed before.
     """
 
     def __init__(
@@ -322,48 +320,22 @@ class FakeStream(TokenStreamBase):
         record: Callable[[GenerateMetrics], None],
         unread: GenerateMetrics,
     ) -> None:
-        super().__init__()
-        self._begin, self._record, self._unread = begin, record, unread
-        self._tokens = self._run()
-        self._started = self._closed = False
-        self._reason: FinishReason | None = None
-        self._metrics = GenerateMetrics()
+        super().__init__(record)
+        self._begin, self._unread = begin, unread
+        self._row: FakeGeneration | FinishedRow | None = None
 
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Reason why the stream ended; None until it has."""
-        return self._reason
+    def tokens(self) -> Generator[Token, None, FinishReason]:
+        """Yield the row's tokens. Raises its error."""
+        self._row = row = self._begin()
+        yield from row.tokens()
+        return row.reason or "error"
 
-    @property
-    def metrics(self) -> GenerateMetrics:
-        """Cost of this stream; all zero until it has ended."""
-        return self._metrics
-
-    def next_token(self) -> Token:
-        """Return the next token of the row. See `core.TokenStream`."""
-        self._started = True
-        return next(self._tokens)
+    def spent(self) -> GenerateMetrics:
+        """Return the cost of the row."""
+        return self._unread if self._row is None else self._row.metrics()
 
     def close(self) -> None:
-        """Stop. While another thread reads, it stops at that thread's next token."""
-        self._closed = True
-        if not self._started:
-            self._started, self._reason, self._metrics = True, "cancelled", self._unread
-        with suppress(ValueError):  # another thread is inside the generator
-            self._tokens.close()
-
-    def _run(self) -> Generator[Token, None, None]:
-        row = self._begin()
-        reason: FinishReason = "error"
-        try:
-            for token in row.tokens():
-                if self._closed:
-                    break
-                yield token
-            reason = "cancelled" if self._closed else row.reason or "error"
-        except (GeneratorExit, GenerationCancelled):
-            reason = "cancelled"
-            raise
-        finally:
-            self._reason, self._metrics = reason, row.metrics()
-            self._record(self._metrics)
+        """Stop, as any stream."""
+        super().close()
+        if self._row is None:
+            self._metrics = self._unread
