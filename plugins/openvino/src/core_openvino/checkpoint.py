@@ -12,12 +12,13 @@ from core.models.described import of_gguf
 from core.models.files import model_formats, resolve_path
 from core.models.gguf import read_gguf
 from core.types import Choice
-from core_runtime.checkpoint.arrays import GgufArrays, SafetensorArrays, TensorArrays
+from core_runtime.checkpoint.arrays import SafetensorArrays, TensorArrays
 from core_runtime.checkpoint.config import ModelConfig, load_config, parse_config
 from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.generation_keys import check_generation
 from core_runtime.checkpoint.keys import report
 from core_runtime.checkpoint.own_files import report_unread, without_weights
+from core_runtime.gguf.arrays import GgufArrays
 from core_runtime.gguf.config import hf_config
 from core_runtime.gguf.ends import end_ids
 from core_runtime.gguf.keys import check_keys
