@@ -20,6 +20,7 @@ import openvino as ov
 
 from core_openvino import graph
 from core_openvino.blocks import BlockTables
+from core_openvino.capped import BLOCKS, Reach
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.rope import Rope
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
@@ -121,6 +122,7 @@ class PagedSession:
         self.settings, self.config = settings, config
         self._body, self._head = body.create_infer_request(), head.create_infer_request()
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
+        self._capped = config.attention_cap is not None
         self._computes = self._interrupted = False
 
         # Whole blocks for all cells, and for each sequence one it does not fill and one it copies.
@@ -282,34 +284,54 @@ class PagedSession:
             self._body.wait()
         finally:
             self._computes = False
+        if self._capped:
+            self._store(batch)
         return np.array(self._body.get_tensor(graph.HIDDEN).data)
 
     def _inputs(self, batch: PagedBatch) -> dict[str, npt.NDArray[Any]]:
         """Return all inputs but the caches, which stay set."""
+        integers: dict[str, Any] = {
+            graph.TOKENS: batch.ids,
+            # Every graph reads a row; one that nobody asked for is ignored.
+            graph.ROWS: batch.rows or [0],
+        }
+        inputs: dict[str, npt.NDArray[Any]] = {}
+        if self._capped:
+            reach = Reach(self._tables, batch.spans)
+            integers[BLOCKS] = reach.blocks
+            inputs |= reach.masks(kind.window for kind in self.config.layers)
+        else:
+            integers |= self._paged(batch)
+        inputs |= {name: np.array(values, np.int32) for name, values in integers.items()}
+
+        positions = np.array(batch.positions, np.int64)
+        for place, angles in enumerate(self._angles):
+            cosines, sines = angles.at(positions)
+            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+        return inputs
+
+    def _paged(self, batch: PagedBatch) -> dict[str, Any]:
+        """Return the inputs that tell paged attention where each sequence is."""
         tables = [self._tables.table(sequence) for sequence, _ in batch.spans]
         counts = [tokens for _, tokens in batch.spans]
         ends = [table.size + tokens for table, tokens in zip(tables, counts, strict=True)]
         used = [-(-end // self._tables.width) for end in ends]
         parts = [table.blocks[:many] for table, many in zip(tables, used, strict=True)]
 
-        integers = {
-            graph.TOKENS: batch.ids,
-            # Every graph reads a row; one that nobody asked for is ignored.
-            graph.ROWS: batch.rows or [0],
+        return {
             "past_lens": [table.size for table in tables],
             "subsequence_begins": _begins(counts),
             "block_indices": list(chain.from_iterable(parts)),
             "block_indices_begins": _begins(used),
             graph.LONGEST: max(ends),
         }
-        inputs: dict[str, npt.NDArray[Any]] = {
-            name: np.array(values, np.int32) for name, values in integers.items()
-        }
-        positions = np.array(batch.positions, np.int64)
-        for place, angles in enumerate(self._angles):
-            cosines, sines = angles.at(positions)
-            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
-        return inputs
+
+    def _store(self, batch: PagedBatch) -> None:
+        """Write the new keys and values into their blocks, which paged attention does itself."""
+        blocks, places = Reach(self._tables, batch.spans).cells()
+        for name, cache in zip(self._cache_names(), self._caches, strict=True):
+            new = self._body.get_tensor(graph.new_name(name)).data
+            cache[blocks, :, places] = new.view(cache.dtype)
 
     def _failure(self, error: BaseException) -> DecodeError:
         if self._interrupted:
