@@ -111,23 +111,21 @@ class _Body:
         return ops.add(product, self.weights.vector(f"{name}.bias"))
 
     def attention(self, x: ov.Node, layer: int) -> ov.Node:
-        """Return the output of a layer's attention: [T, 1, H]."""
+        """Return the output of a layer's attention: [T, H]."""
         config, kind = self.config, self.config.layers[layer]
         name = f"model.layers.{layer}.self_attn"
         queries = self._heads(x, f"{name}.q", config.num_heads, kind, rotated=True)
         keys = self._heads(x, f"{name}.k", config.num_kv_heads, kind, rotated=True)
         values = self._heads(x, f"{name}.v", config.num_kv_heads, kind, rotated=False)
         mix = self._paged if config.attention_cap is None else self._capped
-        mixed = mix(queries, keys, values, layer)
-        width = config.num_heads * config.head_dim
-        return self.linear(ops.reshape(mixed, _ints(-1, 1, width), False), f"{name}.o_proj")
+        return self.linear(mix(queries, keys, values, layer), f"{name}.o_proj")
 
     def _heads(self, x: ov.Node, name: str, heads: int, kind: LayerKind, rotated: bool) -> ov.Node:
         """Return queries, keys or values: [T, heads * D]."""
         size = self.config.head_dim
-        projected = self.linear(x, f"{name}_proj")  # [T, 1, heads * D]
+        projected = self.linear(x, f"{name}_proj")  # [T, heads * D]
         if rotated:
-            split = ops.reshape(projected, _ints(0, 0, heads, size), True)
+            split = ops.reshape(projected, _ints(-1, 1, heads, size), False)
             if self.config.family.qk_norm:
                 split = self.norm(split, f"{name}_norm")
             turned = self._rotated(ops.transpose(split, _ints(0, 2, 1, 3)), kind.rope)
@@ -211,14 +209,12 @@ class _Body:
 def body(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
     parts = _Body(config, weights)
-    tokens = ops.unsqueeze(parts.input(TOKENS, [-1]), _ints(1))
-    x = ops.gather(weights.embedding(), tokens, _ints(0))  # [T, 1, H]
+    x = ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     for layer in range(config.num_layers):
         x = parts.layer(x, layer)
-    flat = ops.reshape(x, _ints(-1, config.hidden_size), False)
-    states = parts.norm(ops.gather(flat, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
+    states = parts.norm(ops.gather(x, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
     parts.outputs[HIDDEN] = ops.convert(states, ov.Type.f32)
     outputs = [_output(node, name) for name, node in parts.outputs.items()]
     return ov.Model(outputs, list(parts.inputs.values()), HIDDEN)

@@ -9,7 +9,7 @@ Shapes: T tokens of a batch, R rows that are read, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -212,7 +212,7 @@ class PagedSession:
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
         if self._logits is None and self._states is not None:
-            self._logits = self._head.infer({graph.HIDDEN: self._states})[graph.LOGITS].copy()
+            self._logits = _computed(self._head, {graph.HIDDEN: self._states}, graph.LOGITS)
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
@@ -276,17 +276,14 @@ class PagedSession:
     def _run(self, batch: PagedBatch) -> Logits:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
         inputs = self._inputs(batch)
-        for name, values in inputs.items():
-            self._body.set_tensor(name, ov.Tensor(values, shared_memory=True))
         self._interrupted, self._computes = False, True
         try:
-            self._body.start_async()
-            self._body.wait()
+            states = _computed(self._body, inputs, graph.HIDDEN).copy()
         finally:
             self._computes = False
         if self._capped:
             self._store(batch)
-        return np.array(self._body.get_tensor(graph.HIDDEN).data)
+        return states
 
     def _inputs(self, batch: PagedBatch) -> dict[str, npt.NDArray[Any]]:
         """Return all inputs but the caches, which stay set."""
@@ -364,6 +361,18 @@ class PagedSession:
     def _copy_block(self, source: int, target: int) -> None:
         for cache in self._caches:
             cache[target] = cache[source]
+
+
+def _computed(
+    request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]], output: str
+) -> Logits:
+    """Run a graph; return its output, which the next run overwrites."""
+    for name, values in inputs.items():
+        request.set_tensor(name, ov.Tensor(values, shared_memory=True))
+    request.start_async()
+    request.wait()
+    computed: Logits = request.get_tensor(output).data
+    return computed
 
 
 def _begins(counts: Sequence[int]) -> list[int]:
