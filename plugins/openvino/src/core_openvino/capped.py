@@ -1,11 +1,13 @@
 """Attention with capped scores, ``cap * tanh(scores / cap)``, out of plain operations (Gemma 2).
 
-OpenVINO's paged attention has no cap, and neither has its `scaled_dot_product_attention`. Here, too,
-block tables say where keys and values are, but the host writes them: the graph gathers the blocks
-that a pass reads, each once, adds the keys and values of the pass's own tokens, and returns these.
+OpenVINO's paged attention has no cap, nor has its `scaled_dot_product_attention`. Here, too, block
+tables say where keys and values are, but the host writes them: the graph gathers the blocks that a
+pass reads, each once, adds the keys and values of the pass's own tokens, and returns these. The CPU
+plugin makes one node of the products, the cap, the mask and the softmax.
+
 Tokens of all sequences stay side by side: each is compared with all keys of the pass, and a mask
-leaves those of its own sequence. The alternative, a padded row per sequence, would compare less and
-copy shared blocks for every sequence, and short pasts as if they were as long as the longest.
+leaves those of its own sequence. A padded row per sequence would compare less, but copy a shared
+block for every sequence, and pad a short past to the longest.
 
 Shapes: T tokens of a pass, B blocks that it reads, K keys of these and of its tokens, D head size.
 """
