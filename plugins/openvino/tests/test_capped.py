@@ -13,19 +13,18 @@ import pytest
 from core.options import LoadConfig
 from core_openvino import graph
 from core_openvino.blocks import BlockTables
+from core_openvino.capped import WIDTH, Reach, mask_name
 from core_openvino.checkpoint import refusal_of_files
 from core_openvino.chosen import Choices
+from core_openvino.session import PagedSession
 from core_runtime.checkpoint.config import load_config
 from plugins.openvino.tests.passes import (
     Logits,
-    PagedSession,
     chunked_logits,
     distance,
     last_logits,
     session_of,
 )
-
-from core_openvino.capped import WIDTH, Reach, mask_name  # isort: skip  # after the library
 
 DATA = Path(__file__).parents[2] / "mlx_native" / "tests" / "oracle" / "data"
 CASES = sorted(DATA.glob("gemma2-*/*/config*.json"))

@@ -7,7 +7,10 @@ plugin makes one node of the products, the cap, the mask and the softmax.
 
 Tokens of all sequences stay side by side: each is compared with all keys of the pass, and a mask
 leaves those of its own sequence. A padded row per sequence would compare less, but copy a shared
-block for every sequence, and pad a short past to the longest.
+block for every sequence, and pad a short past to the longest. The price, on a Xeon with AMX and a
+random model of 151 million weights, float32, one thread, CPU ms a row of 50 tokens: 87 in passes of
+1024 tokens, 76 in passes of 256, which are therefore the default (mlx_cpu 79; bfloat16 25 and 27).
+Eight streams that decode after 1,000 tokens take 43 ms a token, and 10 after 100.
 
 Shapes: T tokens of a pass, B blocks that it reads, K keys of these and of its tokens, D head size.
 """
@@ -69,14 +72,13 @@ def attention(
         for blocks, x in zip((cached.keys, cached.values), new, strict=True)
     )
 
-    # Queries that share keys: [kv heads, heads per key, T, D].
-    split = ops.reshape(queries, _ints(0, heads, config.num_heads // heads, size), True)
-    asking = ops.transpose(split, _ints(1, 2, 0, 3))
+    # Queries that share keys: [kv heads, heads per key, T, D]. Scaled here, they are few.
     cap = config.attention_cap or 1.0
+    scaled = ops.multiply(queries, _number(config.attention_scale / cap))
+    split = ops.reshape(scaled, _ints(0, heads, config.num_heads // heads, size), True)
+    asking = ops.transpose(split, _ints(1, 2, 0, 3))
     products = ops.matmul(asking, all_keys, False, True)  # [kv heads, heads per key, T, K]
-    scores = ops.multiply(
-        ops.tanh(ops.multiply(products, _number(config.attention_scale / cap))), _number(cap)
-    )
+    scores = ops.multiply(ops.tanh(products), _number(cap))
     mixed = ops.matmul(ops.softmax(ops.add(scores, mask), -1), all_values, False, False)
     width = config.num_heads * size
     return Mixed(
@@ -87,8 +89,11 @@ def attention(
 def _joined(cache: ov.Node, blocks: ov.Node, new: ov.Node) -> ov.Node:
     """Return the keys or values of blocks, and the new ones after them: [kv heads, 1, K, D]."""
     heads, size = (new.get_output_partial_shape(0)[axis].get_length() for axis in (1, 2))
-    gathered = ops.transpose(ops.gather(cache, blocks, _ints(0)), _ints(1, 0, 2, 3))
-    past = ops.reshape(gathered, _ints(heads, 1, -1, size), False)
+    # A block has its heads first: taking each head's part spares a transposed copy.
+    parts = ops.reshape(cache, _ints(-1, WIDTH, size), False)
+    first = ops.multiply(blocks, ops.constant(np.array(heads, np.int32)))
+    places = ops.add(first, ops.constant(np.arange(heads, dtype=np.int32)[:, None]))
+    past = ops.reshape(ops.gather(parts, places, _ints(0)), _ints(heads, 1, -1, size), False)
     own = ops.unsqueeze(ops.transpose(new, _ints(1, 0, 2)), _ints(1))
     return ops.convert(ops.concat([past, own], 2), ov.Type.f32)
 
