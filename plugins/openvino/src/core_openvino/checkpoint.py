@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import InvalidModelError, UnsupportedModelError
+from core.errors import InvalidModelError
 from core.models.described import of_gguf
 from core.models.files import model_formats, resolve_path
 from core.models.gguf import read_gguf
@@ -62,10 +62,10 @@ def refusal_of_files(path: str | os.PathLike[str]) -> str | None:
         check_architecture(source)
         config = parse_config(hf_config(source, "float32"), str(file))
         plan(source, config)
-        return _uncomputed(config)
+        return None
     directory = Path(resolve_path(path))
-    reason = _uncomputed(load_config(directory, tensors=False))
-    return reason or without_weights(directory) or missing_tokenizer(directory)
+    load_config(directory, tensors=False)
+    return without_weights(directory) or missing_tokenizer(directory)
 
 
 def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Checkpoint:
@@ -74,20 +74,7 @@ def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Check
     Raises `core.ModelError` for bad files, `core.InvalidOptionError` for an unknown template.
     """
     file = gguf_file(path)
-    checkpoint = _gguf(file, template) if file else _directory(Path(resolve_path(path)), template)
-    if reason := _uncomputed(checkpoint.config):
-        raise UnsupportedModelError(f"{checkpoint.path}: {reason}")
-    return checkpoint
-
-
-def _uncomputed(config: ModelConfig) -> str | None:
-    """Return what OpenVINO's attention cannot compute of a model; None if it can."""
-    if config.attention_cap is not None:
-        return (
-            f"{config.model_type} caps its attention scores (attn_logit_softcapping), which "
-            "OpenVINO's paged attention does not. Use the backend mlx_cpu or llama_cpp."
-        )
-    return None
+    return _gguf(file, template) if file else _directory(Path(resolve_path(path)), template)
 
 
 def _directory(directory: Path, template: str | None) -> Checkpoint:

@@ -19,6 +19,7 @@ AUTO = "auto"
 _MAX_SLOTS = 192
 _MAX_THREADS = 1024
 _MIN_BATCH, _BATCH, _MAX_BATCH = 32, 1024, 2**20
+_CAPPED_BATCH = 256
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,10 +32,18 @@ class Choices:
     n_batch: Chosen[int]
 
     @classmethod
-    def of(cls, backend: str, config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Self:
+    def of(
+        cls,
+        backend: str,
+        config: LoadConfig,
+        rounded: bool,
+        flags: frozenset[str],
+        capped: bool = False,
+    ) -> Self:
         """Choose everything.
 
-        ``rounded``: the weights have at most 16 bits; ``flags``: the processor's instruction sets.
+        ``rounded``: the weights have at most 16 bits; ``flags``: the processor's instruction sets;
+        ``capped``: the model caps its attention scores.
         Raises `core.InvalidOptionError` for a wrong value.
         """
         slots = parallel_slots(config, on_gpu=False)
@@ -48,13 +57,20 @@ class Choices:
             chosen_dtype(config, rounded, flags),
             slots,
             threads,
-            batch or Chosen("n_batch", _BATCH, "more tokens per pass run no faster"),
+            batch or _batch(capped, slots.value),
         )
 
     def shown(self) -> tuple[Choice, ...]:
         """Return the choices that are shown to users."""
         shown = (self.dtype, self.parallel_slots, self.n_threads, self.n_batch)
         return tuple(chosen.choice for chosen in shown)
+
+
+def _batch(capped: bool, slots: int) -> Chosen[int]:
+    if capped:
+        reason = "capped attention compares all tokens of a pass"
+        return Chosen("n_batch", max(_CAPPED_BATCH, slots), reason)
+    return Chosen("n_batch", _BATCH, "more tokens per pass run no faster")
 
 
 def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Chosen[str]:

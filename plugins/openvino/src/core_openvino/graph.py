@@ -18,6 +18,7 @@ import openvino as ov
 from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
+from core_openvino import capped
 from core_openvino.weights import Weights
 from core_runtime.checkpoint.config import LayerKind, ModelConfig
 from core_runtime.checkpoint.rope import Rope
@@ -35,6 +36,11 @@ def keys_name(layer: int) -> str:
 def values_name(layer: int) -> str:
     """Return the name of the input with the value blocks of a layer."""
     return f"value_cache.{layer}"
+
+
+def new_name(cache: str) -> str:
+    """Return the name of the output with what the host stores in a cache: [T, kv heads, D]."""
+    return f"new_{cache}"
 
 
 def ropes(config: ModelConfig) -> list[Rope]:
@@ -70,10 +76,10 @@ def _input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
     return node
 
 
-def _model(output: ov.Node, name: str, inputs: Sequence[ov.Node]) -> ov.Model:
-    result = ops.result(ops.convert(output, ov.Type.f32))
+def _output(node: ov.Node, name: str) -> ov.Node:
+    result = ops.result(node)
     result.output(0).set_names({name})
-    return ov.Model([result], list(inputs), name)
+    return result
 
 
 @dataclass(slots=True)
@@ -83,6 +89,7 @@ class _Body:
     config: ModelConfig
     weights: Weights
     inputs: dict[str, ov.Node] = field(default_factory=dict)
+    outputs: dict[str, ov.Node] = field(default_factory=dict)
 
     def input(self, name: str, shape: Sequence[int], kind: ov.Type = ov.Type.i32) -> ov.Node:
         """Return the input of this name, which is made on its first use."""
@@ -104,22 +111,21 @@ class _Body:
         return ops.add(product, self.weights.vector(f"{name}.bias"))
 
     def attention(self, x: ov.Node, layer: int) -> ov.Node:
-        """Return the output of a layer's attention: [T, 1, H]."""
+        """Return the output of a layer's attention: [T, H]."""
         config, kind = self.config, self.config.layers[layer]
         name = f"model.layers.{layer}.self_attn"
         queries = self._heads(x, f"{name}.q", config.num_heads, kind, rotated=True)
         keys = self._heads(x, f"{name}.k", config.num_kv_heads, kind, rotated=True)
         values = self._heads(x, f"{name}.v", config.num_kv_heads, kind, rotated=False)
-        mixed = self._paged(queries, keys, values, layer)
-        width = config.num_heads * config.head_dim
-        return self.linear(ops.reshape(mixed, _ints(-1, 1, width), False), f"{name}.o_proj")
+        mix = self._paged if config.attention_cap is None else self._capped
+        return self.linear(mix(queries, keys, values, layer), f"{name}.o_proj")
 
     def _heads(self, x: ov.Node, name: str, heads: int, kind: LayerKind, rotated: bool) -> ov.Node:
         """Return queries, keys or values: [T, heads * D]."""
         size = self.config.head_dim
-        projected = self.linear(x, f"{name}_proj")  # [T, 1, heads * D]
+        projected = self.linear(x, f"{name}_proj")  # [T, heads * D]
         if rotated:
-            split = ops.reshape(projected, _ints(0, 0, heads, size), True)
+            split = ops.reshape(projected, _ints(-1, 1, heads, size), False)
             if self.config.family.qk_norm:
                 split = self.norm(split, f"{name}_norm")
             turned = self._rotated(ops.transpose(split, _ints(0, 2, 1, 3)), kind.rope)
@@ -167,6 +173,17 @@ class _Body:
             attention.get_rt_info()[f"{part}_head_size"] = facts["size"]
         return attention.output(0)
 
+    def _capped(self, queries: ov.Node, keys: ov.Node, values: ov.Node, layer: int) -> ov.Node:
+        """Return the same with capped scores; what is to be stored becomes outputs."""
+        config, names = self.config, (keys_name(layer), values_name(layer))
+        blocks = [-1, config.num_kv_heads, capped.WIDTH, config.head_dim]
+        key_cache, value_cache = (self.input(name, blocks, self.weights.cached) for name in names)
+        cached = capped.Cached(key_cache, value_cache, self.input(capped.BLOCKS, [-1]))
+        mask = self.input(capped.mask_name(config.layers[layer].window), [-1, -1], ov.Type.f32)
+        mixed = capped.attention(config, queries, keys, values, cached, mask)
+        self.outputs |= zip(map(new_name, names), (mixed.keys, mixed.values), strict=True)
+        return mixed.output
+
     def mlp(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``down(activation(gate(x)) * up(x))``."""
         gate, up = self.linear(x, f"{name}.gate_proj"), self.linear(x, f"{name}.up_proj")
@@ -192,15 +209,15 @@ class _Body:
 def body(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
     parts = _Body(config, weights)
-    tokens = ops.unsqueeze(parts.input(TOKENS, [-1]), _ints(1))
-    x = ops.gather(weights.embedding(), tokens, _ints(0))  # [T, 1, H]
+    x = ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     for layer in range(config.num_layers):
         x = parts.layer(x, layer)
-    flat = ops.reshape(x, _ints(-1, config.hidden_size), False)
-    states = parts.norm(ops.gather(flat, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
-    return _model(states, HIDDEN, list(parts.inputs.values()))
+    states = parts.norm(ops.gather(x, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
+    parts.outputs[HIDDEN] = ops.convert(states, ov.Type.f32)
+    outputs = [_output(node, name) for name, node in parts.outputs.items()]
+    return ov.Model(outputs, list(parts.inputs.values()), HIDDEN)
 
 
 def head(config: ModelConfig, weights: Weights) -> ov.Model:
@@ -212,7 +229,7 @@ def head(config: ModelConfig, weights: Weights) -> ov.Model:
     if config.logit_cap is not None:
         cap = _number(config.logit_cap)
         logits = ops.multiply(ops.tanh(ops.divide(logits, cap)), cap)
-    return _model(logits, LOGITS, [states])
+    return ov.Model([_output(ops.convert(logits, ov.Type.f32), LOGITS)], [states], LOGITS)
 
 
 def node_counts(compiled: ov.CompiledModel) -> Mapping[str, int]:

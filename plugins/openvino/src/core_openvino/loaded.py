@@ -70,7 +70,8 @@ def load(
     Raises `core.ModelError`, `core.OptionError`, `core.OutOfMemoryError` before the work begins.
     """
     checkpoint = read_checkpoint(path, template_name(config))
-    choices = Choices.of(backend, config, checkpoint.tensors.rounded, cpu_flags())
+    capped = checkpoint.config.attention_cap is not None
+    choices = Choices.of(backend, config, checkpoint.tensors.rounded, cpu_flags(), capped)
 
     # The memory that the model takes, and the context that fits in the rest.
     needs, free = estimate(checkpoint, choices), available_bytes()
@@ -112,6 +113,8 @@ def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:
     buffers = _FLOAT * (rows * config.vocab_size + choices.n_batch.value * widest)
     width = _HALF if dtype == "bfloat16" else _FLOAT
     cell = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
+    if config.attention_cap is not None:  # two masks, and copies of one layer's keys and values
+        cell += _FLOAT * (2 * choices.n_batch.value + 6 * config.num_kv_heads * config.head_dim)
     return Estimate(stored_bytes(shapes, dtype), buffers, cell)
 
 

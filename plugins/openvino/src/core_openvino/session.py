@@ -9,7 +9,7 @@ Shapes: T tokens of a batch, R rows that are read, D head size.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any
@@ -20,6 +20,7 @@ import openvino as ov
 
 from core_openvino import graph
 from core_openvino.blocks import BlockTables
+from core_openvino.capped import BLOCKS, Reach
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.rope import Rope
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
@@ -121,6 +122,7 @@ class PagedSession:
         self.settings, self.config = settings, config
         self._body, self._head = body.create_infer_request(), head.create_infer_request()
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
+        self._capped = config.attention_cap is not None
         self._computes = self._interrupted = False
 
         # Whole blocks for all cells, and for each sequence one it does not fill and one it copies.
@@ -210,7 +212,7 @@ class PagedSession:
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
         if self._logits is None and self._states is not None:
-            self._logits = self._head.infer({graph.HIDDEN: self._states})[graph.LOGITS].copy()
+            self._logits = _computed(self._head, {graph.HIDDEN: self._states}, graph.LOGITS)
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
@@ -274,42 +276,59 @@ class PagedSession:
     def _run(self, batch: PagedBatch) -> Logits:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
         inputs = self._inputs(batch)
-        for name, values in inputs.items():
-            self._body.set_tensor(name, ov.Tensor(values, shared_memory=True))
         self._interrupted, self._computes = False, True
         try:
-            self._body.start_async()
-            self._body.wait()
+            states = _computed(self._body, inputs, graph.HIDDEN).copy()
         finally:
             self._computes = False
-        return np.array(self._body.get_tensor(graph.HIDDEN).data)
+        if self._capped:
+            self._store(batch)
+        return states
 
     def _inputs(self, batch: PagedBatch) -> dict[str, npt.NDArray[Any]]:
         """Return all inputs but the caches, which stay set."""
+        integers: dict[str, Any] = {
+            graph.TOKENS: batch.ids,
+            # Every graph reads a row; one that nobody asked for is ignored.
+            graph.ROWS: batch.rows or [0],
+        }
+        inputs: dict[str, npt.NDArray[Any]] = {}
+        if self._capped:
+            reach = Reach(self._tables, batch.spans)
+            integers[BLOCKS] = reach.blocks
+            inputs |= reach.masks(kind.window for kind in self.config.layers)
+        else:
+            integers |= self._paged(batch)
+        inputs |= {name: np.array(values, np.int32) for name, values in integers.items()}
+
+        positions = np.array(batch.positions, np.int64)
+        for place, angles in enumerate(self._angles):
+            cosines, sines = angles.at(positions)
+            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+        return inputs
+
+    def _paged(self, batch: PagedBatch) -> dict[str, Any]:
+        """Return the inputs that tell paged attention where each sequence is."""
         tables = [self._tables.table(sequence) for sequence, _ in batch.spans]
         counts = [tokens for _, tokens in batch.spans]
         ends = [table.size + tokens for table, tokens in zip(tables, counts, strict=True)]
         used = [-(-end // self._tables.width) for end in ends]
         parts = [table.blocks[:many] for table, many in zip(tables, used, strict=True)]
 
-        integers = {
-            graph.TOKENS: batch.ids,
-            # Every graph reads a row; one that nobody asked for is ignored.
-            graph.ROWS: batch.rows or [0],
+        return {
             "past_lens": [table.size for table in tables],
             "subsequence_begins": _begins(counts),
             "block_indices": list(chain.from_iterable(parts)),
             "block_indices_begins": _begins(used),
             graph.LONGEST: max(ends),
         }
-        inputs: dict[str, npt.NDArray[Any]] = {
-            name: np.array(values, np.int32) for name, values in integers.items()
-        }
-        positions = np.array(batch.positions, np.int64)
-        for place, angles in enumerate(self._angles):
-            cosines, sines = angles.at(positions)
-            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
-        return inputs
+
+    def _store(self, batch: PagedBatch) -> None:
+        """Write the new keys and values into their blocks, which paged attention does itself."""
+        blocks, places = Reach(self._tables, batch.spans).cells()
+        for name, cache in zip(self._cache_names(), self._caches, strict=True):
+            new = self._body.get_tensor(graph.new_name(name)).data
+            cache[blocks, :, places] = new.view(cache.dtype)
 
     def _failure(self, error: BaseException) -> DecodeError:
         if self._interrupted:
@@ -342,6 +361,18 @@ class PagedSession:
     def _copy_block(self, source: int, target: int) -> None:
         for cache in self._caches:
             cache[target] = cache[source]
+
+
+def _computed(
+    request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]], output: str
+) -> Logits:
+    """Run a graph; return its output, which the next run overwrites."""
+    for name, values in inputs.items():
+        request.set_tensor(name, ov.Tensor(values, shared_memory=True))
+    request.start_async()
+    request.wait()
+    computed: Logits = request.get_tensor(output).data
+    return computed
 
 
 def _begins(counts: Sequence[int]) -> list[int]:

@@ -20,11 +20,15 @@ _WIDEST = 127
 
 
 class Weights:
-    """The constants of one model; ``names`` are all of its tensors."""
+    """The constants of one model; ``names`` are all of its tensors.
+
+    ``cached``: the type of keys and values in the KV cache.
+    """
 
     def __init__(self, tensors: TensorArrays, dtype: str) -> None:
         self._tensors, self._dtype = tensors, dtype
         self.names = tensors.names
+        self.cached = ov.Type.bf16 if dtype == "bfloat16" else ov.Type.f32
 
     def vector(self, name: str) -> ov.Node:
         """Return a norm's weight, with Gemma's +1, or a bias."""
