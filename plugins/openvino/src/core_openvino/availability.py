@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import platform
@@ -82,15 +83,18 @@ def unavailable_reason() -> str | None:
 
 @cache
 def _import_error() -> str | None:
-    """Return why the library cannot be opened, for example on musl or an old glibc."""
-    found = importlib.util.find_spec(DISTRIBUTION)
-    if found is None or not found.submodule_search_locations:
-        return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"
-    from core_openvino.library import load_library
+    """Return why the library cannot be opened, for example on musl or an old glibc.
 
+    It is opened without its Python package, whose import takes a third of a second.
+    """
+    found = importlib.util.find_spec(DISTRIBUTION)
+    places = (found and found.submodule_search_locations) or ()
+    files = [file for place in places for file in Path(place, "libs").glob("*openvino.*")]
+    if not files:
+        return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"
     try:
-        load_library()
-    except (ImportError, OSError) as error:
+        ctypes.CDLL(str(files[0]))
+    except OSError as error:
         return (
             f"OpenVINO's library cannot be opened ({error}). It needs Linux with glibc 2.28, "
             "macOS or Windows; on other systems use the backend llama_cpp."

@@ -1,7 +1,8 @@
 """A checkpoint's tensors as float32 numpy arrays, each read when it is taken.
 
 For engines without a tensor library of their own: safetensors (also bfloat16, and MLX's packed
-integers) and GGUF. Formats: https://huggingface.co/docs/safetensors, and `quantization`.
+integers); `core_runtime.gguf.arrays` has those of GGUF files. Formats:
+https://huggingface.co/docs/safetensors, and `quantization`.
 """
 
 from __future__ import annotations
@@ -25,9 +26,6 @@ from core_runtime.checkpoint.files import read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
 from core_runtime.checkpoint.quantization import Packing
 from core_runtime.checkpoint.tensors import expected_tensors, packings
-from core_runtime.gguf.names import CONVENTIONS, restored
-from core_runtime.gguf.source import GgufSource
-from core_runtime.gguf.tensors import plan
 
 Floats = npt.NDArray[np.float32]
 RECORD = "conversion.json"
@@ -110,26 +108,6 @@ class SafetensorArrays(TensorArrays):
         if kind == "BF16":
             return (array.astype(np.uint32) << 16).view(np.float32)
         return np.asarray(array)
-
-
-class GgufArrays(TensorArrays):
-    """The tensors of a GGUF file, dequantised."""
-
-    def __init__(self, source: GgufSource, raw: Mapping[str, Any], config: ModelConfig) -> None:
-        super().__init__(config)
-        self._source, self._raw = source, raw
-        self._stored = plan(source, config)
-        self.names = frozenset(self._stored)
-
-    @property
-    def rounded(self) -> bool:
-        """See `TensorArrays`."""
-        kinds = {item.ggml_type for item in self._source.tensors.values() if len(item.shape) == 2}
-        return 0 not in kinds  # ggml's number of F32
-
-    def _read(self, name: str) -> Floats:
-        conventions = CONVENTIONS[self._source.metadata.architecture]
-        return restored(name, self._source.array(self._stored[name]), conventions, self._raw)
 
 
 def unpacked(
