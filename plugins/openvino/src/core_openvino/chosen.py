@@ -72,7 +72,8 @@ def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Ch
         return Chosen("dtype", "float32", "this processor has no instructions for bfloat16")
     names = " and ".join(instructions)
     if rounded:
-        return Chosen("dtype", "bfloat16", f"the weights have at most 16 bits; {names} computes it")
+        reason = f"the weights have at most 16 bits, and the processor has {names}"
+        return Chosen("dtype", "bfloat16", reason)
     return Chosen("dtype", "float32", "the weights have 32 bits; dtype='bfloat16' is faster")
 
 
