@@ -13,8 +13,6 @@ from core.registry import REGISTRY
 from core_openvino import availability
 from core_openvino.backend import OpenVino
 
-OLD = "flags\t: fpu sse2 avx2 avx512f"
-
 
 @pytest.fixture
 def old_processor(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -26,17 +24,6 @@ def old_processor(monkeypatch: pytest.MonkeyPatch) -> None:
 def new_processor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A processor with instructions for bfloat16."""
     monkeypatch.setattr(availability, "cpu_flags", lambda: frozenset({"avx512_bf16"}))
-
-
-def test_the_flags_are_those_of_cpuinfo(tmp_path: Path) -> None:
-    file = tmp_path / "cpuinfo"
-    file.write_text(f"processor\t: 0\nmodel name\t: X\n{OLD}\n\nprocessor\t: 1\n{OLD}\n")
-    assert availability.cpu_flags(file) == {"fpu", "sse2", "avx2", "avx512f"}
-    assert availability.cpu_flags(tmp_path / "none") == frozenset()
-    file = tmp_path / "arm"
-    file.write_text("Features\t: fp asimd bf16 i8mm\n")
-    assert availability.bfloat16_instructions(availability.cpu_flags(file)) == ("ARM BF16",)
-    assert availability.int8_instructions(availability.cpu_flags(file)) == ("ARM I8MM",)
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Availability of OpenVINO, and the instructions of this processor, without importing it."""
+"""Availability of OpenVINO, and its device, without importing it."""
 
 from __future__ import annotations
 
@@ -12,40 +12,11 @@ from pathlib import Path
 from core.plugins import install_command
 from core.types import Device
 from core_runtime.machine import physical_bytes
+from core_runtime.processor import CPUINFO, bfloat16_instructions, cpu_flags, int8_instructions
 
 DISTRIBUTION = "openvino"
 VERSION = (2026, 4)
 """The release whose paged attention has the inputs that `graph` gives it; later ones may not."""
-
-_CPUINFO = Path("/proc/cpuinfo")
-_BFLOAT16 = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX", "bf16": "ARM BF16"}
-_INT8 = {
-    "avx512_vnni": "AVX512_VNNI",
-    "avx_vnni": "AVX_VNNI",
-    "amx_int8": "AMX",
-    "i8mm": "ARM I8MM",
-}
-
-
-@cache
-def cpu_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
-    """Return the instruction sets that Linux reports; empty where it does not say."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return frozenset()
-    names = (line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features")))
-    return frozenset(next(names, "").split())
-
-
-def bfloat16_instructions(flags: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the processor's instructions for bfloat16 products."""
-    return tuple(name for flag, name in _BFLOAT16.items() if flag in flags)
-
-
-def int8_instructions(flags: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the processor's instructions for products of 8-bit integers."""
-    return tuple(name for flag, name in _INT8.items() if flag in flags)
 
 
 def cpu_device() -> Device:
@@ -104,7 +75,7 @@ def _import_error() -> str | None:
 
 def _processor() -> str:
     try:
-        lines = _CPUINFO.read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

@@ -10,9 +10,9 @@ from core.errors import InvalidOptionError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
-from core_openvino.availability import bfloat16_instructions, int8_instructions
 from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
+from core_runtime.processor import bfloat16_instructions, int8_instructions
 
 DTYPES = ("float32", "bfloat16", "int8")
 AUTO = "auto"
