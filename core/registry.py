@@ -253,7 +253,7 @@ class Registry:
         what = f"Backend {name!r} only loads {reads}; {location!r} is {' or '.join(formats)}."
         if fault:
             what += f" Its check whether the model is its own failed: {fault}."
-        if others := self.reading(formats):
+        if others := self.verdict(location, None).backends or self.reading(formats):
             return f"{what} Use backend {others[0]!r} instead."
         return f"{what} {how_to_read(formats, self.names())}".rstrip()
 
