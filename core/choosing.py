@@ -212,8 +212,9 @@ def _answer(
         return _Answer(name, backend, own, "machine", reason_not)
     if refused := refusal(backend, location):
         return _Answer(name, backend, own, "model", refused)
-    if lacking := [each for each in needed if each not in backend.capabilities]:
-        return _Answer(name, backend, own, "operation", f"it does not support {lacking[0]}")
+    for capability in needed:
+        if capability not in backend.capabilities:
+            return _Answer(name, backend, own, "operation", f"it does not support {capability}")
     if why_not_first := deferral(backend):
         return _Answer(name, backend, own, "order", why_not_first)
     return _Answer(name, backend, own)

@@ -58,8 +58,8 @@ def _import_error() -> str | None:
 
     It is opened without its Python package, whose import takes a third of a second.
     """
-    found = importlib.util.find_spec(DISTRIBUTION)
-    places = (found and found.submodule_search_locations) or ()
+    spec = importlib.util.find_spec(DISTRIBUTION)
+    places = (spec and spec.submodule_search_locations) or ()
     files = [file for place in places for file in Path(place, "libs").glob("*openvino.*")]
     if not files:
         return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"

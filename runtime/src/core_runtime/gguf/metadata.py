@@ -114,4 +114,4 @@ class Metadata:
 
 def _all_are(kind: type, items: list[object]) -> bool:
     """Return True if all are of a type; the items of a vocabulary have few types."""
-    return all(issubclass(found, kind) for found in set(map(type, items)))
+    return all(issubclass(item_type, kind) for item_type in set(map(type, items)))
