@@ -99,8 +99,10 @@ lint: $(CHECKING)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 
+# For the oldest and the newest Python.
 types: $(INSTALLED)
 	$(BIN)/mypy
+	$(BIN)/mypy --python-version 3.14
 
 imports: $(INSTALLED)
 	$(BIN)/lint-imports

@@ -17,8 +17,8 @@ from core.errors import (
     described,
 )
 from core.extensions import ModelProbe
+from core.models.discovery import described_by, describes
 from core.models.files import FORMATS, check_exists, resolve_path
-from core.models.finding import described_by, describes
 from core.models.locating import formats_of, formats_of_found
 from core.models.stores import model_at
 from core.plugins import PREFERENCE, how_to_read

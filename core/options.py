@@ -2,25 +2,28 @@
 
 Every entry point takes a config object, keywords, or both; keywords take precedence. The
 TypedDicts below list the keywords of each operation, for type checkers and for checks at run time.
+
+The table of sampling options is the source of their checks, of the flags of ``infer-cli``, of the
+options that a backend rejects until it supports them (`core.kit.support.REFUSABLE`), and of test
+values of the conformance suite. Config and keywords list each option again, literally, because type
+checkers cannot read a table; a test compares them.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal, Protocol, TypedDict, TypeVar, cast, get_args, runtime_checkable
 
 from core import validate
-from core.errors import InvalidOptionError, LabelError
-from core.sampling_options import SAMPLING_OPTIONS
-from core.secret import Secret, checked_keys
+from core.errors import InvalidOptionError
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = get_args(ContextOverflow)
-_TEMPLATE_OWN = ("messages", "add_generation_prompt")
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
 
@@ -94,6 +97,76 @@ class LoadOptions(TypedDict, total=False):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SamplingOption:
+    """A row of the table. At its default, an option does not change a greedy answer."""
+
+    name: str
+    kind: type[float] | type[int]
+    default: float | None
+    """The neutral value: a filter or a penalty is off there."""
+    low: float
+    high: float = math.inf
+    above: bool = False
+    """True if ``low`` itself is out of range."""
+    telling: float
+    """A value with an effect: with it a model draws differently than with the default."""
+    wrong: float
+    """A value out of range."""
+    help: str
+    """The help text of its flag on the command line, without the default."""
+    short: tuple[str, ...] = ()
+    """Other spellings of its flag."""
+    filters: bool = False
+    """True if it removes tokens that could be drawn otherwise."""
+    only_best: float | None = None
+    """The value at which a filter keeps only the best token, if there is one."""
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """Spellings on the command line, the primary one first."""
+        return ("--" + self.name.replace("_", "-"), *self.short)
+
+    def checked(self, value: object) -> float | None:
+        """Return the value as an int or float. Raises `InvalidOptionError` if out of range."""
+        if value is None and self.default is None:
+            return None
+        if self.kind is int:
+            high = None if self.high == math.inf else int(self.high)
+            return validate.integer(self.name, value, int(self.low), high)
+        return validate.real(self.name, value, self.low, self.high, above=self.above)
+
+
+SAMPLING_OPTIONS = (
+    SamplingOption(
+        name="temperature", kind=float, default=0.0, low=0.0, telling=0.5, wrong=-1.0,
+        short=("--temp",), help="Sampling temperature; 0 is greedy."),
+    SamplingOption(
+        name="top_k", kind=int, default=0, low=0, telling=2, wrong=-1, filters=True, only_best=1,
+        help="Sample from the K most likely tokens; 0 disables."),
+    SamplingOption(
+        name="typical_p", kind=float, default=1.0, low=0.0, high=1.0, above=True, telling=0.5,
+        wrong=0.0, filters=True, help="Locally typical sampling threshold; 1 disables."),
+    SamplingOption(
+        name="top_p", kind=float, default=1.0, low=0.0, high=1.0, above=True, telling=0.5,
+        wrong=0.0, filters=True, only_best=1e-6, help="Nucleus sampling threshold; 1 disables."),
+    SamplingOption(
+        name="min_p", kind=float, default=0.0, low=0.0, high=1.0, telling=0.5, wrong=2.0,
+        filters=True, only_best=1.0,
+        help="Drop tokens below this fraction of the top token's probability; 0 disables."),
+    SamplingOption(
+        name="repeat_penalty", kind=float, default=1.0, low=0.0, above=True, telling=1.5, wrong=0.0,
+        help="Penalty for repeated tokens; 1 disables."),
+    SamplingOption(
+        name="seed", kind=int, default=None, low=0, high=2**64 - 1, telling=1, wrong=-1,
+        help="Random seed; makes sampling repeatable."),
+)  # fmt: skip
+"""All options, in the order of `GenerateConfig`, of the flags, and of the checks."""
+
+FILTERS = tuple(option for option in SAMPLING_OPTIONS if option.filters)
+"""The options that restrict which tokens may be drawn."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class GenerateConfig:
     """Options of one request. An invalid value raises `InvalidOptionError` with the option's name.
 
@@ -152,12 +225,14 @@ class GenerateConfig:
             stop_tokens=validate.integers("stop_tokens", self.stop_tokens, 0),
             return_logprobs=validate.flag("return_logprobs", self.return_logprobs),
             return_logits=validate.flag("return_logits", self.return_logits),
-            labels=_labels(self.labels),
+            labels=validate.labels("labels", self.labels),
             label_prefix=_label_prefix(self.label_prefix),
             labels_only=validate.flag("labels_only", self.labels_only),
             cancel=_cancel(self.cancel),
             timeout=_timeout(self.timeout),
-            chat_template_kwargs=_template_variables(self.chat_template_kwargs),
+            chat_template_kwargs=validate.template_variables(
+                "chat_template_kwargs", self.chat_template_kwargs
+            ),
             continue_final_message=validate.flag(
                 "continue_final_message", self.continue_final_message
             ),
@@ -194,8 +269,8 @@ class LoadConfig:
             context_overflow=validate.one_of("context_overflow", self.context_overflow, _OVERFLOWS),
             gpu_layers=validate.integer("gpu_layers", self.gpu_layers, -1),
             parallel_slots=validate.integer("parallel_slots", self.parallel_slots, 0),
-            adapter_path=_path("adapter_path", self.adapter_path),
-            options=_named_options(self.options),
+            adapter_path=validate.path("adapter_path", self.adapter_path),
+            options=validate.load_options("options", self.options),
         )
 
 
@@ -281,49 +356,5 @@ def _cancel(value: object) -> CancelToken | None:
     return value
 
 
-def _labels(value: object) -> tuple[str, ...]:
-    labels = validate.texts("labels", value)
-    seen: set[str] = set()
-    for label in labels:
-        validate.unicode("labels", label)
-        if label in seen:
-            raise LabelError(f"Duplicate label {label!r}. List each label once.")
-        seen.add(label)
-    return labels
-
-
 def _label_prefix(value: object) -> str:
     return validate.unicode("label_prefix", validate.text("label_prefix", value))
-
-
-def _path(option: str, value: object) -> str | os.PathLike[str] | None:
-    if value is not None and not isinstance(value, str | os.PathLike):
-        raise InvalidOptionError(option, value, "a path, or None")
-    return value
-
-
-def _template_variables(value: object) -> dict[str, object] | None:
-    """Return a copy of the variables, or None if they are empty."""
-    expected = "a mapping of chat template variables to JSON values, or None"
-    if value is None:
-        return None
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InvalidOptionError("chat_template_kwargs", value, expected)
-    for name in value:
-        if name in _TEMPLATE_OWN:
-            raise InvalidOptionError(
-                "chat_template_kwargs", value, f"variables other than {name}, which chat() sets"
-            )
-    import json  # 1.5 ms that `import core` does without
-
-    try:
-        copied = json.loads(json.dumps(dict(value), allow_nan=False, ensure_ascii=False).encode())
-    except (TypeError, ValueError, RecursionError):
-        raise InvalidOptionError("chat_template_kwargs", value, expected) from None
-    return cast("dict[str, object]", copied) or None
-
-
-def _named_options(value: object) -> dict[str, object]:
-    if not isinstance(value, Mapping) or not all(isinstance(name, str) for name in value):
-        raise InvalidOptionError("options", Secret(value), "a mapping of option names to values")
-    return checked_keys(value)

@@ -34,8 +34,8 @@ from core.errors import (
     described,
 )
 from core.extensions import DeviceReporting
+from core.models.discovery import Describer, describe_with, described_by, describer, describes
 from core.models.files import resolve_path
-from core.models.finding import Describer, describe_with, described_by, describer, describes
 from core.models.locating import recognised
 from core.plugins import (
     EntryPointFailure,

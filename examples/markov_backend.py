@@ -10,14 +10,13 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Generator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Unpack
 
 import core
 from core.kit import support
-from core.kit.base import RequestClock
+from core.kit.base import GeneratorStream, RequestClock
 from core.kit.text_stream import StreamDetokenizer, TokenAssembler
 from core.models.files import open_model_file, read_model_file, resolve_path
 from core.models.weight_files import unreadable
@@ -77,43 +76,25 @@ def draw(probabilities: Sequence[float], temperature: float, dice: Random) -> in
     return dice.choices(range(len(weights)), weights)[0]
 
 
-class MarkovStream(core.TokenStreamBase):
+class MarkovStream(GeneratorStream):
     """The answer to one prompt. It works in the thread that reads it."""
 
-    finish_reason: FinishReason | None = None
-    metrics = core.GenerateMetrics()
-
     def __init__(self, model: "MarkovModel", prompt: str, request: GenerateConfig) -> None:
-        super().__init__()
+        super().__init__(model.record)
         self._model, self._prompt, self._request = model, prompt, request
-        self._tokens, self._closed = self._run(), False
         self._read = self._given = 0
 
     def next_token(self) -> core.Token:
-        token = next(self._tokens)
+        token = super().next_token()
         self._given += 1
         return token
 
-    def close(self) -> None:
-        self._closed = True
-        with suppress(ValueError):  # another thread reads: it stops at its next token
-            self._tokens.close()
-            self.finish_reason = self.finish_reason or "cancelled"
+    def spent(self) -> core.GenerateMetrics:
+        seconds = self._clock.seconds
+        return core.GenerateMetrics(self._read, 0, self._given, 0, seconds, seconds)
 
-    def _run(self) -> Generator[core.Token, None, None]:
-        clock = RequestClock(self._request)  # time begins with the first token
-        reason: FinishReason = "error"
-        try:
-            reason = yield from self._answer(clock)
-        except (GeneratorExit, core.GenerationCancelled):
-            reason = "cancelled"
-            raise
-        finally:
-            self.finish_reason, spent = reason, clock.seconds
-            self.metrics = core.GenerateMetrics(self._read, 0, self._given, 0, spent, spent)
-            self._model.record(self.metrics)
-
-    def _answer(self, clock: RequestClock) -> Generator[core.Token, None, FinishReason]:
+    def tokens(self) -> Generator[core.Token, None, FinishReason]:
+        self._clock = clock = RequestClock(self._request)  # time begins with the first token
         request, chain = self._request, self._model.chain  # which close() takes from the model
         clock.check()  # raises if the request was cancelled or has timed out
         if error := support.text_error(self._prompt):
@@ -127,8 +108,6 @@ class MarkovStream(core.TokenStreamBase):
         for _ in range(min(request.max_tokens, max(1, limit - len(ids)))):
             self._model.check_open()
             clock.check()
-            if self._closed:
-                return "cancelled"
             probabilities = chain.probabilities(ids)
             if (token := draw(probabilities, request.temperature, dice)) in ends:
                 yield from texts.finish()

@@ -14,7 +14,7 @@ import pytest
 
 import core
 from core import registry
-from core.models.finding import described_by
+from core.models.discovery import described_by
 from core.models.locating import locate
 from core.models.stores import discover_stores, model_at
 from core.types import DiscoveredModel

@@ -19,7 +19,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from core.errors import CoreError
-from core.system.user_cache import cache_root
+from core.system.outputs import cache_root
 from core_mlx_native.convert import CONVERTER_VERSION, GEMMA3, RECORD, SMOLLM2, KnownSource, convert
 
 _HOW_TO_INSTALL = {

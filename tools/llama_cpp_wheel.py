@@ -30,7 +30,7 @@ from pathlib import Path
 _TOOLS = Path(__file__).resolve().parent
 sys.path.append(str(_TOOLS.parent))  # this runs before anything is installed
 
-from core.system.user_cache import cache_root, private_folder  # noqa: E402
+from core.system.outputs import cache_root, private_folder  # noqa: E402
 
 _CONSTRAINTS = _TOOLS.parent / "constraints.txt"
 _COMPILERS = ("c++", "g++", "clang++")

@@ -1,7 +1,8 @@
 """Draw the pictures of the documentation: ``python -m tools.pictures --write``.
 
 docs/packages.svg shows the distributions and what each imports, read from the code; a test compares
-it. docs/terminal.svg records commands of infer-cli with the demo's model (``make models``).
+it. docs/terminal.svg records commands of infer-cli with the demo's model (``make models``), and
+docs/page.png is the page of its server in chromium.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import io
 import os
 import re
 import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ from rich.text import Text
 from tools.house import HOUSES
 
 DOCS = Path(__file__).resolve().parents[1] / "docs"
-PACKAGES, TERMINAL = DOCS / "packages.svg", DOCS / "terminal.svg"
+PACKAGES, TERMINAL, PAGE = DOCS / "packages.svg", DOCS / "terminal.svg", DOCS / "page.png"
 
 ROWS = (
     ("programs", "cli server conformance"),
@@ -51,12 +53,13 @@ COMMANDS = (
 def main() -> None:
     """The command."""
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--write", action="store_true", help="write both files into docs/")
+    parser.add_argument("--write", action="store_true", help="write the files into docs/")
     if not parser.parse_args().write:
         print(packages(), end="")
         return
     PACKAGES.write_text(packages(), encoding="utf-8")
     TERMINAL.write_text(terminal(), encoding="utf-8")
+    PAGE.write_bytes(page())
 
 
 def packages() -> str:
@@ -133,6 +136,30 @@ def _read(terminal: int) -> Iterator[bytes]:
             yield chunk
     except OSError:  # on Linux, the end of a terminal
         return
+
+
+def page() -> bytes:
+    """Return a PNG of the server's page, with the example that it shows at first."""
+    from selenium.webdriver import Chrome, ChromeOptions
+    from selenium.webdriver.chrome.service import Service
+    from selenium.webdriver.common.by import By
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    options = ChromeOptions()
+    for flag in ("--headless", "--no-sandbox", "--disable-gpu", "--window-size=1000,740"):
+        options.add_argument(flag)
+    serve = [sys.executable, "-m", "core", "serve", "smollm2-135m-instruct", "--port", "0"]
+    with subprocess.Popen(serve, stderr=subprocess.PIPE, text=True) as server:
+        assert server.stderr is not None
+        lines = iter(server.stderr.readline, "")
+        address = next(match[0] for line in lines if (match := re.search(r"http://[\w.:]+", line)))
+        with Chrome(options, Service(shutil.which("chromedriver"))) as browser:
+            browser.get(address)
+            bars = (By.CSS_SELECTOR, "#bars li")
+            WebDriverWait(browser, 60).until(lambda shown: shown.find_elements(*bars))
+            image = browser.get_screenshot_as_png()
+        server.terminate()
+    return image
 
 
 if __name__ == "__main__":

@@ -12,7 +12,7 @@ import logging
 from pathlib import Path
 from typing import Any
 
-from core.system.user_cache import cache_root
+from core.system.outputs import cache_root
 
 KINDS = {"F32": "LLAMA_FTYPE_ALL_F32", "Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",
          "Q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0"}  # fmt: skip

@@ -103,9 +103,9 @@ def test_the_fake_is_certified(
 @pytest.mark.parametrize(
     ("rule", "broken", "check"),
     [
-        ("generation.FakeGeneration._check", lambda self: None, "cancel.midway"),
-        ("generation.FakeEngine.room", lambda self, length: 10**9, "context.length"),
-        ("generation.draw", lambda likely, *others: likely, "sampling.seeds-differ"),
+        ("language.FakeGeneration._check", lambda self: None, "cancel.midway"),
+        ("language.FakeEngine.room", lambda self, length: 10**9, "context.length"),
+        ("language.draw", lambda likely, *others: likely, "sampling.seeds-differ"),
         ("model.checked_conversation", list, "chat.mappings"),
     ],
 )

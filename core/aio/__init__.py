@@ -17,23 +17,24 @@ from __future__ import annotations
 
 import asyncio
 import os
+from collections import deque
 from collections.abc import AsyncIterable
 from contextvars import ContextVar
 from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from core import api
+from core.aio.calls import AsyncItems, AsyncTokens, ThreadCalls, in_thread
 from core.aio.operations import AsyncOperations
-from core.aio.streams import AsyncItems, AsyncTokens, ClassifiedBlocks
-from core.aio.threads import ThreadCalls, in_thread
 from core.extensions import Asynchronous
-from core.kit.support import unsupported_method
-from core.options import ClassifyOptions, LoadConfig, LoadOptions, resolve_classify
+from core.kit.support import block_sizes, unsupported_method
+from core.options import ClassifyOptions, GenerateConfig, LoadConfig, LoadOptions, resolve_classify
 from core.protocols import TextModel
-from core.types import GenerateMetrics, ModelInfo
+from core.types import ClassifyResult, FinishReason, GenerateMetrics, ModelInfo
 
 __all__ = ["AsyncItems", "AsyncModel", "AsyncTokens", "load_model", "of"]
 
+_FIRST, _LARGEST = 16, 512  # prompts of a block: the first results come soon
 _LAST: ContextVar[dict[object, GenerateMetrics]] = ContextVar("core.aio.metrics")
 
 
@@ -130,7 +131,7 @@ class AsyncModel(AsyncOperations):
         if operation == "classify_iter" and isinstance(prompts, AsyncIterable):
             request = resolve_classify(config, cast("ClassifyOptions", options))
             self.model.classify([], request)  # raises if it does not support these options
-            return AsyncItems(ClassifiedBlocks(prompts, request, self._calls), self._record)
+            return AsyncItems(_ClassifiedBlocks(prompts, request, self._calls), self._record)
         self._require(operation)
         return AsyncItems(self._calls.stream_async(operation, *arguments, **options), self._record)
 
@@ -141,3 +142,49 @@ class AsyncModel(AsyncOperations):
 
     def _record(self, metrics: GenerateMetrics) -> None:
         _LAST.set({**_LAST.get({}), self._key: metrics})
+
+
+class _ClassifiedBlocks:
+    """Results of ``classify`` for an asynchronous iterable, block by block in constant memory.
+
+    See `core.AsyncStream`; the metrics are the last block's.
+    """
+
+    finish_reason: FinishReason | None = None
+
+    def __init__(
+        self, prompts: AsyncIterable[str], config: GenerateConfig, calls: Asynchronous
+    ) -> None:
+        self._prompts, self._config, self._calls = aiter(prompts), config, calls
+        self._sizes = block_sizes(_FIRST, _LARGEST)
+        self._ready: deque[ClassifyResult] = deque()
+        self._closed = False
+        self.metrics = GenerateMetrics()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> ClassifyResult:
+        if not self._ready and not self._closed:
+            block = await self._block(next(self._sizes))
+            if block:
+                results, self.metrics = await self._calls.call_async(
+                    "classify", block, self._config
+                )
+                self._ready.extend(cast("list[ClassifyResult]", results))
+        if not self._ready:
+            raise StopAsyncIteration
+        return self._ready.popleft()
+
+    async def _block(self, size: int) -> list[str]:
+        block: list[str] = []
+        async for prompt in self._prompts:
+            block.append(prompt)
+            if len(block) == size:
+                break
+        return block
+
+    async def aclose(self) -> None:
+        """Stop taking prompts."""
+        self._closed = True
+        self._ready.clear()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any, Unpack
 
-from core.aio.streams import AsyncItems, AsyncTokens
+from core.aio.calls import AsyncItems, AsyncTokens
 from core.option_docs import all_options_named
 from core.options import (
     ChatOptions,

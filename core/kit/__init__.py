@@ -6,7 +6,7 @@ which a backend begins; docs/write_a_backend.md lists all names.
 
 from __future__ import annotations
 
-from core.kit.base import RequestClock, TextModelBase, TokenStreamBase
+from core.kit.base import GeneratorStream, RequestClock, TextModelBase, TokenStreamBase
 from core.kit.support import (
     REFUSABLE,
     checked_pairs,
@@ -27,6 +27,7 @@ from core.options import (
 
 __all__ = [
     "REFUSABLE",
+    "GeneratorStream",
     "RequestClock",
     "TextModelBase",
     "TokenStreamBase",

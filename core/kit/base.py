@@ -6,8 +6,8 @@ import os
 import threading
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Generator, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from types import TracebackType
 from typing import Self
 
@@ -152,6 +152,70 @@ class TokenStreamBase(Iterator[Token]):
         if size:
             return f"{read} so far; text() reads the rest"
         return "not read yet; iterate it, or call text()"
+
+
+class GeneratorStream(TokenStreamBase):
+    """A stream whose tokens a generator yields, in the thread that reads it.
+
+    Work begins with the first token. ``record`` takes the metrics of a stream that has begun, once
+    it has ended.
+    """
+
+    def __init__(self, record: Callable[[GenerateMetrics], None]) -> None:
+        super().__init__()
+        self._record = record
+        self._tokens = self.run()
+        self._closed = False
+        self._reason: FinishReason | None = None
+        self._metrics = GenerateMetrics()
+
+    @abstractmethod
+    def tokens(self) -> Generator[Token, None, FinishReason]:
+        """Yield the tokens, and return why they ended. Raises the error that ends the stream."""
+
+    @abstractmethod
+    def spent(self) -> GenerateMetrics:
+        """Return the cost of the tokens so far; called at their end."""
+
+    @property
+    def finish_reason(self) -> FinishReason | None:
+        """Reason why the stream ended; None until it has."""
+        return self._reason
+
+    @property
+    def metrics(self) -> GenerateMetrics:
+        """Cost of this stream; all zero until it has ended."""
+        return self._metrics
+
+    def run(self) -> Generator[Token, None, None]:
+        """Yield the tokens, and keep the reason and the cost of their end."""
+        reason: FinishReason = "error"
+        try:
+            reason = yield from self.tokens()
+            if self._closed:
+                reason = "cancelled"
+        except (GeneratorExit, GenerationCancelled) as error:
+            reason = "cancelled"
+            if isinstance(error, GeneratorExit) or not self._closed:
+                raise
+        finally:
+            self._reason, self._metrics = reason, self.spent()
+            self._record(self._metrics)
+
+    def next_token(self) -> Token:
+        """Return the next token; none if another thread has closed the stream meanwhile."""
+        token = next(self._tokens)
+        if self._closed:
+            self._tokens.close()
+            raise StopIteration
+        return token
+
+    def close(self) -> None:
+        """Stop. While another thread reads, it stops at that thread's next token."""
+        self._closed = True
+        with suppress(ValueError):  # another thread is inside the generator
+            self._tokens.close()
+            self._reason = self._reason or "cancelled"
 
 
 class BackendBase(ABC):

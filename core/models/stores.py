@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from core.errors import CoreError
-from core.models.discovery import discover
+from core.models.discovery import described_at, discover, one_search
 from core.models.files import (
     expanded,
     is_address,
@@ -22,7 +22,6 @@ from core.models.files import (
     resolve_path,
     stat_of,
 )
-from core.models.finding import described_at, one_search
 from core.models.ollama import ollama_models, ollama_roots
 from core.models.weight_files import INCOMPLETE
 from core.types import DiscoveredModel

@@ -1,4 +1,4 @@
-"""The fake's language: its tokens, its distribution, and its hidden states.
+"""The fake's language: its tokens, its distribution, its hidden states, and generations of it.
 
 Each character is a token, and its id is its code point. So ``max_tokens`` counts characters, and a
 test sees at once where a text was cut.
@@ -9,12 +9,18 @@ from __future__ import annotations
 import math
 import re
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from random import Random
 
+from core.errors import EmptyPromptError, PromptTooLongError
+from core.kit.base import GeneratorStream, RequestClock
 from core.kit.chat import RenderedPrompt, refuse_variables, render
+from core.kit.support import unicode_error
+from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
-from core.types import Message
+from core.testing.script import Script
+from core.types import FinishReason, GenerateMetrics, Message, Token
 
 SPECIAL = ("<end>", "<system>", "<user>", "<assistant>")
 END = 0x110000  # of a turn, and of a generation; Unicode ends before it
@@ -28,6 +34,7 @@ _LAST_TURN = re.compile(
 )
 _PRINTABLE = range(0x20, 0x7F)
 _ANSWER, _OTHER = 51.0, 1.0  # logits
+_CHUNK = 64  # prompt tokens between two checks of cancel and timeout
 
 # ---------------------------------------------------------------------------- tokens
 
@@ -174,3 +181,161 @@ def hidden_state(prompt: str, layer: int) -> list[float]:
         values[zlib.crc32(word.encode()) % STATE_SIZE] += 1.0
     length = math.hypot(*values) or 1.0
     return [value / length for value in values]
+
+
+# ---------------------------------------------------------------------------- generations
+
+
+@dataclass(frozen=True, slots=True)
+class FakeEngine:
+    """The parts common to all requests of one fake; ``check_open`` raises once it is closed."""
+
+    script: Script
+    context_length: int
+    rotates: bool
+    check_open: Callable[[], None]
+
+    def ids(self, prompt: str) -> list[int]:
+        """Return a prompt's tokens. Raises for an invalid prompt, and the test's own errors."""
+        if not prompt:
+            raise EmptyPromptError
+        if error := unicode_error(prompt):
+            raise error
+        ids = encode(prompt)
+        self.check_length(len(ids))
+        self.script.check(question(prompt))
+        return ids
+
+    def check_length(self, length: int) -> None:
+        """Raise `PromptTooLongError` for more tokens than the context holds."""
+        if length > self.context_length:
+            raise PromptTooLongError(length, self.context_length)
+
+    def room(self, prompt_tokens: int) -> float:
+        """Return the number of tokens that fit after a prompt: at least one, in a full context."""
+        return math.inf if self.rotates else max(1, self.context_length - prompt_tokens)
+
+
+class FakeGeneration:
+    """One prompt's tokens, drawn as they are read.
+
+    ``reason`` is None until they have ended; ``emitted`` counts them.
+    """
+
+    def __init__(
+        self, engine: FakeEngine, prompt: str, config: GenerateConfig, clock: RequestClock
+    ) -> None:
+        self._engine, self._prompt, self._config, self._clock = engine, prompt, config, clock
+        self._assembler = TokenAssembler(Detokenizer(), config.stop)
+        self.reason: FinishReason | None = None
+        self.prompt_tokens = self.emitted = 0
+        self._prefill_seconds = 0.0
+
+    def tokens(self) -> Iterator[Token]:
+        """Yield the tokens, each as soon as its text is final. Raises the row's error."""
+        ids = self._engine.ids(self._prompt)
+        self.prompt_tokens = len(ids)
+        for _ in range(0, len(ids), _CHUNK):  # as an engine reads a long prompt
+            self._check()
+        answer = self._engine.script.answer(question(self._prompt))
+        self._prefill_seconds = self._clock.seconds
+
+        for token in self._drawn(ids, answer):
+            self.emitted += 1
+            yield token
+
+    def metrics(self) -> GenerateMetrics:
+        """Return the cost of the row so far."""
+        seconds = self._clock.seconds
+        return GenerateMetrics(
+            prompt_tokens=self.prompt_tokens,
+            generated_tokens=self.emitted,
+            prefill_seconds=self._prefill_seconds,
+            decode_seconds=seconds - self._prefill_seconds,
+            total_seconds=seconds,
+        )
+
+    def _check(self) -> None:
+        self._engine.check_open()
+        self._clock.check()
+
+    def _drawn(self, ids: list[int], answer: str) -> Iterator[Token]:
+        config, random = self._config, Random(self._config.seed)
+        stops, seen = {END, *config.stop_tokens}, set(ids)
+        limit = min(config.max_tokens, self._engine.room(len(ids)))
+        count = 0
+        while self.reason is None:
+            # The end of the answer, or a stop token: nothing is emitted for it.
+            self._check()
+            likely = ord(answer[count]) if count < len(answer) else END
+            token = draw(likely, seen, config, random)
+            if token in stops:
+                self.reason = "stop"
+                break
+
+            # Text is emitted once no stop string can begin in it.
+            seen.add(token)
+            count += 1
+            own = logprob(token, likely) if config.return_logprobs else None
+            yield from self._assembler.add(token, own)
+            if self._assembler.stopped:
+                self.reason = "stop"
+            elif count >= limit:
+                self.reason = "length"
+        yield from self._assembler.finish()
+
+
+class FinishedRow:
+    """A generation that was read to its end; its tokens wait here, and its error after them."""
+
+    def __init__(self, row: FakeGeneration) -> None:
+        self._waiting: list[Token] = []
+        self._error: Exception | None = None
+        try:
+            self._waiting.extend(row.tokens())  # tokens before an error are kept
+        except Exception as error:  # noqa: BLE001 - like every error, it is raised by next()
+            self._error = error
+        self.reason, self._metrics = row.reason, row.metrics()
+
+    def tokens(self) -> Iterator[Token]:
+        """Yield the waiting tokens. Raises the row's error."""
+        yield from self._waiting
+        if self._error is not None:
+            raise self._error
+
+    def metrics(self) -> GenerateMetrics:
+        """Return the cost of the row."""
+        return self._metrics
+
+
+class FakeStream(GeneratorStream):
+    """The stream of one row, which ``begin`` makes at the first token.
+
+    ``unread``: the cost if it is closed before.
+    """
+
+    def __init__(
+        self,
+        begin: Callable[[], FakeGeneration | FinishedRow],
+        record: Callable[[GenerateMetrics], None],
+        unread: GenerateMetrics,
+    ) -> None:
+        super().__init__(record)
+        self._begin, self._unread = begin, unread
+        self._row: FakeGeneration | FinishedRow | None = None
+
+    def tokens(self) -> Generator[Token, None, FinishReason]:
+        """Yield the row's tokens. Raises its error."""
+        self._row = row = self._begin()
+        yield from row.tokens()
+        return row.reason or "error"
+
+    def spent(self) -> GenerateMetrics:
+        """Return the cost of the row."""
+        return self._unread if self._row is None else self._row.metrics()
+
+    def close(self) -> None:
+        """Stop, as any stream."""
+        super().close()
+        if self._row is None:
+            self._metrics = self._unread

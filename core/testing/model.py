@@ -29,7 +29,7 @@ from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.testing import language
-from core.testing.generation import FakeEngine, FakeGeneration, FakeStream, FinishedRow
+from core.testing.language import FakeEngine, FakeGeneration, FakeStream, FinishedRow
 from core.testing.script import Answers, Errors, Labels, Script
 from core.types import (
     BatchResult,

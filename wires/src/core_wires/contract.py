@@ -16,43 +16,71 @@ disconnects stops its call as well.
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Literal, cast
 
 from core.errors import InvalidOptionError
+from core.kit import operations
+from core.kit.support import PROTOCOLS
 from core.options import GenerateConfig
-from core.types import (
-    BatchResult,
-    Choice,
-    ClassifyResult,
-    FinishReason,
-    GenerateMetrics,
-    HiddenResult,
-    ModelInfo,
-    Score,
-    TokenSequence,
-)
+from core.protocols import Capability, TextModel
+from core.types import Choice, FinishReason, GenerateMetrics, ModelInfo
 from core_wires.plain import plain
 
 VERSION = 1
 """Version: incremented if an older side would misread a newer one, not for new fields."""
 
 PREFIX = "/v1/core/"
-STREAMS = ("generate", "chat", "stream_tokens")
-ROWS: Mapping[str, type] = {
-    "classify": ClassifyResult,
-    "batch_generate": BatchResult,
-    "score": Score,
-    "generate_tokens": TokenSequence,
-    "score_tokens": Score,
-    "hidden_states": HiddenResult,
+Answer = Literal["tokens", "pairs", "rows", "value"]
+
+
+@dataclass(frozen=True, slots=True)
+class Method:
+    """A served method of a model, by its signature.
+
+    ``arguments`` are the positional ones before the config, ``keywords`` those beside the options,
+    each with its annotation. ``answer`` says which events it has.
+    """
+
+    capability: Capability
+    arguments: Mapping[str, str]
+    keywords: Mapping[str, str]
+    takes_config: bool
+    answer: Answer
+
+
+def _method(name: str, capability: Capability) -> Method:
+    signature = inspect.signature(getattr(PROTOCOLS.get(capability, TextModel), name))
+    _, *parameters = signature.parameters.values()  # without self
+    keywords = {p.name: p.annotation for p in parameters if p.kind is p.KEYWORD_ONLY}
+    arguments = {p.name: p.annotation for p in parameters if p.kind < p.VAR_POSITIONAL}
+    takes_config = arguments.pop("config", None) is not None
+
+    result, answer = str(signature.return_annotation), "value"
+    if result == "TokenStream":
+        answer = "tokens"
+    elif result.startswith("Iterator["):
+        answer = "pairs"
+    elif takes_config and result.startswith("list["):
+        answer = "rows"
+    return Method(capability, arguments, keywords, takes_config, cast("Answer", answer))
+
+
+_CAPABILITIES = {
+    **{name: capability for name, (capability, _) in operations.OPERATIONS.items()},
+    **dict.fromkeys(("encode", "decode"), Capability.TOKENIZING),
+    **dict.fromkeys(("memory", "reset_peak_memory"), Capability.MEMORY_REPORTING),
 }
-"""Operations over rows, and the type of one row's result."""
-VALUES = (
-    *("encode", "decode", "render_chat", "inspect_attention"),
-    *("memory", "reset_peak_memory"),
-)
-OPERATIONS = ("describe", "cancel", *STREAMS, "batch_stream", *ROWS, *VALUES)
+_MADE_BY_CLIENTS = ("submit", "classify_iter")  # of `generate` and of `classify`
+METHODS: Mapping[str, Method] = {
+    name: _method(name, capability)
+    for name, capability in _CAPABILITIES.items()
+    if name not in _MADE_BY_CLIENTS
+}
+"""The methods that are served, by name."""
+OPERATIONS = ("describe", "cancel", *METHODS)
 
 _OPTIONS = {option.name: option.default for option in dataclasses.fields(GenerateConfig)}
 _NOT_SENT = {"cancel"}

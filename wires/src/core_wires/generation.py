@@ -19,8 +19,7 @@ from typing import Any, Literal, cast
 
 from core.errors import OptionError
 from core.messages import MessageProblem, read_messages
-from core.options import ChatOptions, GenerateConfig
-from core.sampling_options import SAMPLING_OPTIONS
+from core.options import SAMPLING_OPTIONS, ChatOptions, GenerateConfig
 from core.types import Message
 from core_wires.errors import OPENAI
 from core_wires.values import Value, bounded

@@ -13,8 +13,8 @@ from typing import Any
 
 from core.choosing import refusal
 from core.errors import ModelError, OptionError
+from core.models.discovery import described_by
 from core.models.files import is_address
-from core.models.finding import described_by
 from core.protocols import Capability
 from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised

@@ -7,8 +7,8 @@ from typing import Any
 
 from core.errors import BackendError
 from core.kit.support import PROTOCOLS
+from core.models.discovery import described_by
 from core.models.files import resolve_path
-from core.models.finding import described_by
 from core.models.locating import recognised
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.registry import REGISTRY

@@ -19,8 +19,8 @@ from core.errors import (
     PromptTooLongError,
     UnsupportedOptionError,
 )
+from core.models.discovery import described_by
 from core.models.files import resolve_path
-from core.models.finding import described_by
 from core.protocols import Capability, TextModel
 from core.types import ModelInfo
 from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised

@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from core.errors import CoreError
+from core.models.discovery import described_by
 from core.models.files import is_address
-from core.models.finding import described_by
 from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, read, sampled, speak

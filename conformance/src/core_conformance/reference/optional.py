@@ -9,7 +9,7 @@ from itertools import islice
 from typing import Any
 
 from core import validate
-from core.aio.threads import ThreadCalls
+from core.aio.calls import ThreadCalls
 from core.errors import TrainingError
 from core.extensions import AsyncStream
 from core.kit.base import RequestClock

@@ -8,11 +8,10 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Generator, Iterator
-from contextlib import suppress
 from queue import Empty, SimpleQueue
 
 from core.errors import GenerationCancelled
-from core.kit.base import TokenStreamBase
+from core.kit.base import GeneratorStream, TokenStreamBase
 from core.options import GenerateConfig
 from core.types import FinishReason, GenerateMetrics, Token
 from core_conformance.reference.engine import Engine, Generation
@@ -22,61 +21,23 @@ Record = Callable[[GenerateMetrics], None]
 _POLL_SECONDS = 0.01
 
 
-class ReferenceStream(TokenStreamBase):
+class ReferenceStream(GeneratorStream):
     """A `core.TokenStream`. It holds a slot from its first token to its end."""
 
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
-        super().__init__()
+        super().__init__(record)
         self.engine, self.prompt, self.config = engine, prompt, config
-        self._record = record
-        self._tokens = self.run()
-        self._started = self._closed = False
-        self._reason: FinishReason | None = None
-        self._metrics = GenerateMetrics()
 
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """None until the stream has ended."""
-        return self._reason
+    def tokens(self) -> Generator[Token, None, FinishReason]:
+        """Run the whole request."""
+        self._meter = Meter()
+        row = self.engine.generation(self.prompt, self.config)
+        yield from self.generate(row, self._meter)
+        return row.reason or "error"
 
-    @property
-    def metrics(self) -> GenerateMetrics:
-        """The metrics of this stream; all zero until it has ended."""
-        return self._metrics
-
-    def next_token(self) -> Token:
-        """Return the next token, computed now."""
-        self._started = True
-        return next(self._tokens)
-
-    def close(self) -> None:
-        """Stop. While another thread reads, it stops at that thread's next token."""
-        self._closed = True
-        if not self._started:
-            self._reason = "cancelled"
-        with suppress(ValueError):  # another thread is inside the generator
-            self._tokens.close()
-
-    def run(self) -> Generator[Token, None, None]:
-        """Run the whole request, and keep its books at the end."""
-        meter = Meter()
-        reason: FinishReason = "error"
-
-        try:
-            row = self.engine.generation(self.prompt, self.config)
-            for token in self.generate(row, meter):
-                if self._closed:
-                    break
-                yield token
-
-            reason = "cancelled" if self._closed else row.reason or "error"
-        except (GeneratorExit, GenerationCancelled) as error:
-            reason = "cancelled"
-            if isinstance(error, GeneratorExit) or not self._closed:
-                raise
-        finally:
-            self._reason, self._metrics = reason, meter.metrics()
-            self._record(self._metrics)
+    def spent(self) -> GenerateMetrics:
+        """Return the metrics of the request."""
+        return self._meter.metrics()
 
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
         """Yield the tokens of a row, as soon as it has a slot. Raises what stops it."""

@@ -16,7 +16,7 @@ from pydantic import AfterValidator, ConfigDict, Field
 
 import core
 from core import aio
-from core.aio.threads import in_thread
+from core.aio.calls import in_thread
 from core.api import shared_model
 from core.options import ChatOptions
 from core.secret import hidden

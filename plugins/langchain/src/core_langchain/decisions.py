@@ -12,7 +12,7 @@ from langchain_core.runnables.config import get_config_list
 from pydantic import ConfigDict, Field
 
 import core
-from core.aio.threads import in_thread
+from core.aio.calls import in_thread
 from core.api import shared_model
 from core_langchain.chat import LoadOptions
 from core_langchain.messages import plain

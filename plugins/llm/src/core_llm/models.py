@@ -12,9 +12,9 @@ from pydantic import Field, create_model
 
 import core
 from core import aio
-from core.aio.threads import in_thread
+from core.aio.calls import in_thread
 from core.api import shared_model
-from core.sampling_options import SAMPLING_OPTIONS
+from core.options import SAMPLING_OPTIONS
 from core.types import Role
 
 _SAMPLING: dict[str, Any] = {

@@ -11,7 +11,7 @@ import os
 import platform
 import sys
 
-from core.system.user_cache import cache_root, private_folder
+from core.system.outputs import cache_root, private_folder
 
 
 def compiling_environment() -> dict[str, str]:

@@ -1,8 +1,8 @@
 """A checkpoint's tensors as float32 numpy arrays, each read when it is taken.
 
-For engines without a tensor library of their own: safetensors (also bfloat16, and MLX's packed
-integers); `core_runtime.gguf.arrays` has those of GGUF files. Formats:
-https://huggingface.co/docs/safetensors, and `quantization`.
+For engines without a tensor library of their own: safetensors, also bfloat16 and MLX's packed
+integers; `core_runtime.gguf.arrays` reads GGUF. Formats: `quantization`, and
+https://huggingface.co/docs/safetensors.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A GGUF file's tensors as float32 numpy arrays, each dequantised when it is taken."""
+"""The tensors of a GGUF file as float32 numpy arrays, each read when it is taken."""
 
 from __future__ import annotations
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.aio.threads import ThreadCalls, ThreadStream, in_thread
+from core.aio.calls import ThreadCalls, ThreadStream, in_thread
 from core.extensions import AsyncStream
 from core.types import GenerateMetrics
 from core_conformance.proof.registry import saboteur

@@ -22,7 +22,7 @@ from core_server.routes.contract.describing import describe
 from core_server.served import Served
 from core_server.server import Server
 from core_server.threads import call_in_loop
-from core_wires.contract import ROWS, Call, config_of
+from core_wires.contract import METHODS, Call, config_of
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, value_of
 
@@ -77,11 +77,12 @@ class Contract:
         loop = asyncio.get_running_loop()
         lines: asyncio.Queue[bytes] = asyncio.Queue()
         waiting, gone = threading.Semaphore(_WAITING), threading.Event()
+        complete = METHODS[operation].answer == "rows"
 
         def put(line: bytes) -> None:
             # Rows are complete: as lines, they wait for their reader. Tokens are taken as they
             # come, because other requests decode concurrently.
-            while operation in ROWS and not gone.is_set() and not waiting.acquire(timeout=1.0):
+            while complete and not gone.is_set() and not waiting.acquire(timeout=1.0):
                 pass
             if not call_in_loop(loop, lines.put_nowait, line):
                 cancel.set()

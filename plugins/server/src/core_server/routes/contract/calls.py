@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import UnsupportedOperationError
 from core.options import GenerateConfig
-from core.protocols import Capability, TokenStream
+from core.protocols import TokenStream
 from core.types import FinishReason, GenerateMetrics, Message, ModelInfo
 from core_server.bounds import (
     ID_BYTES,
@@ -23,26 +23,11 @@ from core_server.bounds import (
     refuse_beyond,
 )
 from core_server.served import Served
-from core_wires.contract import ROWS, STREAMS, Call, End
+from core_wires.contract import METHODS, Call, End
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, prompt_of, value_of
 
 Event = dict[str, object]
-
-_NEEDS = {
-    "stream_tokens": Capability.TOKEN_PROMPTS,
-    "generate_tokens": Capability.TOKEN_PROMPTS,
-    "score_tokens": Capability.TOKEN_PROMPTS,
-    "batch_stream": Capability.BATCH_STREAMING,
-    "score": Capability.SCORING,
-    "inspect_attention": Capability.ATTENTION_INSPECTOR,
-    "encode": Capability.TOKENIZING,
-    "decode": Capability.TOKENIZING,
-    "render_chat": Capability.TOKENIZING,
-    "memory": Capability.MEMORY_REPORTING,
-    "reset_peak_memory": Capability.MEMORY_REPORTING,
-}
-_WITHOUT_CONFIG = {"encode", "decode", "memory", "reset_peak_memory"}
 
 
 def events(
@@ -57,18 +42,18 @@ def events(
     ``done`` is called before the first of many rows, when the model is not needed any more.
     Raises ValueError for missing, unknown or invalid arguments.
     """
-    need = _NEEDS.get(operation) or Capability(operation)
-    if need not in served.capabilities:
+    declared = METHODS[operation]
+    if declared.capability not in served.capabilities:
         raise UnsupportedOperationError(operation, served.backend)
     positional, keywords = _arguments(operation, call.arguments)
-    if operation not in _WITHOUT_CONFIG:
+    if declared.takes_config:
         positional = (*positional, config)
     method = getattr(served.model, operation)
-    if operation in STREAMS:
+    if declared.answer == "tokens":
         yield from _of_stream(method(*positional, **keywords))
-    elif operation == "batch_stream":
+    elif declared.answer == "pairs":
         yield from _of_pairs(served, method(*positional, **keywords))
-    elif operation in ROWS:
+    elif declared.answer == "rows":
         results, end = method(*positional, **keywords), _end(served.model.metrics)
         done()
         for result in results:
@@ -113,16 +98,12 @@ def _arguments(
     operation: str, given: Mapping[str, object]
 ) -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the arguments of a method. Raises ValueError for missing or unknown ones."""
-    readers, keywords = _TAKES[operation]
-    known = {name for name, _ in readers} | keywords.keys()
-    if strange := sorted(given.keys() - known):
+    readers, keywords = _ARGUMENTS[operation], _KEYWORDS[operation]
+    if strange := sorted(given.keys() - readers.keys() - keywords.keys()):
         raise ValueError(f"arguments: {operation} does not accept {', '.join(strange)}")
-    positional = []
-    for name, read in readers:
-        if name not in given:
-            raise ValueError(f"arguments: {operation} requires {name}")
-        positional.append(_read(name, read, given[name]))
-    return tuple(positional), {
+    if missing := [name for name in readers if name not in given]:
+        raise ValueError(f"arguments: {operation} requires {missing[0]}")
+    return tuple(_read(name, read, given[name]) for name, read in readers.items()), {
         name: _read(name, read, given[name]) for name, read in keywords.items() if name in given
     }
 
@@ -134,34 +115,28 @@ def _read(name: str, read: Callable[[object], Any], data: object) -> Any:
         raise ValueError(f"arguments.{name}: {error}") from None
 
 
-_Reader = Callable[[object], Any]
-_MESSAGES = partial(value_of, list[Message])
-_IDS, _ROWS_OF_IDS = partial(value_of, list[int]), partial(value_of, list[list[int]])
-
-
 def _prompts(data: object) -> list[str]:
     return [prompt_of(prompt) for prompt in value_of(list[object], data)]
 
 
-_PROMPT: tuple[tuple[str, _Reader], ...] = (("prompt", prompt_of),)
-_PROMPTS: tuple[tuple[str, _Reader], ...] = (("prompts", _prompts),)
-_TAKES: dict[str, tuple[tuple[tuple[str, _Reader], ...], dict[str, _Reader]]] = {
-    "generate": (_PROMPT, {}),
-    "chat": ((("messages", _MESSAGES),), {}),
-    "stream_tokens": ((("prompt", _IDS),), {}),
-    "batch_stream": (_PROMPTS, {}),
-    "classify": (_PROMPTS, {}),
-    "batch_generate": (_PROMPTS, {}),
-    "score": ((*_PROMPTS, ("continuations", _prompts)), {}),
-    "generate_tokens": ((("prompts", _ROWS_OF_IDS),), {"num_samples": partial(value_of, int)}),
-    "score_tokens": ((("prompts", _ROWS_OF_IDS), ("continuations", _ROWS_OF_IDS)), {}),
-    "hidden_states": (_PROMPTS, {"layers": _IDS}),
-    "inspect_attention": (_PROMPT, {}),
-    "encode": ((("text", prompt_of),), {}),
-    "decode": ((("ids", _IDS),), {}),
-    "render_chat": ((("messages", _MESSAGES),), {}),
-    "memory": ((), {}),
-    "reset_peak_memory": ((), {}),
+_READERS: dict[str, Callable[[object], Any]] = {
+    "str": prompt_of,
+    "Sequence[str]": _prompts,
+    "Conversation": partial(value_of, list[Message]),
+    "Sequence[int]": partial(value_of, list[int]),
+    "TokenIds": partial(value_of, list[list[int]]),
+    "int": partial(value_of, int),
+}
+"""The reader of an argument, by its annotation."""
+
+_ARGUMENTS = {
+    operation: {name: _READERS[kind] for name, kind in method.arguments.items()}
+    for operation, method in METHODS.items()
+}
+# Not ``attention_mask``: clients send ids without padding.
+_KEYWORDS = {
+    operation: {name: _READERS[kind] for name, kind in method.keywords.items() if kind in _READERS}
+    for operation, method in METHODS.items()
 }
 
 
@@ -185,7 +160,7 @@ def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: Mode
         raise OPENAI.invalid(("arguments", "continuations"), message, "invalid_value")
     check_labels(config.labels)
     check_variables(config.chat_template_kwargs)
-    if operation not in (*ROWS, "batch_stream"):
+    if METHODS[operation].answer not in ("rows", "pairs"):
         return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, arguments)
     count = arguments.get("num_samples")
     samples = count if type(count) is int and count > 0 else 1

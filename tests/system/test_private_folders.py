@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from core.system import user_cache
-from core.system.user_cache import cache_root, private_folder
+from core.system import outputs
+from core.system.outputs import cache_root, private_folder
 
 
 def mode(path: Path) -> int:
@@ -61,7 +61,7 @@ def test_a_folder_that_others_could_only_read_is_closed(tmp_path: Path) -> None:
 def test_a_folder_that_others_could_write_to(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, bits: int
 ) -> None:
-    monkeypatch.setattr(user_cache, "_is_only_ours", lambda group: False)
+    monkeypatch.setattr(outputs, "_is_only_ours", lambda group: False)
     for name in ("code", "above") if bits < 0o1000 else ("code",):
         shared = tmp_path / name
         shared.mkdir()
@@ -73,7 +73,7 @@ def test_a_folder_that_others_could_write_to(
 
 
 def test_a_group_of_ones_own_may_write(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(user_cache, "_is_only_ours", lambda group: group == os.getegid())
+    monkeypatch.setattr(outputs, "_is_only_ours", lambda group: group == os.getegid())
     (tmp_path / "above").mkdir()
     (tmp_path / "above").chmod(0o775)
     assert mode(private_folder(tmp_path / "above" / "code")) == 0o700
@@ -99,7 +99,7 @@ def test_a_link_is_refused_and_left_alone(tmp_path: Path) -> None:
 def test_a_link_above_is_followed_and_checked(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(user_cache, "_is_only_ours", lambda group: False)
+    monkeypatch.setattr(outputs, "_is_only_ours", lambda group: False)
     (tmp_path / "target").mkdir()
     (tmp_path / "cache").symlink_to(tmp_path / "target")
     assert private_folder(tmp_path / "cache" / "code").is_dir()
