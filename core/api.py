@@ -13,6 +13,7 @@ from core import log, validate
 from core.choosing import with_refusals
 from core.errors import InvalidModelError, TokenizerError, UnsupportedModelError
 from core.kit.base import TextModelBase
+from core.kit.support import load_needs
 from core.models.fingerprint import remember
 from core.models.locating import located, log_unapplied
 from core.models.stores import discover_in, discover_stores
@@ -58,7 +59,7 @@ def load_model(
         model = backend.load_model(location, resolved)
     else:
         # The model keeps the reasons of the other backends, for its own errors.
-        choice = REGISTRY.choose(location)
+        choice = REGISTRY.choose(location, *load_needs(resolved).values())
         backend = choice.backend
         try:
             model = backend.load_model(location, resolved)
@@ -90,11 +91,13 @@ def get_backend(name: str) -> Backend:
 def default_backend(path: str | os.PathLike[str]) -> Backend:
     """Return the best backend on this machine for a model.
 
-    It is the first of metal, mlx_cuda, rocm, llama_cpp, mlx_cpu, mlx_lm, then any other, that is
-    available, reads the model's format and supports the model. Raises `ModelError`, or
+    It is the first of metal, mlx_cuda, rocm, openvino, llama_cpp, mlx_cpu, mlx_lm, then any other,
+    that is available, reads the model's format and supports the model. (`load_model` also takes
+    its options into account: an adapter, for example.) Raises `ModelError`, or
     `BackendUnavailableError` with the reason of each backend.
     """
-    return REGISTRY.default(located(path).path)
+    place = located(path)
+    return REGISTRY.choose(place.path, *load_needs(place.adapted(LoadConfig())).values()).backend
 
 
 def register(backend: Backend) -> None:

@@ -60,7 +60,7 @@ class _Answer:
     name: str
     backend: Backend | None = None
     described: DiscoveredModel | None = None
-    against: Literal["", "machine", "format", "operation", "model"] = ""
+    against: Literal["", "machine", "format", "operation", "model", "order"] = ""
     reason: str = ""
     unsure: bool = False
 
@@ -69,15 +69,16 @@ def choose(
     names: Iterable[str],
     get: Callable[[str], Backend],
     path: str | os.PathLike[str],
-    needed: Capability | None = None,
+    *needed: Capability,
 ) -> BackendChoice:
     """Return the first of these backends that is available and supports the format and the model.
 
     A backend that recognises the model as its own (`core.ModelFinding`) reads its format. The
-    backend also supports ``needed``. Raises `BackendUnavailableError` if the backends for the
-    format cannot run here or do not support ``needed``, `UnsupportedModelError` if the available
-    ones do not support the model or its format, and `ModelNotFoundError`, `ModelAccessError` or
-    `InvalidModelError` for the files themselves.
+    backend also supports all of ``needed``; one that defers to others (`deferral`) comes last.
+    Raises `BackendUnavailableError` if the backends for the format cannot run here or do not
+    support ``needed``, `UnsupportedModelError` if the available ones do not support the model or
+    its format, and `ModelNotFoundError`, `ModelAccessError` or `InvalidModelError` for the files
+    themselves.
     """
     location = resolve_path(path)
     check_exists(location)
@@ -85,14 +86,25 @@ def choose(
 
     passed_over: list[_Answer] = []
     for answer in _asked(names, get, location, formats, needed):
-        if answer.backend is not None and not answer.against:
-            skipped = tuple((other.name, other.reason) for other in passed_over)
-            refusals = tuple((o.name, o.reason) for o in passed_over if o.against == "model")
-            why = _why(answer.name, _read_by(answer, formats))
-            return BackendChoice(answer.backend, why, skipped, refusals)
+        if not answer.against:
+            return _choice(answer, formats, passed_over)
         passed_over.append(answer)
 
+    # No other fits: the ones that would leave the model to others.
+    for answer in passed_over:
+        if answer.against == "order":
+            return _choice(answer, formats, [other for other in passed_over if other != answer])
     raise _nothing_fits(location, formats, wrong, passed_over)
+
+
+def _choice(
+    answer: _Answer, formats: Collection[str], passed_over: Iterable[_Answer]
+) -> BackendChoice:
+    assert answer.backend is not None
+    skipped = tuple((other.name, other.reason) for other in passed_over)
+    refusals = tuple((o.name, o.reason) for o in passed_over if o.against == "model")
+    why = _why(answer.name, _read_by(answer, formats))
+    return BackendChoice(answer.backend, why, skipped, refusals)
 
 
 def judge(
@@ -111,9 +123,11 @@ def judge(
     model = model or model_at(location)
     formats, wrong = _attempted(partial(formats_of_found, model=model), location)
 
-    answers = list(_asked(names, get, location, formats, None, unavailable))
-    if able := tuple(answer.name for answer in answers if not answer.against):
-        return Verdict(able)
+    needed = (Capability.ADAPTERS,) if model and model.adapters else ()
+    answers = list(_asked(names, get, location, formats, needed, unavailable))
+    last = [answer for answer in answers if answer.against == "order"]
+    if able := [answer for answer in answers if not answer.against] + last:
+        return Verdict(tuple(answer.name for answer in able))
     reason = str(_nothing_fits(location, formats, wrong, answers))
     if wrong is None or _own_formats(answers):
         return Verdict((), _of_nobody(location, formats, answers), reason)
@@ -136,7 +150,7 @@ def _asked(
     get: Callable[[str], Backend],
     location: str,
     formats: Collection[str],
-    needed: Capability | None,
+    needed: Collection[Capability],
     unavailable: Callable[[Backend], str | None] | None = None,
 ) -> Iterator[_Answer]:
     """Yield each backend's answer; a broken backend's is its error."""
@@ -158,6 +172,15 @@ def own_options(backend: Backend) -> Mapping[str, str]:
     return {str(name): str(what) for name, what in options.items()}
 
 
+def deferral(backend: Backend) -> str | None:
+    """Return why a backend leaves models to others unless it is named; None if it does not.
+
+    It is the result of its method ``deferral``, if it has one.
+    """
+    reason: str | None = getattr(backend, "deferral", lambda: None)()
+    return reason
+
+
 def unavailability(backend: Backend) -> str | None:
     """Return why a backend cannot run here, also if the check raises; None if it can."""
     try:
@@ -173,7 +196,7 @@ def _answer(
     backend: Backend,
     location: str,
     formats: Collection[str],
-    needed: Capability | None,
+    needed: Collection[Capability],
     unavailable: Callable[[Backend], str | None],
 ) -> _Answer:
     own: DiscoveredModel | None = None
@@ -189,8 +212,11 @@ def _answer(
         return _Answer(name, backend, own, "machine", reason_not)
     if refused := refusal(backend, location):
         return _Answer(name, backend, own, "model", refused)
-    if needed is not None and needed not in backend.capabilities:
-        return _Answer(name, backend, own, "operation", f"it does not support {needed}")
+    for capability in needed:
+        if capability not in backend.capabilities:
+            return _Answer(name, backend, own, "operation", f"it does not support {capability}")
+    if why_not_first := deferral(backend):
+        return _Answer(name, backend, own, "order", why_not_first)
     return _Answer(name, backend, own)
 
 

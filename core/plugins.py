@@ -100,7 +100,7 @@ def _label(distribution: Distribution) -> str:
     return name or f"a distribution without a name in {distribution.locate_file('')}"
 
 
-PREFERENCE = ("metal", "mlx_cuda", "rocm", "llama_cpp", "mlx_cpu", "mlx_lm")
+PREFERENCE = ("metal", "mlx_cuda", "rocm", "openvino", "llama_cpp", "mlx_cpu", "mlx_lm")
 """Order of preference for the default backend; any other comes after these."""
 
 _EXTRAS = {
@@ -108,6 +108,7 @@ _EXTRAS = {
     "mlx_cpu": "mlx",
     "mlx_cuda": "mlx-cuda",
     "mlx_lm": "mlx-lm",
+    "openvino": "openvino",
     "llama_cpp": "llama-cpp",
     "rocm": "llama-cpp",
     "remote": "remote",

@@ -177,11 +177,9 @@ class Registry:
         sound = self._running(self.names())
         return tuple(name for name, b in sound if set(formats) & set(b.formats))
 
-    def choose(
-        self, path: str | os.PathLike[str], needed: Capability | None = None
-    ) -> BackendChoice:
+    def choose(self, path: str | os.PathLike[str], *needed: Capability) -> BackendChoice:
         """Return the best backend for a model, with reasons; raises like `core.choosing.choose`."""
-        return choose(self.names(), self._getter(), path, needed)
+        return choose(self.names(), self._getter(), path, *needed)
 
     def judge(self, models: Iterable[DiscoveredModel]) -> Iterator[Verdict]:
         """Yield which backends load each of these models, or why none does.
@@ -255,7 +253,7 @@ class Registry:
         what = f"Backend {name!r} only loads {reads}; {location!r} is {' or '.join(formats)}."
         if fault:
             what += f" Its check whether the model is its own failed: {fault}."
-        if others := self.reading(formats):
+        if others := self.verdict(location, None).backends or self.reading(formats):
             return f"{what} Use backend {others[0]!r} instead."
         return f"{what} {how_to_read(formats, self.names())}".rstrip()
 

@@ -75,6 +75,13 @@ def split(rows: Rows, seed: int) -> tuple[Rows, Rows]:
     return [row for row in rows if row not in judged], judged
 
 
+def trainer() -> str:
+    """The name of the first backend that runs here and trains; empty without one."""
+    known = (core.backend_status(entry.name) for entry in core.backends())
+    trains = core.Capability.TRAINABLE
+    return next((each.name for each in known if each.available and trains in each.capabilities), "")
+
+
 def show(line: str) -> None:
     """Show a line on a terminal, over the one before."""
     if sys.stderr.isatty():
@@ -89,7 +96,7 @@ def main() -> int:
     started = time.perf_counter()
     results: list[Shares] = []
     try:
-        with core.load_model(given.model, backend=given.backend) as base:
+        with core.load_model(given.model, backend=given.backend or trainer()) as base:
             for seed in range(given.seeds):
                 learned, judged = split(rows, seed)
                 assert isinstance(base, core.Adapting)
@@ -130,7 +137,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument(
         "--model", type=Path, default=cache / "core" / "models" / "smollm2-135m-instruct"
     )
-    parser.add_argument("--backend", default="", help="default: the best one available")
+    parser.add_argument("--backend", default="", help="default: the first that trains")
     parser.add_argument("--seeds", type=int, default=SEEDS)
     parser.add_argument("--steps", type=int, default=STEPS)
     return parser.parse_args()

@@ -17,6 +17,8 @@ from core.errors import (
     ModelNotFoundError,
     UnsupportedModelError,
 )
+from core.kit.support import load_needs
+from core.options import LoadConfig
 from core.protocols import Capability
 from core.registry import Registry
 
@@ -108,6 +110,47 @@ def test_one_that_offers_what_is_needed(
     assert ("mlx_lm", "it does not support classify") in choice.skipped
     assert ("fake_refuses", "it has no code for this architecture") in choice.refusals
     assert not [name for name, _ in choice.refusals if name in ("mlx_lm", "fake_gguf_only")]
+
+
+def test_one_that_supports_the_options_of_the_load(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins()
+    for name in ("openvino", "mlx_cpu"):
+        registry.register(local_backend(name))
+    registry.get("mlx_cpu").capabilities = frozenset(  # type: ignore[misc]
+        {Capability.ADAPTERS, Capability.ROTATE}
+    )
+    assert registry.choose(model).backend.name == "openvino"
+    assert not load_needs(LoadConfig(parallel_slots=1))
+    for options in ({"adapter_path": "a"}, {"context_overflow": "rotate"}):
+        needs = load_needs(LoadConfig(**options))  # type: ignore[arg-type]
+        choice = registry.choose(model, *needs.values())
+        assert choice.backend.name == "mlx_cpu"
+        assert choice.skipped[0][0] == "openvino"
+        assert choice.skipped[0][1].startswith("it does not support ")
+    with pytest.raises(BackendUnavailableError, match="openvino: it does not support adapters"):
+        registry.choose(model, Capability.ADAPTERS, Capability.SEED)
+
+
+def test_one_that_defers_comes_last_and_is_loaded_all_the_same(
+    registry: Registry, use_plugins: Use, model: Path, local_backend: Any
+) -> None:
+    use_plugins()
+    for name in ("openvino", "mlx_lm"):
+        registry.register(local_backend(name))
+    backend: Any = registry.get("openvino")
+    backend.deferral = lambda: "it is slower here"
+    choice = registry.choose(model)
+    assert choice.backend.name == "mlx_lm"
+    assert choice.skipped == (("openvino", "it is slower here"),)
+    assert choice.refusals == ()  # nothing is wrong with the model
+    assert registry.suited("openvino", model) is backend
+
+    registry.get("mlx_lm").formats = frozenset({"gguf"})  # type: ignore[misc]
+    choice = registry.choose(model)
+    assert choice.backend is backend
+    assert [name for name, _ in choice.skipped] == ["mlx_lm"]
 
 
 def test_the_refusal_of_the_model_comes_before_what_others_do_not_offer(

@@ -24,6 +24,7 @@ from core_mlx_native.cpu.blas import ensure_blas
 
 ensure_blas()  # before the first import of mlx in this process, which the other tests share
 MlxModel = importlib.import_module("core_mlx_native.model").MlxModel
+OpenVinoModel = importlib.import_module("core_openvino.model").OpenVinoModel
 
 OPTIONS = {
     "generate": GenerateOptions,
@@ -41,7 +42,10 @@ OPTIONS = {
 }
 PROTOCOLS = core.TextModel, core.BatchStreaming, core.ClassifyStreaming, core.Scoring
 READERS = core.TokenPrompts, core.HiddenStates, core.AttentionInspector
-MODELS = FakeModel, core.aio.AsyncModel, ReferenceModel, MlxModel, LlamaModel, BridgeModel
+MODELS = (
+    *(FakeModel, core.aio.AsyncModel, ReferenceModel),
+    *(MlxModel, LlamaModel, BridgeModel, OpenVinoModel),
+)
 
 
 def entry_points() -> Iterator[Any]:

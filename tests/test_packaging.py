@@ -106,7 +106,17 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
         *("cli", "tasks", "wires", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
-        *("mlx-lm", "llama-cpp", "learn", "sklearn", "lm-eval", "remote", "server", "conformance"),
+        *(
+            "mlx-lm",
+            "llama-cpp",
+            "openvino",
+            "learn",
+            "sklearn",
+            "lm-eval",
+            "remote",
+            "server",
+            "conformance",
+        ),
         *("ray", "daft", "frames", "langchain", "llm", "mcp", "all"),
     }
     assert metadata["Requires-Python"] == ">=3.11"
@@ -122,6 +132,7 @@ def test_the_extras(metadata: email.message.Message) -> None:
         ("mlx-cuda13", "infercore-mlx-native[cuda13]==0.1.0"),
         ("mlx-lm", "infercore-mlx-lm-bridge[cpu]==0.1.0"),
         ("llama-cpp", "infercore-llama-cpp==0.1.0"),
+        ("openvino", "infercore-openvino==0.1.0"),
         ("learn", "infercore-learn==0.1.0"),
         ("sklearn", "infercore-sklearn==0.1.0"),
         ("lm-eval", "infercore-lm-eval==0.1.0"),

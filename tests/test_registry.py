@@ -54,9 +54,10 @@ def test_names_come_in_order_of_preference(
     registry: Registry, use_plugins: Use, local_backend: Any
 ) -> None:
     use_plugins("broken")
-    for name in ("zz", "mlx_cpu", "llama_cpp", "metal", "aa"):
+    for name in ("zz", "mlx_cpu", "llama_cpp", "metal", "aa", "openvino"):
         registry.register(local_backend(name))
-    assert registry.names() == ("metal", "llama_cpp", "mlx_cpu", "aa", "fake_broken", "zz")
+    known = ("metal", "openvino", "llama_cpp", "mlx_cpu")
+    assert registry.names() == (*known, "aa", "fake_broken", "zz")
 
 
 # --------------------------------------------------------------------------- get

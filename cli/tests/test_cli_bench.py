@@ -122,5 +122,7 @@ def test_real_backends_are_measured(infer_cli: InferCli, tmp_path: Path) -> None
     assert done.exit_code == 0, done.output
     found = [json.loads(line) for line in done.stdout.splitlines()]
     assert [each["test"] for each in found] == [test for test in TESTS for _ in range(2)]
-    assert {each["backend"] for each in found} == {"mlx_cpu", "llama_cpp"}
+    default, second = [each["backend"] for each in found[:2]]
+    assert default in ("openvino", "mlx_cpu")  # the processor decides
+    assert second == "llama_cpp"  # openvino does not know this file's pre-tokenizer
     assert all(each["samples_ns"] for each in found)

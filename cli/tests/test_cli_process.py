@@ -251,6 +251,21 @@ def test_a_missing_package_is_answered_with_the_pip_command(infer_cli: InferCli,
     assert done.stderr.count("\n") == 1
 
 
+@pytest.mark.parametrize(("given", "seen"), [(None, "passive"), ("active", "active")])
+def test_threads_of_openmp_sleep_while_they_wait(
+    infer_cli: InferCli, given: str | None, seen: str
+) -> None:
+    script = (
+        "import os, sys\n"
+        f"given = {given!r}; os.environ.pop('OMP_WAIT_POLICY', None)\n"
+        "if given: os.environ['OMP_WAIT_POLICY'] = given\n"
+        "from core_cli import main\n"
+        "try: main()\n"
+        "finally: print(os.environ['OMP_WAIT_POLICY'], file=sys.stderr)"
+    )
+    assert infer_cli.finish("--version", script=script).stderr.split()[-1] == seen
+
+
 def test_help_imports_nothing_that_it_does_not_need(infer_cli: InferCli) -> None:
     listing = (
         "import sys; from core_cli import main\n"

@@ -85,6 +85,16 @@ def refuse_options(
             raise _unsupported_option(name, backend, need)
 
 
+def load_needs(config: LoadConfig) -> dict[str, Capability]:
+    """Return the capabilities that a load needs, by the options that need them."""
+    needs = {
+        "adapter_path": (Capability.ADAPTERS, config.adapter_path is not None),
+        "context_overflow": (Capability.ROTATE, config.context_overflow == "rotate"),
+        "parallel_slots": (Capability.PARALLEL, config.parallel_slots > 1),
+    }
+    return {name: need for name, (need, given) in needs.items() if given}
+
+
 def refuse_load_options(
     config: LoadConfig,
     backend: str,
@@ -92,12 +102,9 @@ def refuse_load_options(
     own: Collection[str] = (),
 ) -> None:
     """Raise for a load option that the backend does not support; ``own`` lists its ``options``."""
-    if config.adapter_path is not None and Capability.ADAPTERS not in capabilities:
-        raise _unsupported_option("adapter_path", backend, Capability.ADAPTERS)
-    if config.context_overflow == "rotate" and Capability.ROTATE not in capabilities:
-        raise _unsupported_option("context_overflow", backend, Capability.ROTATE)
-    if config.parallel_slots > 1 and Capability.PARALLEL not in capabilities:
-        raise _unsupported_option("parallel_slots", backend, Capability.PARALLEL)
+    for name, need in load_needs(config).items():
+        if need not in capabilities:
+            raise _unsupported_option(name, backend, need)
 
     # An option of another backend, or a misspelt one.
     for name in config.options:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 
 _NEEDED = ("click", "msgspec", "pluggy", "prompt_toolkit", "rich")
@@ -15,6 +16,8 @@ def main() -> None:
 
         what = f"infer-cli requires {', '.join(missing)}, not installed here."
         sys.exit(f"Error: {what} Install it with: {install_command('cli')}")
+    # llama.cpp's threads would spin while they wait. OpenMP reads this when it is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
     try:
         from core_cli.app import run
 

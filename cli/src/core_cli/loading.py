@@ -17,7 +17,7 @@ from core.errors import (
     UnsupportedModelError,
 )
 from core.extensions import Explaining
-from core.kit.support import offered, unsupported
+from core.kit.support import load_needs, offered, unsupported
 from core.models.fingerprint import remember
 from core.models.locating import located, log_unapplied, recognised
 from core.protocols import Capability
@@ -27,7 +27,7 @@ from core_cli import output
 from core_cli.plugins import Hooks
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
     from core.options import LoadConfig
     from core.protocols import Backend, TextModel
@@ -72,7 +72,7 @@ def load(
     """
     place = located(path)
     location, config = place.path, place.adapted(config)
-    choice = choose(location, config.backend, needed)
+    choice = choose(location, config.backend, needed, load_needs(config).values())
     name = choice.backend.name
     known = choosing.own_options(choice.backend)
     added = {option: value for option, value in (usual or {}).items() if option in known}
@@ -103,13 +103,19 @@ def explain(loaded: Loaded) -> None:
     output.say(f"loaded in {loaded.seconds:.2f} s")
 
 
-def choose(location: str, name: str = "", needed: Capability | None = None) -> BackendChoice:
+def choose(
+    location: str,
+    name: str = "",
+    needed: Capability | None = None,
+    of_options: Iterable[Capability] = (),
+) -> BackendChoice:
     """Choose the backend for the model at a path. Raises `BackendError` and `ModelError`.
 
     Raises `UnsupportedOperationError` if the named backend does not support ``needed``.
+    ``of_options``: the capabilities for the load's options, which a named backend checks itself.
     """
     if not name:
-        return REGISTRY.choose(location, needed)
+        return REGISTRY.choose(location, *filter(None, (needed, *of_options)))
 
     # A named backend must accept the model and support the operation.
     backend = REGISTRY.suited(name, location)

@@ -118,3 +118,29 @@ def test_an_unusable_library_is_a_typed_error(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(library, "library_reason", lambda: "it is too old")
     with pytest.raises(BackendUnavailableError, match="'rocm' is not available: it is too old"):
         load_library("rocm")
+
+
+@pytest.mark.parametrize("name", ["", "OMP_WAIT_POLICY", "GOMP_SPINCOUNT"])
+def test_a_note_asks_for_threads_that_sleep(
+    name: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    for variable in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT"):
+        monkeypatch.delenv(variable, raising=False)
+    if name:
+        monkeypatch.setenv(name, "active")
+    caplog.set_level("INFO", logger="core_llama_cpp")
+    library._note_spinning()
+    notes = [record for record in caplog.records if "OMP_WAIT_POLICY" in record.getMessage()]
+    assert [(note.name, note.levelname) for note in notes] == (
+        [] if name else [("core_llama_cpp", "INFO")]
+    )
+
+
+def test_the_note_is_logged_once() -> None:
+    code = (
+        "import logging, os; logging.basicConfig(level='INFO')\n"
+        "for name in ('OMP_WAIT_POLICY', 'GOMP_SPINCOUNT'): os.environ.pop(name, None)\n"
+        "from core_llama_cpp.library import load_library\n"
+        "load_library(), load_library()"
+    )
+    assert _run(code).stderr.count("OMP_WAIT_POLICY") == 1

@@ -27,7 +27,6 @@ from core.models.gguf import read_gguf
 from core.registry import REGISTRY
 from core_llama_cpp.checkpoint import estimate
 from core_llama_cpp.library import load_failure
-from core_runtime.choices import SUITS_CHAT
 
 TinyGguf = Callable[..., Path]
 THREADS = {"n_threads": 1}
@@ -53,7 +52,7 @@ def test_what_a_load_states(tiny_gguf: TinyGguf) -> None:
     assert (chosen["context_len"], chosen["cache_cells"]) == ("100", "256")
     assert (chosen["parallel_slots"], chosen["n_threads"]) == ("2", "1")
     assert {"device", "blas", "n_batch", "n_ubatch"} <= chosen.keys()
-    assert chosen["suits"] == SUITS_CHAT.value
+    assert chosen["suits"] == "generate and chat"
 
 
 def test_a_name_of_ollamas_answers_with_its_adapter(

@@ -14,7 +14,8 @@ import core
 from core_mlx_native import availability
 from core_mlx_native.availability import MachineFacts
 from core_mlx_native.backend import Cpu, Cuda, Metal, MlxBackend
-from core_runtime.choices import SUITS_BULK
+from core_runtime.choices import suits_dense
+from core_runtime.processor import cpu_flags
 
 Checkpoint = Callable[..., Path]
 EXTENSIONS = {
@@ -123,7 +124,7 @@ def test_the_dtype_is_chosen_and_explained(checkpoint: Checkpoint) -> None:
             "prefix_cache",
             "suits",
         ]
-        assert choices["suits"] == SUITS_BULK
+        assert choices["suits"] == suits_dense(cpu_flags())
         assert choices["dtype"].value == "float32"
         assert all(choice.reason for choice in choices.values())
         exact = model.classify(["ab no"], return_logits=True)[0].logits

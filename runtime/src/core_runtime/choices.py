@@ -6,22 +6,51 @@ from core import validate
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
+from core_runtime.processor import bfloat16_instructions, int8_instructions
 
 _PREFIX_SHARE = 16  # the prefix cache gets one sixteenth of the free memory
 _UNKNOWN_PREFIXES, _MOST_PREFIXES = 256 << 20, 1 << 30  # bytes
 
-SUITS_BULK = Choice(
-    "suits",
-    "classify and score",
-    "on a CPU a GGUF file of the same model chats 2.4 to 3.3 times as fast, with llama_cpp",
-)
-"""The recommendation for a backend with dense weights on a CPU."""
-SUITS_CHAT = Choice(
-    "suits",
-    "generate and chat",
-    "on a CPU the same model as safetensors classifies 1.4 to 2.3 times as fast, with mlx_cpu",
-)
-"""The recommendation for llama.cpp on a CPU."""
+
+def suits_dense(flags: frozenset[str]) -> Choice:
+    """Return the recommendation for dense float32 weights on a CPU with these ``flags``."""
+    if faster := _openvino_is_faster(flags):
+        return Choice(
+            "suits",
+            "training, adapters, hidden states of every layer",
+            f"{faster}; a GGUF file of the same model chats faster, with llama_cpp",
+        )
+    return Choice(
+        "suits",
+        "classify and score",
+        "on a CPU a GGUF file of the same model chats 2.4 to 3.3 times as fast, with llama_cpp",
+    )
+
+
+def suits_llama_cpp(flags: frozenset[str]) -> Choice:
+    """Return the recommendation for llama.cpp on a CPU with these ``flags``."""
+    others = (
+        "on a CPU the same model as safetensors classifies 1.4 to 2.3 times as fast, with mlx_cpu"
+    )
+    return Choice("suits", "generate and chat", _openvino_is_faster(flags) or others)
+
+
+def suits_openvino(flags: frozenset[str]) -> Choice:
+    """Return the recommendation for OpenVINO on a CPU with these ``flags``."""
+    if _openvino_is_faster(flags):
+        reason = "a lone chat runs faster from a GGUF file of the same model, with llama_cpp"
+        return Choice("suits", "classify, score and batches", reason)
+    reason = "this processor has no instructions for bfloat16 or int8: mlx_cpu can do the same"
+    return Choice("suits", "classify and score", reason)
+
+
+def _openvino_is_faster(flags: frozenset[str]) -> str:
+    """Return what OpenVINO does faster on a processor; empty without instructions for it."""
+    if names := bfloat16_instructions(flags):
+        return f"openvino classifies faster in bfloat16, with {' and '.join(names)}"
+    if names := int8_instructions(flags):
+        return f"openvino with dtype='int8' classifies faster, with {' and '.join(names)}"
+    return ""
 
 
 def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:

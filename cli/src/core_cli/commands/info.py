@@ -11,6 +11,7 @@ from core.system.terminal import visible
 from core_cli import completion, exits, options, output
 
 if TYPE_CHECKING:
+    from core.options import LoadConfig
     from core.types import DiscoveredModel
     from core_cli.loading import Loaded
 
@@ -51,9 +52,7 @@ def info(given: str | None, wanted: bool, as_json: bool, **options: Any) -> None
         raise click.UsageError("Load options require --load.")
     place = located(model)
     location, discovered = place.path, place.described(model_at(place.path))
-    facts = facts_of(location, discovered, config.backend) | _backend(
-        location, discovered, config.backend
-    )
+    facts = facts_of(location, discovered, config.backend) | _backend(location, discovered, config)
     if wanted and facts["backend"] is not None:
         loaded = load(model, config)
         with loaded.model:
@@ -66,15 +65,17 @@ def info(given: str | None, wanted: bool, as_json: bool, **options: Any) -> None
         raise click.exceptions.Exit(exits.BACKEND)
 
 
-def _backend(path: str, discovered: DiscoveredModel | None, name: str) -> dict[str, Any]:
+def _backend(path: str, discovered: DiscoveredModel | None, config: LoadConfig) -> dict[str, Any]:
     """Return the backend chosen, the reason, and why backends of higher priority were skipped."""
     from core.errors import ModelAccessError
+    from core.kit.support import load_needs
     from core.models.weight_files import NO_PERMISSION
+    from core.protocols import Capability
     from core.registry import REGISTRY
     from core_cli.loading import choose
 
     # The verdict that discover shows, which also checks the files.
-    verdict = REGISTRY.verdict(path, discovered)
+    name, verdict = config.backend, REGISTRY.verdict(path, discovered)
     problem = discovered.problem if discovered else ""
     if problem == NO_PERMISSION:
         raise ModelAccessError(verdict.reason)
@@ -87,7 +88,10 @@ def _backend(path: str, discovered: DiscoveredModel | None, name: str) -> dict[s
         }
         return {**unloadable, "reason": verdict.reason, "skipped": {}}
 
-    choice = choose(path, name)
+    needs = set(load_needs(config).values())
+    if discovered is not None and discovered.adapters:
+        needs.add(Capability.ADAPTERS)
+    choice = choose(path, name, of_options=needs)
     return {
         "backend": choice.backend.name,
         "backends": verdict.backends,

@@ -25,6 +25,7 @@ from core.errors import (
 from core_llama_cpp.availability import library_reason
 
 TILED = "GGML_CPU_TILED_MM"
+_WAITING = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")  # OpenMP reads them when it is loaded
 LOG_LEVELS = ("off", "error", "warning", "info", "debug")
 _LOGGING = {1: logging.DEBUG, 2: logging.INFO, 3: logging.WARNING, 4: logging.ERROR}  # ggml.h
 _OFF = logging.CRITICAL + 1
@@ -92,8 +93,19 @@ def tiled_products() -> bool:
     return value is not None
 
 
+def _note_spinning() -> None:
+    """Log, at INFO, how to make the threads sleep while they wait, unless that was decided."""
+    if not any(name in os.environ for name in _WAITING):
+        logging.getLogger("core_llama_cpp").info(
+            "llama.cpp's threads spin while they wait for one another, which takes time from other "
+            "programs and is slow beside them. On a busy machine, set OMP_WAIT_POLICY=passive in "
+            "the environment before Python starts."
+        )
+
+
 def _imported(backend: str) -> ModuleType:
     global _callback
+    _note_spinning()
     os.environ.setdefault(TILED, "0")  # or results would depend on the other prompts of a batch
     try:
         import llama_cpp

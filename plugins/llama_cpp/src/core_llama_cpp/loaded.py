@@ -27,9 +27,10 @@ from core_llama_cpp.library import load_failure, load_library, logged_errors, se
 from core_llama_cpp.session import LlamaSession, SessionSettings
 from core_llama_cpp.text.tokenizer import Tokenizer
 from core_llama_cpp.tolerance import logit_tolerance
-from core_runtime.choices import SUITS_CHAT, prefix_cache
+from core_runtime.choices import prefix_cache, suits_llama_cpp
 from core_runtime.gguf_files import ModelFiles
 from core_runtime.machine import available_bytes
+from core_runtime.processor import cpu_flags
 from core_runtime.sequences.context import ContextSize
 from core_runtime.sequences.prefixes import KeptPrefixes
 from core_runtime.sequences.session import CLASSIFY_SEQUENCES
@@ -159,7 +160,7 @@ def _loaded(
     context = (planned.context.length.choice, planned.context.cells.choice)
     prefix_bytes = planned.prefix_bytes
     unmapped = () if planned.settings.mapped else (_UNMAPPED,)
-    suits = () if planned.settings.offload else (SUITS_CHAT,)
+    suits = () if planned.settings.offload else (suits_llama_cpp(cpu_flags()),)
     unused = notices(planned.header, planned.settings.adapter)
 
     return LoadedModel(

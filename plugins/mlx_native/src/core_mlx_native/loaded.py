@@ -39,8 +39,9 @@ from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.generation_keys import check_generation
 from core_runtime.checkpoint.keys import report
 from core_runtime.checkpoint.own_files import report_unread
-from core_runtime.choices import SUITS_BULK, template_name
+from core_runtime.choices import suits_dense, template_name
 from core_runtime.cuts import Cuts
+from core_runtime.processor import cpu_flags
 from core_runtime.served import Memory
 from core_runtime.tokenizer.files import stop_tokens
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
@@ -158,7 +159,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
     free = free_memory(on_gpu)
     budget = token_budget(options, footprint, on_gpu, free, lanes)
     prefix_bytes = kept_prefixes(options, fast, free)
-    suits = () if on_gpu else (SUITS_BULK,)
+    suits = () if on_gpu else (suits_dense(cpu_flags()),)
     if on_gpu:
         memory.wire_large_models()
 

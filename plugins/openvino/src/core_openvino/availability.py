@@ -1,7 +1,8 @@
-"""Availability of OpenVINO, and the instructions of this processor, without importing it."""
+"""Availability of OpenVINO, and its device, without importing it."""
 
 from __future__ import annotations
 
+import ctypes
 import importlib.metadata
 import importlib.util
 import platform
@@ -11,40 +12,11 @@ from pathlib import Path
 from core.plugins import install_command
 from core.types import Device
 from core_runtime.machine import physical_bytes
+from core_runtime.processor import CPUINFO, bfloat16_instructions, cpu_flags, int8_instructions
 
 DISTRIBUTION = "openvino"
 VERSION = (2026, 4)
 """The release whose paged attention has the inputs that `graph` gives it; later ones may not."""
-
-_CPUINFO = Path("/proc/cpuinfo")
-_BFLOAT16 = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX", "bf16": "ARM BF16"}
-_INT8 = {
-    "avx512_vnni": "AVX512_VNNI",
-    "avx_vnni": "AVX_VNNI",
-    "amx_int8": "AMX",
-    "i8mm": "ARM I8MM",
-}
-
-
-@cache
-def cpu_flags(cpuinfo: Path = _CPUINFO) -> frozenset[str]:
-    """Return the instruction sets that Linux reports; empty where it does not say."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return frozenset()
-    names = (line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features")))
-    return frozenset(next(names, "").split())
-
-
-def bfloat16_instructions(flags: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the processor's instructions for bfloat16 products."""
-    return tuple(name for flag, name in _BFLOAT16.items() if flag in flags)
-
-
-def int8_instructions(flags: frozenset[str]) -> tuple[str, ...]:
-    """Return the names of the processor's instructions for products of 8-bit integers."""
-    return tuple(name for flag, name in _INT8.items() if flag in flags)
 
 
 def cpu_device() -> Device:
@@ -82,15 +54,18 @@ def unavailable_reason() -> str | None:
 
 @cache
 def _import_error() -> str | None:
-    """Return why the library cannot be opened, for example on musl or an old glibc."""
-    spec = importlib.util.find_spec(DISTRIBUTION)
-    if spec is None or not spec.submodule_search_locations:
-        return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"
-    from core_openvino.library import load_library
+    """Return why the library cannot be opened, for example on musl or an old glibc.
 
+    It is opened without its Python package, whose import takes a third of a second.
+    """
+    spec = importlib.util.find_spec(DISTRIBUTION)
+    places = (spec and spec.submodule_search_locations) or ()
+    files = [file for place in places for file in Path(place, "libs").glob("*openvino.*")]
+    if not files:
+        return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"
     try:
-        load_library()
-    except (ImportError, OSError) as error:
+        ctypes.CDLL(str(files[0]))
+    except OSError as error:
         return (
             f"OpenVINO's library cannot be opened ({error}). It needs Linux with glibc 2.28, "
             "macOS or Windows; on other systems use the backend llama_cpp."
@@ -100,7 +75,7 @@ def _import_error() -> str | None:
 
 def _processor() -> str:
     try:
-        lines = _CPUINFO.read_text().splitlines()
+        lines = CPUINFO.read_text().splitlines()
     except OSError:
         return platform.processor() or platform.machine()
     names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))

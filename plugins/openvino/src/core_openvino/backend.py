@@ -45,16 +45,17 @@ class OpenVino(BackendBase):
         return (availability.cpu_device(),) if self.available() else ()
 
     def refusal(self, path: str | os.PathLike[str]) -> str | None:
-        """Return the reason why this backend is not the one to load a model, from its headers.
-
-        Without instructions for bfloat16 or int8 it leaves models to mlx_cpu, if that is installed.
-        """
-        from core_openvino.checkpoint import refusal_of_files
+        """Return the reason why this backend cannot load a model, from its headers."""
+        from core_openvino.probe import refusal_of_files
 
         try:
-            return availability.left_to_mlx() or refusal_of_files(path)
+            return refusal_of_files(path)
         except CoreError as error:
             return str(error)
+
+    def deferral(self) -> str | None:
+        """Return why models are left to mlx_cpu, unless this backend is named; None if not."""
+        return availability.left_to_mlx()
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> OpenVinoModel:
         """Load a safetensors directory or a GGUF file; raises as `core.Backend.load_model` says."""
@@ -69,7 +70,7 @@ class OpenVino(BackendBase):
         device = availability.cpu_device()
         chosen = (
             chosen_backend(self.name, config),
-            Choice("device", device.name, f"instructions used: {device.detail}"),
+            Choice("device", device.name, f"instructions that OpenVINO uses: {device.detail}"),
         )
         return open_model(self.name, path, config, chosen)
 

@@ -9,15 +9,16 @@ from pathlib import Path
 
 from core.errors import InvalidModelError
 from core.models.described import of_gguf
-from core.models.files import model_formats, resolve_path
+from core.models.files import resolve_path
 from core.models.gguf import read_gguf
 from core.types import Choice
+from core_openvino.probe import gguf_file
 from core_runtime.checkpoint.arrays import SafetensorArrays, TensorArrays
 from core_runtime.checkpoint.config import ModelConfig, load_config, parse_config
 from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.generation_keys import check_generation
 from core_runtime.checkpoint.keys import report
-from core_runtime.checkpoint.own_files import report_unread, without_weights
+from core_runtime.checkpoint.own_files import report_unread
 from core_runtime.gguf.arrays import GgufArrays
 from core_runtime.gguf.config import hf_config
 from core_runtime.gguf.ends import end_ids
@@ -25,11 +26,9 @@ from core_runtime.gguf.keys import check_keys
 from core_runtime.gguf.metadata import LOAD
 from core_runtime.gguf.source import GgufSource
 from core_runtime.gguf.templates import chat_templates
-from core_runtime.gguf.tensors import check_architecture, plan
+from core_runtime.gguf.tensors import check_architecture
 from core_runtime.gguf.vocabulary import build_tokenizer, special_ids
-from core_runtime.gguf_files import find_files
 from core_runtime.tokenizer.files import TokenizerFiles, stop_tokens
-from core_runtime.tokenizer.missing import missing_tokenizer
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 
@@ -44,28 +43,6 @@ class Checkpoint:
     tensors: TensorArrays
     quantisation: tuple[int, int]
     unread: Sequence[Choice] = ()
-
-
-def gguf_file(path: str | os.PathLike[str]) -> Path | None:
-    """Return the GGUF file that a path names; None for a safetensors directory.
-
-    Raises `core.ModelError` if the path is not a model.
-    """
-    return None if "safetensors" in model_formats(path) else find_files(path).first
-
-
-def refusal_of_files(path: str | os.PathLike[str]) -> str | None:
-    """Return what is missing or unsupported, from the headers alone. Raises `core.ModelError`."""
-    file = gguf_file(path)
-    if file is not None:
-        source = GgufSource(file, LOAD)
-        check_architecture(source)
-        config = parse_config(hf_config(source, "float32"), str(file))
-        plan(source, config)
-        return None
-    directory = Path(resolve_path(path))
-    load_config(directory, tensors=False)
-    return without_weights(directory) or missing_tokenizer(directory)
 
 
 def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Checkpoint:

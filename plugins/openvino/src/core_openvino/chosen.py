@@ -10,9 +10,9 @@ from core.errors import InvalidOptionError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
-from core_openvino.availability import bfloat16_instructions, int8_instructions
 from core_runtime.choices import parallel_slots
 from core_runtime.machine import usable_cores
+from core_runtime.processor import bfloat16_instructions, int8_instructions
 
 DTYPES = ("float32", "bfloat16", "int8")
 AUTO = "auto"
@@ -88,7 +88,8 @@ def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Ch
         return Chosen("dtype", "float32", "this processor has no instructions for bfloat16")
     names = " and ".join(instructions)
     if rounded:
-        return Chosen("dtype", "bfloat16", f"the weights have at most 16 bits; {names} computes it")
+        reason = f"the weights have at most 16 bits, and the processor has {names}"
+        return Chosen("dtype", "bfloat16", reason)
     return Chosen("dtype", "float32", "the weights have 32 bits; dtype='bfloat16' is faster")
 
 

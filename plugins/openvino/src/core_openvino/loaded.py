@@ -11,15 +11,15 @@ from core.kit.support import Chosen
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
 from core_openvino import graph
-from core_openvino.availability import cpu_flags
 from core_openvino.checkpoint import Checkpoint, read_checkpoint
 from core_openvino.chosen import Choices
 from core_openvino.library import core
 from core_openvino.session import PagedSession, SessionSettings
 from core_openvino.weights import Weights, stored_bytes
 from core_runtime.checkpoint.tensors import expected_tensors
-from core_runtime.choices import prefix_cache, template_name
+from core_runtime.choices import prefix_cache, suits_openvino, template_name
 from core_runtime.machine import available_bytes
+from core_runtime.processor import cpu_flags
 from core_runtime.sequences.context import ContextSize, Estimate, context_size
 from core_runtime.sequences.prefixes import KeptPrefixes
 from core_runtime.sequences.session import CLASSIFY_SEQUENCES
@@ -28,11 +28,6 @@ from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 # How far one prompt's logits may move with what else is in its batch: see `docs/openvino.md`.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.5, "int8": 1.0}
-_SUITS = Choice(
-    "suits",
-    "classify, score and batches",
-    "a lone chat runs faster from a GGUF file of the same model, with llama_cpp",
-)
 _FLOAT, _HALF = 4, 2
 
 
@@ -145,7 +140,7 @@ def _loaded(
         ),
         stop_ids=checkpoint.stop_ids,
         slots=choices.parallel_slots.value,
-        choices=(*chosen, *shown, _SUITS, *checkpoint.unread),
+        choices=(*chosen, *shown, suits_openvino(cpu_flags()), *checkpoint.unread),
         weight_bytes=weight_bytes,
         own_context=config.context_length,
         prefixes=KeptPrefixes(session, prefixes.value),

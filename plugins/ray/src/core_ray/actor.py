@@ -97,6 +97,17 @@ def _key(*texts: str) -> str:
     return hashlib.blake2b("\0".join(texts).encode("utf-8", "replace")).hexdigest()
 
 
+def _default(model: str, options: Mapping[str, Any]) -> core.Backend:
+    """Return the backend that `core.load_model` chooses for a model and these options."""
+    from core.kit.support import load_needs
+    from core.models.locating import located
+    from core.registry import REGISTRY
+
+    place = located(model)
+    needs = load_needs(place.adapted(core.LoadConfig(**options)))
+    return REGISTRY.choose(place.path, *needs.values()).backend
+
+
 def load_model(
     model: str, backend: str, options: Mapping[str, Any], threads: int | None
 ) -> core.TextModel:
@@ -111,7 +122,7 @@ def load_model(
         os.environ.pop("OMP_NUM_THREADS", None)
         return core.load_model(model, backend=backend, **options)
     os.environ["OMP_NUM_THREADS"] = str(threads)
-    chosen = core.get_backend(backend) if backend else core.default_backend(model)
+    chosen = core.get_backend(backend) if backend else _default(model, options)
     if "n_threads" in own_options(chosen):
         options = {**options, "options": {"n_threads": threads, **options.get("options", {})}}
     return core.load_model(model, backend=chosen.name, **options)

@@ -93,7 +93,7 @@ class Metadata:
 
     def _array(self, key: str, kind: type[T], length: int | None) -> Sequence[T]:
         value = self._required(key, None)
-        if not isinstance(value, list) or not all(isinstance(item, kind) for item in value):
+        if not isinstance(value, list) or not _all_are(kind, value):
             raise self._wrong(key, value, f"an array of {kind.__name__}")
         if length is not None and len(value) != length:
             raise self.error(f"{self._full(key)} has {len(value)} items, not {length}")
@@ -110,3 +110,8 @@ class Metadata:
 
     def _wrong(self, key: str, value: object, expected: str) -> CoreError:
         return self.error(f"the metadata has {self._full(key)}={value!r:.60}, not {expected}")
+
+
+def _all_are(kind: type, items: list[object]) -> bool:
+    """Return True if all are of a type; the items of a vocabulary have few types."""
+    return all(issubclass(item_type, kind) for item_type in set(map(type, items)))

@@ -24,6 +24,7 @@ _MAX_TOKEN_LENGTH = 1024  # a token is split at every position, which takes quad
 
 # llama.cpp's names for it, and the pattern of its tokenizer.json
 _LLAMA3_NAMES = ("llama-bpe", "llama3", "llama-v3")
+_PRE_TOKENIZERS = ("smollm", "gpt-2", *_LLAMA3_NAMES)
 _LLAMA3_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}"
     r"| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -31,9 +32,20 @@ _LLAMA3_PATTERN = (
 
 
 def build_tokenizer(meta: Metadata) -> Tokenizer:
-    """Build the tokenizer with its added tokens and BOS rule.
+    """Build the tokenizer with its added tokens and BOS rule; raises as `check_vocabulary`."""
+    check_vocabulary(meta)
+    try:
+        return _build(meta, meta.texts("tokenizer.ggml.tokens"))
+    except CoreError:
+        raise
+    except Exception as error:  # the library has no narrower type for most of its errors
+        raise meta.error(f"the tokenizer is inconsistent: {error}") from error
 
-    Raises `Metadata.error` for an unsupported kind of vocabulary or pre-tokenizer.
+
+def check_vocabulary(meta: Metadata) -> None:
+    """Raise `Metadata.error` for an unsupported kind of vocabulary or pre-tokenizer.
+
+    It reads the keys that `build_tokenizer` reads, without building anything.
     """
     tokens = meta.texts("tokenizer.ggml.tokens")
     if len(set(tokens)) != len(tokens):
@@ -42,13 +54,25 @@ def build_tokenizer(meta: Metadata) -> Tokenizer:
         raise meta.error(
             f"the vocabulary contains a token of more than {_MAX_TOKEN_LENGTH} characters"
         )
-
-    try:
-        return _build(meta, tokens)
-    except CoreError:
-        raise
-    except Exception as error:  # the library has no narrower type for most of its errors
-        raise meta.error(f"the tokenizer is inconsistent: {error}") from error
+    kind = meta.text("tokenizer.ggml.model")
+    if kind == "gpt2":
+        meta.texts("tokenizer.ggml.merges")
+        if (name := meta.text("tokenizer.ggml.pre", "default")) not in _PRE_TOKENIZERS:
+            known = ", ".join(_PRE_TOKENIZERS)
+            raise meta.error(f"pre-tokenizer {name!r} is not supported (supported: {known})")
+    elif kind == "llama":
+        meta.numbers("tokenizer.ggml.scores", len(tokens))
+        if meta.flag("tokenizer.ggml.add_space_prefix", True):
+            raise meta.error(
+                "a tokenizer that prepends a space (add_space_prefix) is not supported"
+            )
+    else:
+        raise meta.error(f"tokenizer model {kind!r} is not supported (supported: gpt2, llama)")
+    meta.integers("tokenizer.ggml.token_type", len(tokens))
+    if adds_bos(meta) and token_id(meta, "bos", tokens) is None:
+        raise meta.error(
+            "prompts begin with a BOS token (add_bos_token), but the file does not name one"
+        )
 
 
 def token_id(meta: Metadata, key: str, tokens: Sequence[str]) -> int | None:
@@ -80,13 +104,8 @@ def adds_bos(meta: Metadata) -> bool:
 
 
 def _build(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
-    kind = meta.text("tokenizer.ggml.model")
     builders = {"gpt2": _byte_level, "llama": _sentence_piece}
-    if kind not in builders:
-        raise meta.error(
-            f"tokenizer model {kind!r} is not supported (supported: {', '.join(builders)})"
-        )
-    tokenizer = builders[kind](meta, tokens)
+    tokenizer = builders[meta.text("tokenizer.ggml.model")](meta, tokens)
     tokenizer.add_tokens(list(_added_tokens(meta, tokens)))
     _add_bos(tokenizer, meta, tokens)
     return tokenizer
@@ -104,12 +123,12 @@ def _byte_level(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
     )
 
     tokenizer = Tokenizer(model)
-    tokenizer.pre_tokenizer = _pre_tokenizer(meta, name)
+    tokenizer.pre_tokenizer = _pre_tokenizer(name)
     tokenizer.decoder = decoders.ByteLevel()
     return tokenizer
 
 
-def _pre_tokenizer(meta: Metadata, name: str) -> PreTokenizer:
+def _pre_tokenizer(name: str) -> PreTokenizer:
     from tokenizers import Regex
     from tokenizers.pre_tokenizers import ByteLevel, Digits, Split
     from tokenizers.pre_tokenizers import Sequence as Steps
@@ -119,17 +138,11 @@ def _pre_tokenizer(meta: Metadata, name: str) -> PreTokenizer:
     if name in _LLAMA3_NAMES:
         split = Split(Regex(_LLAMA3_PATTERN), "isolated")
         return Steps([split, ByteLevel(add_prefix_space=False, use_regex=False)])
-    if name == "gpt-2":
-        return ByteLevel(add_prefix_space=False)
-    known = ", ".join(("smollm", "gpt-2", *_LLAMA3_NAMES))
-    raise meta.error(f"pre-tokenizer {name!r} is not supported (supported: {known})")
+    return ByteLevel(add_prefix_space=False)
 
 
 def _sentence_piece(meta: Metadata, tokens: Sequence[str]) -> Tokenizer:
     from tokenizers import Tokenizer, decoders, models, normalizers
-
-    if meta.flag("tokenizer.ggml.add_space_prefix", True):
-        raise meta.error("a tokenizer that prepends a space (add_space_prefix) is not supported")
 
     # SentencePiece's scores give the order of merges.
     unknown = token_id(meta, "unknown", tokens) or 0
@@ -185,11 +198,7 @@ def _add_bos(tokenizer: Tokenizer, meta: Metadata, tokens: Sequence[str]) -> Non
     from tokenizers.processors import TemplateProcessing
 
     if adds_bos(meta):
-        index = token_id(meta, "bos", tokens)
-        if index is None:
-            raise meta.error(
-                "prompts begin with a BOS token (add_bos_token), but the file does not name one"
-            )
+        index = token_id(meta, "bos", tokens) or 0  # `check_vocabulary` has seen that it exists
         bos = tokens[index]
         tokenizer.post_processor = TemplateProcessing(
             single=[bos, "$A"], pair=[bos, "$A", bos, "$B"], special_tokens=[(bos, index)]

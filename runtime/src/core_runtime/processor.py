@@ -1,0 +1,36 @@
+"""The processor's instructions for products of narrow numbers, as Linux reports them."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+
+CPUINFO = Path("/proc/cpuinfo")
+_BFLOAT16 = {"avx512_bf16": "AVX512_BF16", "amx_bf16": "AMX", "bf16": "ARM BF16"}
+_INT8 = {
+    "avx512_vnni": "AVX512_VNNI",
+    "avx_vnni": "AVX_VNNI",
+    "amx_int8": "AMX",
+    "i8mm": "ARM I8MM",
+}
+
+
+@cache
+def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
+    """Return the instruction sets that Linux reports; empty where it does not say."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    names = (line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features")))
+    return frozenset(next(names, "").split())
+
+
+def bfloat16_instructions(flags: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the processor's instructions for bfloat16 products."""
+    return tuple(name for flag, name in _BFLOAT16.items() if flag in flags)
+
+
+def int8_instructions(flags: frozenset[str]) -> tuple[str, ...]:
+    """Return the names of the processor's instructions for products of 8-bit integers."""
+    return tuple(name for flag, name in _INT8.items() if flag in flags)
