@@ -170,9 +170,14 @@ class _Body:
     def mlp(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``down(activation(gate(x)) * up(x))``."""
         gate, up = self.linear(x, f"{name}.gate_proj"), self.linear(x, f"{name}.up_proj")
-        silu = self.config.family.activation == "silu"
-        active = ops.swish(gate) if silu else ops.gelu(gate, "tanh")
-        return self.linear(ops.multiply(active, up), f"{name}.down_proj")
+        if self.config.family.activation == "silu":
+            return self.linear(ops.multiply(ops.swish(gate), up), f"{name}.down_proj")
+
+        # Halved here and doubled there, both exact: this hides the formula from a pass that would
+        # fuse it into a node (LLMMLP) which divides by zero on one thread, and copies the weights.
+        halved = ops.multiply(ops.gelu(gate, "tanh"), _number(0.5))
+        down = self.linear(ops.multiply(halved, up), f"{name}.down_proj")
+        return ops.multiply(down, _number(2.0))
 
     def layer(self, x: ov.Node, layer: int) -> ov.Node:
         """Return the hidden states after a layer."""
