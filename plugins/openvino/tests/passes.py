@@ -29,7 +29,11 @@ Prompt = Sequence[int]
 
 @contextmanager
 def session_of(
-    directory: Path, dtype: str = "float32", cells: int = 4096, sequences: int = 16, threads: int = 1
+    directory: Path,
+    dtype: str = "float32",
+    cells: int = 4096,
+    sequences: int = 16,
+    threads: int = 1,
 ) -> Iterator[PagedSession]:
     """Open a directory, which may be without a tokenizer."""
     config = load_config(directory)

@@ -55,7 +55,9 @@ def test_cases_cover_the_families() -> None:
     configs = [json.loads(case.read_text()) for case in CASES]
     families = {config["model_type"] for config in configs}
     assert families == {"llama", "mistral", "qwen2", "qwen3", "gemma3_text"}
-    assert any((case.parents[1] / "weights/model.safetensors.index.json").exists() for case in CASES)
+    assert any(
+        (case.parents[1] / "weights/model.safetensors.index.json").exists() for case in CASES
+    )
 
 
 @every_case

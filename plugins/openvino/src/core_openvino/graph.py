@@ -64,6 +64,20 @@ def _number(value: float) -> ov.Node:
     return ops.constant(np.array(value, np.float32))
 
 
+def _wide(x: ov.Node) -> ov.Node:
+    return x if x.get_element_type() == ov.Type.f32 else ops.convert(x, ov.Type.f32)
+
+
+def _product(x: ov.Node, weight: ov.Node) -> ov.Node:
+    """Return ``x @ weight.T`` as float32, computed in the weight's type.
+
+    A weight of bfloat16 that were converted to float32 in the graph would be stored as that, too.
+    """
+    kind = weight.get_element_type()
+    narrow = x if kind == ov.Type.f32 else ops.convert(x, kind)
+    return _wide(ops.matmul(narrow, weight, False, True))
+
+
 def _input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
     node = ops.parameter(list(shape), kind, name=name)
     node.output(0).set_names({name})
@@ -98,7 +112,7 @@ class _Body:
 
     def linear(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``x @ weight.T``, plus a bias if the checkpoint has one."""
-        product = ops.matmul(x, self.weights.matrix(f"{name}.weight"), False, True)
+        product = _product(x, self.weights.matrix(f"{name}.weight"))
         if f"{name}.bias" not in self.weights.names:
             return product
         return ops.add(product, self.weights.vector(f"{name}.bias"))
@@ -198,7 +212,7 @@ def body(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
     parts = _Body(config, weights)
     tokens = ops.unsqueeze(parts.input(TOKENS, [-1]), _ints(1))
-    x = ops.gather(weights.embedding(), tokens, _ints(0))  # [T, 1, H]
+    x = _wide(ops.gather(weights.embedding(), tokens, _ints(0)))  # [T, 1, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     for layer in range(config.num_layers):
@@ -211,7 +225,7 @@ def body(config: ModelConfig, weights: Weights) -> ov.Model:
 def head(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from normed ``hidden`` states [R, H] to logits [R, vocabulary]."""
     states = _input(HIDDEN, [-1, config.hidden_size], ov.Type.f32)
-    logits = ops.matmul(states, weights.head(), False, True)
+    logits = _product(states, weights.head())
     if "lm_head.bias" in weights.names:
         logits = ops.add(logits, weights.vector("lm_head.bias"))
     if config.logit_cap is not None:
