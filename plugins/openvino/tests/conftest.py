@@ -12,12 +12,15 @@ import pytest
 from safetensors.numpy import save_file
 
 import core
+from core_openvino.library import load_library
 from core_runtime.checkpoint.config import parse_config
 from core_runtime.checkpoint.tensors import expected_tensors
 from runtime.tests.tiny import Checkpoint, write_config, write_tokenizer
 
 if TYPE_CHECKING:
     from core_openvino.model import OpenVinoModel
+
+load_library()  # before any test imports openvino, and its telemetry with it
 
 SMALL = {
     "hidden_size": 64,
@@ -46,7 +49,12 @@ def checkpoint(tmp_path: Path) -> Checkpoint:
 def tiny_model(checkpoint: Checkpoint) -> Iterator[OpenVinoModel]:
     """A tiny Llama in float32, on one thread, with two slots."""
     options = {"n_threads": 1, "dtype": "float32"}
-    model = core.load_model(checkpoint(), backend="openvino", parallel_slots=2, options=options)
+    model = core.load_model(
+        checkpoint(max_position_embeddings=512),
+        backend="openvino",
+        parallel_slots=2,
+        options=options,
+    )
     with model:
         yield cast("OpenVinoModel", model)
 

@@ -284,8 +284,8 @@ class PagedSession:
     def _settle(self) -> None:
         """Run a pass of a size that no node of the graph has seen since the last whole pass.
 
-        OpenVINO does not compute the shapes of a node whose inputs have those of its last run: after
-        a pass that broke off, some outputs would keep the shape of that pass.
+        OpenVINO keeps the shape of a node's output while its inputs have those of its last run.
+        After a pass that broke off, some outputs would keep the shape of that pass.
         """
         size = min(set(range(1, len(self._broken) + 2)) - self._broken)
         batch = PagedBatch()
