@@ -34,7 +34,8 @@ class DenseDecoder:
             gate, up = (self._linear(fed, f"{name}.mlp.{part}_proj") for part in ("gate", "up"))
             x = x + self._linear(gate / (1 + np.exp(-gate)) * up, f"{name}.mlp.down_proj")
         head = "model.embed_tokens" if self.config.tied_head else "lm_head"
-        return self._linear(self._norm(x, "model.norm"), head)[-1]
+        logits: Floats = self._linear(self._norm(x, "model.norm"), head)[-1]
+        return logits
 
     def _attention(self, x: Floats, layer: int) -> Floats:
         config, kind = self.config, self.config.layers[layer]

@@ -21,7 +21,8 @@ BOUNDS = {"bfloat16": 0.05, "int8": 0.2}
 
 
 def _prompt(length: int, seed: int = 1) -> list[int]:
-    return np.random.default_rng(seed).integers(2, 90, length).tolist()
+    ids: list[int] = np.random.default_rng(seed).integers(2, 90, length).tolist()
+    return ids
 
 
 @pytest.mark.parametrize("window", [1, 2, 31, 32, 33, 100])

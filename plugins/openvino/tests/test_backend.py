@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from importlib.metadata import entry_points
 from typing import Any
 
@@ -145,7 +146,7 @@ def test_a_load_looks_at_this_processor(
 
 
 def test_choices_are_explained(checkpoint: Checkpoint) -> None:
-    with core.load_model(checkpoint(), backend="openvino") as model:
+    with OpenVino().load_model(checkpoint(), core.LoadConfig()) as model:
         choices = {choice.name: choice for choice in model.choices()}
         assert model.info.logit_tolerance == loaded.TOLERANCE["float32"]
     assert list(choices) == [
@@ -186,7 +187,7 @@ def test_models_are_left_to_mlx_without_instructions(
     monkeypatch.setattr(availability, "cpu_flags", lambda: CASCADE_LAKE)
     assert backend.refusal(directory) is None
     monkeypatch.setattr(availability, "cpu_flags", lambda: PLAIN)
-    find_spec = availability.importlib.util.find_spec
+    find_spec = importlib.util.find_spec
 
     def find(installed: bool) -> Any:
         def spec(name: str) -> Any:
@@ -194,9 +195,9 @@ def test_models_are_left_to_mlx_without_instructions(
 
         return spec
 
-    monkeypatch.setattr(availability.importlib.util, "find_spec", find(installed=True))
+    monkeypatch.setattr(importlib.util, "find_spec", find(installed=True))
     assert "none of AVX512_BF16, AMX and VNNI" in (backend.refusal(directory) or "")
-    monkeypatch.setattr(availability.importlib.util, "find_spec", find(installed=False))
+    monkeypatch.setattr(importlib.util, "find_spec", find(installed=False))
     assert backend.refusal(directory) is None
 
 

@@ -34,7 +34,8 @@ class Cache:
     def read(self, sequence: int) -> list[int]:
         """Return all values of a sequence."""
         table = self.tables.table(sequence)
-        return self.cells[table.blocks].reshape(-1)[: table.size].tolist()
+        values: list[int] = self.cells[table.blocks].reshape(-1)[: table.size].tolist()
+        return values
 
     def free(self) -> int:
         """Return how many blocks a new sequence can have."""

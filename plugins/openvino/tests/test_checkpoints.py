@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import struct
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -99,7 +99,8 @@ def _unpacked(name: str, packed: Tensors, bits: int) -> npt.NDArray[np.float32]:
     integers = (stream.reshape(len(words), -1, bits) * weights).sum(axis=-1)
     groups = integers.reshape(*scales.shape, -1)
     dense = groups * scales[..., None] + packed[f"{name}.biases"][..., None]
-    return dense.reshape(len(words), -1).astype(np.float32)
+    matrix: npt.NDArray[np.float32] = dense.reshape(len(words), -1).astype(np.float32)
+    return matrix
 
 
 def _both(directory: Path, bits: int, group: int, kind: str = "F32") -> tuple[Tensors, Tensors]:
@@ -242,7 +243,8 @@ def test_the_directory_of_a_conversion_gives_the_same_tokens(
             prompt = "The capital of France is"
             [row] = model.classify([prompt], return_logits=True)
             tokens = [token.id for token in model.generate(prompt, max_tokens=8)]
-            answers.append((model.encode(prompt), tokens, np.array(row.logits)))
+            ids = cast("core.Tokenizing", model).encode(prompt)
+            answers.append((ids, tokens, np.array(row.logits)))
     assert answers[0][:2] == answers[1][:2]
     assert distance(answers[0][2], answers[1][2]) < 1e-3
 
