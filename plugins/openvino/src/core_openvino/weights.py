@@ -53,7 +53,7 @@ class Weights:
         if self._dtype == "float32":
             return ops.constant(matrix)
         if self._dtype == "bfloat16":
-            return ops.convert(ops.constant(bfloat16(matrix)), ov.Type.f32)
+            return ops.constant(bfloat16(matrix))
         return grouped(matrix)
 
 
