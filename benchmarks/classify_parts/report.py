@@ -24,6 +24,7 @@ from benchmarks.classify_parts.measuring import Result, ratio
 
 _COLUMNS = (
     "prompts/s",
+    "CPU ms a row",
     "tokens/s",
     "computed/s",
     "share of rate",
@@ -72,6 +73,7 @@ def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
             row.contestant,
             f"{row.prompts_per_second:,.1f}",
             *ratios,
+            "-" if row.cpu_seconds is None else f"{row.cpu_seconds / row.prompts * 1000:.1f}",
             f"{row.tokens_per_second:,.0f}",
             f"{row.computed_tokens_per_second:,.0f}",
             "-" if row.share is None else f"{row.share:.0%}",
