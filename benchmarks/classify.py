@@ -2,17 +2,18 @@
 
 Every contestant has a separate process, with the same number of threads, and the MLX ones the same
 BLAS; runs are interleaved, one at a time, and medians are compared. The time is measured from texts
-to labels. The peers are mlx-lm, llama-cpp-python, CTranslate2 and transformers; the report names those that are
-not installed. CTranslate2 converts a model on its first run, which needs transformers and torch in
-its environment, and caches the result. llama.cpp reads the model's GGUF file, and files of other quantisations, which are
-made of it on the first run and cached::
+to labels. The peers are mlx-lm, llama-cpp-python, CTranslate2 and transformers; the report names
+those that are not installed. llama.cpp reads the model's GGUF file, and files of other
+quantisations, which are made of it on the first run and cached; CTranslate2 converts the model on
+the first run, which needs transformers and torch beside it::
 
     pip install mlx-lm==0.32.2 llama-cpp-python torch transformers
     python benchmarks/classify.py --json classify.json --chart classify.svg
 
 A peer may live in another environment (``--mlx-lm-python``, ``--llama-python``,
-``--transformers-python``, ``--ctranslate2-python``). ``--quick`` tries everything out in a minute or two. Ends with 1 when a
-mark is missed or labels differ where the first contestant is sure of them.
+``--transformers-python``, ``--ctranslate2-python``). ``--quick`` tries everything out in a minute
+or two. Ends with 1 when a mark is missed or labels differ where the first contestant is sure of
+them.
 """
 
 from __future__ import annotations

@@ -9,6 +9,7 @@ from __future__ import annotations
 import importlib
 import os
 from collections.abc import Sequence
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ class CTranslate2:
         numpy: Any = importlib.import_module("numpy")
         ids = label_ids(self._encode, prompts[0])
         encoded = [self._encode(prompt) for prompt in prompts]
-        shared = os.path.commonprefix([*encoded, encoded[0][:-1]])  # type: ignore[call-overload]
+        shared = _shared(encoded)
         labels = [""] * len(prompts)
         for rows in _equally_long(encoded):
             results = self._model.generate_batch(
@@ -66,6 +67,15 @@ class CTranslate2:
 
     def _tokens(self, ids: Sequence[int]) -> list[str]:
         return [self._tokenizer.id_to_token(token) for token in ids]
+
+
+def _shared(encoded: Sequence[Ids]) -> Ids:
+    """Return the tokens with which all rows begin, each row's last one excluded."""
+    first, last = min(encoded), max(encoded)
+    size = sum(
+        1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(first, last, strict=False))
+    )
+    return first[: min(size, min(map(len, encoded)) - 1)]
 
 
 def _equally_long(encoded: Sequence[Ids]) -> list[list[int]]:
