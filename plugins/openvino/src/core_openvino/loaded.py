@@ -103,9 +103,12 @@ def open_session(checkpoint: Checkpoint, settings: SessionSettings) -> PagedSess
 def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:
     """Estimate the memory of a model: weights, buffers of one pass, and bytes per position."""
     config, dtype = checkpoint.config, choices.dtype.value
-    shapes = expected_tensors(config)
-    if config.tied_head:  # the two graphs have one each
-        shapes["head"] = shapes["model.embed_tokens.weight"]
+    constants = expected_tensors(config)
+    # OpenVINO keeps the constants beside the matrices that it packs for its products.
+    packed = {name: shape for name, shape in constants.items() if len(shape) == 2}
+    if not config.tied_head:
+        del packed["model.embed_tokens.weight"]
+    weights = stored_bytes(constants, dtype) + stored_bytes(packed, dtype)
     rows = choices.parallel_slots.value + CLASSIFY_SEQUENCES
     widest = max(3 * config.intermediate_size, 4 * config.hidden_size)
     buffers = _FLOAT * (rows * config.vocab_size + choices.n_batch.value * widest)
@@ -113,7 +116,7 @@ def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:
     cell = 2 * config.num_layers * config.num_kv_heads * config.head_dim * width
     if config.attention_cap is not None:  # two masks, and copies of one layer's keys and values
         cell += _FLOAT * (2 * choices.n_batch.value + 6 * config.num_kv_heads * config.head_dim)
-    return Estimate(stored_bytes(shapes, dtype), buffers, cell)
+    return Estimate(weights, buffers, cell)
 
 
 def _loaded(
