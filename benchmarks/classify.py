@@ -2,16 +2,18 @@
 
 Every contestant has a separate process, with the same number of threads, and the MLX ones the same
 BLAS; runs are interleaved, one at a time, and medians are compared. The time is measured from texts
-to labels. The peers are mlx-lm, llama-cpp-python and transformers; the report names those that are
-not installed. llama.cpp reads the model's GGUF file, and files of other quantisations, which are
-made of it on the first run and cached::
+to labels. The peers are mlx-lm, llama-cpp-python, CTranslate2 and transformers; the report names
+those that are not installed. llama.cpp reads the model's GGUF file, and files of other
+quantisations, which are made of it on the first run and cached; CTranslate2 converts the model on
+the first run, which needs transformers and torch beside it::
 
     pip install mlx-lm==0.32.2 llama-cpp-python torch transformers
     python benchmarks/classify.py --json classify.json --chart classify.svg
 
 A peer may live in another environment (``--mlx-lm-python``, ``--llama-python``,
-``--transformers-python``). ``--quick`` tries everything out in a minute or two. Ends with 1 when a
-mark is missed or labels differ where the first contestant is sure of them.
+``--transformers-python``, ``--ctranslate2-python``). ``--quick`` tries everything out in a minute
+or two. Ends with 1 when a mark is missed or labels differ where the first contestant is sure of
+them.
 """
 
 from __future__ import annotations
@@ -62,10 +64,14 @@ def missed(results: Sequence[Result]) -> list[str]:
             f"{row.model} ({row.workload}): {row.contestant} gives {row.compared - row.agreeing} "
             f"other labels of {row.compared}"
             for row in results
-            # llama.cpp computes with rounded weights and activations: other numbers.
-            if row.agreeing < row.compared and "llama" not in row.contestant
+            if row.agreeing < row.compared and not _rounds(row.contestant)
         ),
     ]
+
+
+def _rounds(contestant: str) -> bool:
+    """Return True for one that computes with rounded weights or activations: other numbers."""
+    return any(name in contestant for name in ("llama", "bfloat16", "int8"))
 
 
 def _missed(results: Sequence[Result], row: Result) -> Iterator[str]:
@@ -97,7 +103,7 @@ def parse_arguments(given_arguments: Sequence[str] | None = None) -> argparse.Na
     add("--prompts", type=int, default=256)
     add("--runs", type=int, default=5, help="runs of each; default 5")
     add("--threads", type=int, default=os.cpu_count(), help="default: one for each core")
-    for library in ("mlx-lm", "llama", "transformers"):
+    for library in ("mlx-lm", "llama", "transformers", "ctranslate2"):
         add(f"--{library}-python", default=sys.executable, metavar="PATH")
     add("--json", type=Path, metavar="FILE")
     add("--chart", type=Path, metavar="FILE", help="an SVG file")
@@ -110,6 +116,7 @@ def parse_arguments(given_arguments: Sequence[str] | None = None) -> argparse.Na
         mlx_lm=arguments.mlx_lm_python,
         llama=arguments.llama_python,
         transformers=arguments.transformers_python,
+        ctranslate2=arguments.ctranslate2_python,
     )
     return arguments
 

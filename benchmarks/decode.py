@@ -6,7 +6,8 @@ rounded. They take turns, and medians are compared. What is not installed is lef
 
     pip install mlx-lm==0.32.2 llama-cpp-python
     python benchmarks/decode.py [--runs 5] [--tokens 64] [--only stream batch refill first_token]
-        [--rows 8] [--backend mlx_cpu] [--model DIR] [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
+        [--rows 8] [--backend mlx_cpu] [--openvino float32 bfloat16 int8] [--model DIR]
+        [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
 
 ``stream``: tokens/s of one stream, against ``mlx_lm.stream_generate`` and ``llama_cpp.Llama``.
 ``batch``: of 8 prompts at once, against ``mlx_lm.batch_generate`` and a loop over
@@ -77,13 +78,17 @@ def load(path: Path, backend: str = "mlx_cpu", **options: Any) -> MlxModel:
 
 
 def timed(call: Call) -> Measured:
-    """Tokens per second over the whole call, and the most memory that arrays held."""
+    """Tokens per second over the whole call, CPU time, and the most memory that MLX arrays held."""
     gc.collect()
     mx.reset_peak_memory()
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     tokens = call()
-    seconds = time.perf_counter() - started
-    return {"tokens_per_second": tokens / seconds, "peak_memory_bytes": mx.get_peak_memory()}
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
+    return {
+        "tokens_per_second": tokens / seconds,
+        "cpu_ms_per_token": 1000 * cpu_seconds / tokens,
+        "peak_memory_bytes": mx.get_peak_memory(),
+    }
 
 
 def compare(calls: dict[str, Call], runs: int) -> dict[str, Any]:
@@ -160,10 +165,14 @@ def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
     """Against mlx-lm and llama.cpp, whichever is installed."""
     count: int = arguments.tokens
     rows = prompts(arguments.rows)
-    slots = {} if len(rows) == len(PROMPTS) else {"parallel_slots": len(rows)}
+    slots: dict[str, Any] = {} if len(rows) == len(PROMPTS) else {"parallel_slots": len(rows)}
     with ExitStack() as stack:
         ours = stack.enter_context(load(arguments.model, arguments.backend, **slots))
         contestants = {"core": own_calls(ours, count, rows)}
+        for dtype in arguments.openvino:
+            options = {"dtype": dtype, "n_threads": usable_cores()}
+            model = core.load_model(arguments.model, backend="openvino", options=options, **slots)
+            contestants[f"core openvino {dtype}"] = own_calls(stack.enter_context(model), count)
         if find_spec("mlx_lm"):
             contestants["mlx_lm"] = mlx_lm_calls(arguments.model, count, rows)
         if arguments.gguf and find_spec("llama_cpp"):
@@ -237,6 +246,8 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--gguf", type=Path, help="the same model; default: the default model's")
     parser.add_argument("--kinds", nargs="*", choices=KINDS, default=["F32", "Q8_0"],
                         help="files to be made of it for llama.cpp")  # fmt: skip
+    parser.add_argument("--openvino", nargs="*", metavar="DTYPE", default=[],
+                        help="further contestants: openvino at these dtypes")  # fmt: skip
     parser.add_argument("--runs", type=int, default=5, help="runs of each; default 5")
     parser.add_argument("--tokens", type=int, default=TOKENS, help="of a stream; default 64")
     parser.add_argument("--rows", type=int, default=len(PROMPTS), help="of a batch; default 8")

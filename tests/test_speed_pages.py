@@ -43,6 +43,14 @@ def test_the_speeds_are_the_recorded_ones() -> None:
     assert machine.caption(written["machine"]) in page("speed")
 
 
+def test_so_are_the_cpu_times_of_every_engine() -> None:
+    """``python -m benchmarks.classify_parts.report --cpu`` prints the table of such a file."""
+    written = recorded("classify_cpu")
+    results = [Result(**row) for row in written["results"]]
+    assert report.cpu_markdown(results, OURS) in page("speed")
+    assert machine.caption(written["machine"]) in page("speed")
+
+
 def test_so_are_those_of_calls_as_users_make_them() -> None:
     written = recorded("classify_repeated")
     results = [Result(**row) for row in written["results"]]

@@ -29,16 +29,23 @@ PEERS: dict[
     "llama_cpp loop": ("llama", GGUF, {}),
     "llama_cpp loop Q8_0": ("llama", "Q8_0", {}),
     "llama_cpp loop Q4_0": ("llama", "Q4_0", {}),
+    "ctranslate2 float32": ("ctranslate2", TENSORS, {"quantisation": "float32"}),
+    "ctranslate2 int8": ("ctranslate2", TENSORS, {"quantisation": "int8_float32"}),
     "transformers": ("transformers", TENSORS, {}),
 }
 OWN: dict[
-    str, tuple[str, str, dict[str, Any]]
-] = {  # name: (backend, the file that it reads, options of classify)
-    OURS: ("mlx_cpu", TENSORS, {}),
-    f"{OURS}, labels only": ("mlx_cpu", TENSORS, {"labels_only": True}),
-    "core llama_cpp": ("llama_cpp", GGUF, {}),
-    "core llama_cpp Q8_0": ("llama_cpp", "Q8_0", {}),
-    "core llama_cpp Q4_0": ("llama_cpp", "Q4_0", {}),
+    str, tuple[str, str, dict[str, Any], dict[str, Any]]
+] = {  # name: (backend, the file that it reads, options of load, options of classify)
+    OURS: ("mlx_cpu", TENSORS, {}, {}),
+    f"{OURS}, labels only": ("mlx_cpu", TENSORS, {}, {"labels_only": True}),
+    **{
+        f"core openvino {dtype}": ("openvino", TENSORS, {"dtype": dtype}, {})
+        for dtype in ("float32", "bfloat16", "int8")
+    },
+    "core llama_cpp": ("llama_cpp", GGUF, {}, {}),
+    "core llama_cpp BF16": ("llama_cpp", "BF16", {}, {}),
+    "core llama_cpp Q8_0": ("llama_cpp", "Q8_0", {}, {}),
+    "core llama_cpp Q4_0": ("llama_cpp", "Q4_0", {}, {}),
 }
 NAMES = (*OWN, *PEERS)
 # One line for each of them switched off (core_mlx_native.chosen); the others do nothing on a CPU.
@@ -63,6 +70,7 @@ class Pythons:
     mlx_lm: str = sys.executable
     llama: str = sys.executable
     transformers: str = sys.executable
+    ctranslate2: str = sys.executable
 
     def of(self, library: str) -> str:
         """The one that has this library."""
@@ -141,9 +149,9 @@ def _path(name: str, files: Files) -> str:
 def _spec(name: str, files: Files, pythons: Pythons, threads: int) -> Spec:
     path = _path(name, files)
     if name in OWN:
-        backend, _, classify = OWN[name]
-        load = {"n_threads": threads} if backend == "llama_cpp" else {}
-        own = {"backend": backend, "load": load, "classify": classify}
+        backend, _, options, classify = OWN[name]
+        load = {} if backend == "mlx_cpu" else {"n_threads": threads}
+        own = {"backend": backend, "load": {**load, **options}, "classify": classify}
         return Spec(name, "core", path, pythons.own, own)
     library, _, options = PEERS[name]
     return Spec(name, library, path, pythons.of(library), {**options, "threads": threads})

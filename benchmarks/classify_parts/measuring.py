@@ -20,6 +20,7 @@ class Result:
 
     ``share`` is that of the machine's measured matrix-multiply rate (None when it was not
     measured); ``agreeing`` of ``compared`` labels are those of the first contestant.
+    ``cpu_seconds``: of all threads, for a machine that others use too.
     """
 
     model: str
@@ -38,6 +39,7 @@ class Result:
     peak_bytes: int
     agreeing: int
     compared: int
+    cpu_seconds: float | None = None
 
 
 def layer_parameters(config: Mapping[str, Any]) -> int:
@@ -73,6 +75,7 @@ def summary(
     count, tokens, computed = len(last["labels"]), last["prompt_tokens"], last["computed_tokens"]
     work = 2 * parameters * computed / seconds  # operations per second
     agreeing, compared = agreement(runs, reference)
+    worked = [run["cpu_seconds"] for run in runs if "cpu_seconds" in run]
     return {
         "prompts": count,
         "seconds": seconds,
@@ -86,6 +89,7 @@ def summary(
         "peak_bytes": max(run["device_bytes"] or run["peak_bytes"] for run in runs),
         "agreeing": agreeing,
         "compared": compared,
+        "cpu_seconds": statistics.median(worked) if worked else None,
     }
 
 

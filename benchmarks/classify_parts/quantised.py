@@ -14,8 +14,8 @@ from typing import Any
 
 from core.system.outputs import cache_root
 
-KINDS = {"F32": "LLAMA_FTYPE_ALL_F32", "Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0",
-         "Q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0"}  # fmt: skip
+KINDS = {"F32": "LLAMA_FTYPE_ALL_F32", "BF16": "LLAMA_FTYPE_MOSTLY_BF16",
+         "Q8_0": "LLAMA_FTYPE_MOSTLY_Q8_0", "Q4_0": "LLAMA_FTYPE_MOSTLY_Q4_0"}  # fmt: skip
 
 
 def quantised(source: Path, kind: str) -> Path:

@@ -1,9 +1,9 @@
 """The results as tables for people and as JSON for programs.
 
-    python -m benchmarks.classify_parts.report FILE.json
+    python -m benchmarks.classify_parts.report FILE.json [--cpu]
 
-prints the README's table from a report of ``classify.py --json``, or a table of decoding from a
-report of ``decode.py --json``.
+prints the README's table from a report of ``classify.py --json``, with ``--cpu`` the one of CPU
+times, or a table of decoding from a report of ``decode.py --json``.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from benchmarks.classify_parts.measuring import Result, ratio
 
 _COLUMNS = (
     "prompts/s",
+    "CPU ms a row",
     "tokens/s",
     "computed/s",
     "share of rate",
@@ -72,6 +73,7 @@ def _table(title: str, rows: Sequence[Result], against: Sequence[str]) -> Table:
             row.contestant,
             f"{row.prompts_per_second:,.1f}",
             *ratios,
+            "-" if row.cpu_seconds is None else f"{row.cpu_seconds / row.prompts * 1000:.1f}",
             f"{row.tokens_per_second:,.0f}",
             f"{row.computed_tokens_per_second:,.0f}",
             "-" if row.share is None else f"{row.share:.0%}",
@@ -98,6 +100,31 @@ def markdown(results: Sequence[Result], ours: str, peers: Sequence[str]) -> str:
         speed = f"{row.prompts_per_second:.1f}"
         rows.append([row.model, f"({row.workload})", str(row.prompts), speed, *ratios, share])
     return _lines(columns, rows)
+
+
+def cpu_markdown(results: Sequence[Result], ours: str) -> str:
+    """Return a line for each contestant, with a column for each model and workload.
+
+    A cell has the CPU time of a row in milliseconds, how many times as fast as ``ours`` that is,
+    and the number of labels that are the same.
+    """
+    places = list(dict.fromkeys((row.model, row.workload) for row in results))
+    rows = []
+    for name in dict.fromkeys(row.contestant for row in results):
+        cells = [name]
+        for place in places:
+            of = {row.contestant: row for row in results if (row.model, row.workload) == place}
+            cells.append(_cpu_cell(of[name], of[ours]) if name in of else "-")
+        rows.append(cells)
+    return _lines(["", *(f"{model} ({workload})" for model, workload in places)], rows)
+
+
+def _cpu_cell(row: Result, ours: Result) -> str:
+    if not row.cpu_seconds or not ours.cpu_seconds:
+        return "-"
+    milliseconds = 1000 * row.cpu_seconds / row.prompts
+    times = ours.cpu_seconds / row.cpu_seconds
+    return f"{milliseconds:.1f} ms, {times:.2f} x, {row.agreeing} of {row.compared}"
 
 
 def decode_markdown(written: Mapping[str, Any]) -> str:
@@ -135,6 +162,9 @@ def main() -> None:
         print(decode_markdown(written), end="")
         return
     results = [Result(**row) for row in written["results"]]
+    if "--cpu" in sys.argv:
+        print(cpu_markdown(results, OURS), end="")
+        return
     peers = [peer for peer in PEERS if any(row.contestant == peer for row in results)]
     print(markdown(results, OURS, peers), end="")
 

@@ -90,6 +90,7 @@ RUNNERS = {
     "core": ("benchmarks.classify_parts.run_core", "Core"),
     "mlx_lm": ("benchmarks.classify_parts.run_mlx_lm", "MlxLm"),
     "llama": ("benchmarks.classify_parts.run_llama", "LlamaLoop"),
+    "ctranslate2": ("benchmarks.classify_parts.run_ctranslate2", "CTranslate2"),
     "transformers": ("benchmarks.classify_parts.run_transformers", "Transformers"),
     "matmul": ("benchmarks.classify_parts.run_matmul", "Matmul"),
 }

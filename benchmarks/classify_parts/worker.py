@@ -57,12 +57,12 @@ def measure(runner: Runner, prompts: Sequence[str], call: int) -> dict[str, Any]
     calls = [prompts[first : first + call] for first in range(0, len(prompts), call)]
     gc.collect()
     forget_peak()
-    started = time.perf_counter()
+    started, worked = time.perf_counter(), time.process_time()
     answers = [runner.run(some) for some in calls]
-    seconds = time.perf_counter() - started
+    seconds, cpu_seconds = time.perf_counter() - started, time.process_time() - worked
     answer = together(answers)
     peak = 0 if answer.device_bytes else peak_bytes()
-    return {"seconds": seconds, "peak_bytes": peak, **asdict(answer)}
+    return {"seconds": seconds, "cpu_seconds": cpu_seconds, "peak_bytes": peak, **asdict(answer)}
 
 
 def own_stdout() -> TextIO:

@@ -11,14 +11,10 @@ import numpy as np
 import numpy.typing as npt
 
 from core_openvino.checkpoint import Checkpoint
-from core_openvino.library import load_library
-from core_runtime.checkpoint.arrays import SafetensorArrays
-from core_runtime.checkpoint.config import load_config
-
-load_library()  # before the modules that import openvino
-
 from core_openvino.loaded import open_session
 from core_openvino.session import PagedSession, SessionSettings
+from core_runtime.checkpoint.arrays import SafetensorArrays
+from core_runtime.checkpoint.config import load_config
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

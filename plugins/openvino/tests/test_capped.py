@@ -14,8 +14,8 @@ from core.options import LoadConfig
 from core_openvino import graph
 from core_openvino.blocks import BlockTables
 from core_openvino.capped import WIDTH, Reach, mask_name
-from core_openvino.checkpoint import refusal_of_files
 from core_openvino.chosen import Choices
+from core_openvino.probe import refusal_of_files
 from core_openvino.session import PagedSession
 from core_runtime.checkpoint.config import load_config
 from plugins.openvino.tests.passes import (

@@ -70,6 +70,20 @@ def _number(value: float) -> ov.Node:
     return ops.constant(np.array(value, np.float32))
 
 
+def _wide(x: ov.Node) -> ov.Node:
+    return x if x.get_element_type() == ov.Type.f32 else ops.convert(x, ov.Type.f32)
+
+
+def _product(x: ov.Node, weight: ov.Node) -> ov.Node:
+    """Return ``x @ weight.T`` as float32, computed in the weight's type.
+
+    A weight of bfloat16 that were converted to float32 in the graph would be stored as that, too.
+    """
+    kind = weight.get_element_type()
+    narrow = x if kind == ov.Type.f32 else ops.convert(x, kind)
+    return _wide(ops.matmul(narrow, weight, False, True))
+
+
 def _input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
     node = ops.parameter(list(shape), kind, name=name)
     node.output(0).set_names({name})
@@ -105,7 +119,7 @@ class _Body:
 
     def linear(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``x @ weight.T``, plus a bias if the checkpoint has one."""
-        product = ops.matmul(x, self.weights.matrix(f"{name}.weight"), False, True)
+        product = _product(x, self.weights.matrix(f"{name}.weight"))
         if f"{name}.bias" not in self.weights.names:
             return product
         return ops.add(product, self.weights.vector(f"{name}.bias"))
@@ -187,9 +201,14 @@ class _Body:
     def mlp(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``down(activation(gate(x)) * up(x))``."""
         gate, up = self.linear(x, f"{name}.gate_proj"), self.linear(x, f"{name}.up_proj")
-        silu = self.config.family.activation == "silu"
-        active = ops.swish(gate) if silu else ops.gelu(gate, "tanh")
-        return self.linear(ops.multiply(active, up), f"{name}.down_proj")
+        if self.config.family.activation == "silu":
+            return self.linear(ops.multiply(ops.swish(gate), up), f"{name}.down_proj")
+
+        # Halved here and doubled there, both exact: this hides the formula from a pass that would
+        # fuse it into a node (LLMMLP) which divides by zero on one thread, and copies the weights.
+        halved = ops.multiply(ops.gelu(gate, "tanh"), _number(0.5))
+        down = self.linear(ops.multiply(halved, up), f"{name}.down_proj")
+        return ops.multiply(down, _number(2.0))
 
     def layer(self, x: ov.Node, layer: int) -> ov.Node:
         """Return the hidden states after a layer."""
@@ -209,7 +228,7 @@ class _Body:
 def body(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
     parts = _Body(config, weights)
-    x = ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0))  # [T, H]
+    x = _wide(ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0)))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     for layer in range(config.num_layers):
@@ -223,7 +242,7 @@ def body(config: ModelConfig, weights: Weights) -> ov.Model:
 def head(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from normed ``hidden`` states [R, H] to logits [R, vocabulary]."""
     states = _input(HIDDEN, [-1, config.hidden_size], ov.Type.f32)
-    logits = ops.matmul(states, weights.head(), False, True)
+    logits = _product(states, weights.head())
     if "lm_head.bias" in weights.names:
         logits = ops.add(logits, weights.vector("lm_head.bias"))
     if config.logit_cap is not None:

@@ -28,6 +28,8 @@ from core_runtime.sequences.session import END, DecodeError, InterruptedPassErro
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 _STORED: dict[str, Any] = {"f32": np.float32, "bf16": np.uint16}  # numpy has no bfloat16
 _SIZE = np.dtype(np.int64)
+_SETTLING = -1
+"""The sequence of a pass that settles the graph; callers count theirs from 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,12 +126,15 @@ class PagedSession:
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
         self._capped = config.attention_cap is not None
         self._computes = self._interrupted = False
+        self._broken: set[int] = set()  # rows of tensors that a broken pass may have left behind
+        self._whole: set[int] = set()  # rows of tensors of the last whole pass
 
-        # Whole blocks for all cells, and for each sequence one it does not fill and one it copies.
+        # Whole blocks for all cells, one to settle the graph, and for each sequence one that it
+        # does not fill and one that it copies.
         shape = body.input(graph.keys_name(0)).get_partial_shape()
         self._block = [shape[axis].get_length() for axis in range(1, 4)]
         width = self._block[1]
-        count = -(-settings.cells // width) + 2 * settings.n_seq_max
+        count = -(-settings.cells // width) + 1 + 2 * settings.n_seq_max
         self._caches = [self._cache(name, count) for name in self._cache_names()]
         self._tables = BlockTables(count, width, self._copy_block)
 
@@ -182,18 +187,9 @@ class PagedSession:
         Raises `InterruptedPassError`; `DecodeError` for too little memory, or a failure.
         """
         self._logits = self._states = None
-        sizes = {sequence: self._tables.end(sequence) for sequence, _ in batch.spans}
-        try:
-            for sequence, tokens in batch.spans:
-                self._tables.reserve(sequence, tokens)
-            states = self._run(batch)
-        except BaseException as error:
-            for sequence, size in sizes.items():
-                self._tables.cut(sequence, size)
-            if isinstance(error, (MemoryError, RuntimeError)):
-                raise self._failure(error) from error
-            raise
-
+        if self._broken:
+            self._settle()
+        states = self._reserved(batch)
         for sequence, tokens in batch.spans:
             self._tables.grow(sequence, tokens)
         self._rows = {token: row for row, token in enumerate(batch.rows)}
@@ -273,14 +269,45 @@ class PagedSession:
 
     # ------------------------------------------------------------ one pass
 
+    def _reserved(self, batch: PagedBatch) -> Logits:
+        """Run a batch in blocks reserved for it, which are given back if it fails."""
+        sizes = {sequence: self._tables.end(sequence) for sequence, _ in batch.spans}
+        try:
+            for sequence, tokens in batch.spans:
+                self._tables.reserve(sequence, tokens)
+            return self._run(batch)
+        except BaseException as error:
+            for sequence, size in sizes.items():
+                self._tables.cut(sequence, size)
+            if isinstance(error, (MemoryError, RuntimeError)):
+                raise self._failure(error) from error
+            raise
+
+    def _settle(self) -> None:
+        """Run a pass of a size that no node of the graph has seen since the last whole pass.
+
+        OpenVINO keeps the shape of a node's output while its inputs have those of its last run.
+        After a pass that broke off, some outputs would keep the shape of that pass.
+        """
+        size = min(set(range(1, len(self._broken) + 2)) - self._broken)
+        batch = PagedBatch()
+        batch.add([0] * size, 0, _SETTLING, size)
+        try:
+            self._reserved(batch)
+        finally:
+            self._tables.cut(_SETTLING, 0)
+
     def _run(self, batch: PagedBatch) -> Logits:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
         inputs = self._inputs(batch)
+        sizes = {len(batch.ids), max(1, len(batch.rows))}
+        self._broken |= self._whole | sizes
         self._interrupted, self._computes = False, True
         try:
             states = _computed(self._body, inputs, graph.HIDDEN).copy()
         finally:
             self._computes = False
+        self._broken, self._whole = set(), sizes
         if self._capped:
             self._store(batch)
         return states

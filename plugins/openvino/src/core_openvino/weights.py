@@ -27,6 +27,7 @@ class Weights:
 
     def __init__(self, tensors: TensorArrays, dtype: str) -> None:
         self._tensors, self._dtype = tensors, dtype
+        self._embedding: ov.Node | None = None
         self.names = tensors.names
         self.cached = ov.Type.bf16 if dtype == "bfloat16" else ov.Type.f32
 
@@ -39,21 +40,21 @@ class Weights:
         return self._constant(self._tensors.take(name))
 
     def embedding(self) -> ov.Node:
-        """Return the token embedding: [vocabulary, H]."""
-        return self._constant(self._tensors.take("model.embed_tokens.weight"))
+        """Return the token embedding: [vocabulary, H]. It is made once: a tied head shares it."""
+        if self._embedding is None:
+            self._embedding = self.matrix("model.embed_tokens.weight")
+        return self._embedding
 
     def head(self) -> ov.Node:
         """Return the weight of the LM head: the embedding where they are tied."""
         name = "lm_head.weight"
-        return self._constant(
-            self._tensors.take(name if name in self.names else "model.embed_tokens.weight")
-        )
+        return self.matrix(name) if name in self.names else self.embedding()
 
     def _constant(self, matrix: npt.NDArray[np.float32]) -> ov.Node:
         if self._dtype == "float32":
             return ops.constant(matrix)
         if self._dtype == "bfloat16":
-            return ops.convert(ops.constant(bfloat16(matrix)), ov.Type.f32)
+            return ops.constant(bfloat16(matrix))
         return grouped(matrix)
 
 
@@ -78,6 +79,6 @@ def grouped(matrix: npt.NDArray[np.float32]) -> ov.Node:
 
 
 def stored_bytes(shapes: Mapping[str, tuple[int, ...]], dtype: str) -> int:
-    """Return the bytes of the weights at a dtype; the tied head is stored twice."""
+    """Return the bytes of weights at a dtype."""
     width = {"float32": 4.0, "bfloat16": 2.0, "int8": 1.0 + 4 / GROUP}[dtype]
     return sum(int(np.prod(shape) * (width if len(shape) == 2 else 4)) for shape in shapes.values())

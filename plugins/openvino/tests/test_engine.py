@@ -1,0 +1,171 @@
+"""Faults on the way: each ends the requests that it concerns, and the model works on."""
+
+from __future__ import annotations
+
+import gc
+import threading
+import weakref
+from typing import Any, cast
+
+import pytest
+
+import core
+from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
+from core_openvino.model import OpenVinoModel
+from core_openvino.session import PagedBatch, PagedSession
+from core_runtime.sequences.session import DecodeError
+from runtime.tests.tiny import Checkpoint
+
+
+def ids(model: OpenVinoModel, prompt: str, count: int = 8) -> list[int]:
+    return [token.id for token in model.generate(prompt, max_tokens=count)]
+
+
+def settled(model: OpenVinoModel) -> tuple[int, int]:
+    """Free cells and sequences, when what has ended has given back what it had."""
+    pool = model._passes._pool
+    return model._owner.run(lambda: (pool.cells, pool.sequences))
+
+
+@pytest.fixture
+def everything(tiny_model: OpenVinoModel) -> tuple[int, int]:
+    pool = tiny_model._passes._pool
+    return pool.size, tiny_model._loaded.session.n_seq_max
+
+
+def fail_for(monkeypatch: pytest.MonkeyPatch, token: int, error: DecodeError) -> None:
+    """`decode` raises where a batch holds this token."""
+    decode = PagedSession.decode
+
+    def failing(session: PagedSession, batch: PagedBatch) -> None:
+        if token in batch.ids:
+            raise error
+        decode(session, batch)
+
+    monkeypatch.setattr(PagedSession, "decode", failing)
+
+
+@pytest.mark.parametrize("error", [DecodeError("the code -3"), DecodeError("no free cells")])
+def test_a_failed_batch_ends_the_request_that_it_concerns(
+    tiny_model: OpenVinoModel,
+    monkeypatch: pytest.MonkeyPatch,
+    everything: tuple[int, int],
+    error: DecodeError,
+) -> None:
+    wanted = ids(tiny_model, "ab a")
+    [bad] = tiny_model.encode("Q")
+    assert bad not in wanted
+    fail_for(monkeypatch, bad, error)
+    rows = tiny_model.batch_generate(["ab a", "Q", "ab a"], max_tokens=8)
+    assert [[token.id for token in row.tokens] for row in rows] == [wanted, [], wanted]
+    assert str(error) in str(rows[1].error)
+    assert [row.finish_reason for row in rows] == ["length", "error", "length"]
+    assert settled(tiny_model) == everything
+
+
+def test_a_batch_that_fails_for_a_moment_is_computed_again(
+    tiny_model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
+) -> None:
+    wanted = [ids(tiny_model, prompt) for prompt in ("ab a", "b")]
+    decode, left = PagedSession.decode, [3]
+
+    def failing(session: PagedSession, batch: PagedBatch) -> None:
+        decode(session, batch)  # it has computed, and filled the cache
+        left[0] -= 1
+        if left[0] == 0 and len(batch.ids) > 1:
+            raise DecodeError("once")
+
+    monkeypatch.setattr(PagedSession, "decode", failing)
+    rows = tiny_model.batch_generate(["ab a", "b"], max_tokens=8)
+    assert left[0] < 0
+    assert [[token.id for token in row.tokens] for row in rows] == wanted
+    assert settled(tiny_model) == everything
+
+
+def test_a_step_that_fails_ends_all_and_the_model_works_on(
+    tiny_model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
+) -> None:
+    wanted = ids(tiny_model, "ab a")
+    stream = tiny_model.generate("b", max_tokens=300)
+    next(stream)
+    with monkeypatch.context() as patch:
+        patch.setattr(PagedBatch, "clear", _raise)
+        with pytest.raises(ZeroDivisionError):
+            list(stream)
+    assert settled(tiny_model) == everything
+    assert ids(tiny_model, "ab a") == wanted
+
+
+def _raise(*_: object) -> None:
+    raise ZeroDivisionError("a step")
+
+
+def test_streams_that_are_closed_or_dropped_give_back_what_they_had(
+    tiny_model: OpenVinoModel, everything: tuple[int, int]
+) -> None:
+    closed, dropped = (tiny_model.generate("ab", max_tokens=300) for _ in range(2))
+    next(closed)
+    next(dropped)
+    assert settled(tiny_model)[0] < everything[0]
+    closed.close()
+    del dropped
+    gc.collect()
+    assert len(ids(tiny_model, "b")) == 8
+    assert settled(tiny_model) == everything
+
+
+def test_cancel_and_timeout_are_looked_at_between_chunks(checkpoint: Checkpoint) -> None:
+    class Third:
+        asked = 0
+
+        def is_set(self) -> bool:
+            self.asked += 1
+            return self.asked > 2
+
+    own = {"n_threads": 1, "n_batch": 32}
+    with core.load_model(
+        checkpoint(max_position_embeddings=512), backend="openvino", options=own
+    ) as model:
+        cancel = Third()
+        with pytest.raises(GenerationCancelled):
+            next(model.generate("!" * 500, cancel=cancel))
+        assert cancel.asked < 8  # of 16 chunks
+        with pytest.raises(GenerationTimeout):
+            list(model.generate("!" * 400, timeout=1e-4))
+        assert len(list(model.generate("ab", max_tokens=4))) == 4
+
+
+def test_closing_ends_what_runs(checkpoint: Checkpoint) -> None:
+    model = cast(
+        "OpenVinoModel",
+        core.load_model(
+            checkpoint(max_position_embeddings=512), backend="openvino", options={"n_threads": 1}
+        ),
+    )
+    stream = model.generate("ab", max_tokens=400)
+    next(stream)
+    session = model._loaded.session
+    model.close()
+    assert not cast("PagedSession", session).cache_bytes
+    with pytest.raises(ModelClosedError):
+        list(stream)
+    with pytest.raises(ModelClosedError):
+        model.classify(["ab"])
+    model.close()
+
+
+def test_a_dropped_model_frees_its_memory_and_its_thread(checkpoint: Checkpoint) -> None:
+    before = set(threading.enumerate())
+    model: Any = core.load_model(
+        checkpoint(max_position_embeddings=512), backend="openvino", options={"n_threads": 1}
+    )
+    assert len(list(model.generate("ab", max_tokens=3))) == 3
+    session, gone = model._loaded.session, weakref.ref(model)
+    mine = set(threading.enumerate()) - before
+    del model
+    gc.collect()
+    assert gone() is None
+    for thread in mine:
+        thread.join(60)
+    assert not cast("PagedSession", session).cache_bytes
+    assert not any(thread.is_alive() for thread in mine)

@@ -1,0 +1,51 @@
+"""Memory of a model: what it holds, what it says that it holds, and that it gives it back."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from runtime.tests.tiny import Checkpoint
+
+WIDE = {"hidden_size": 1024, "intermediate_size": 2048, "vocab_size": 4096}
+OF_A_LOAD = """
+import gc, json, sys
+import core
+from core_openvino.library import load_library
+
+load_library()
+
+def anonymous():
+    lines = open("/proc/self/status").read().splitlines()
+    return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
+
+def used(load):
+    options = {"dtype": sys.argv[2], "n_threads": 1, "prefix_cache": 0}
+    model = core.load_model(sys.argv[1], backend="openvino", parallel_slots=1, options=options)
+    assert model.classify(["ab " * 20])[0].error is None
+    here, weights = anonymous(), model._loaded.weight_bytes
+    model.close()
+    return here, weights
+
+used(0)
+gc.collect()
+before = anonymous()
+here, weights = used(1)
+gc.collect()
+print(json.dumps([before, here - before, weights, anonymous() - before]))
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
+def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
+    """Beside constants and packed matrices there is no third copy, of float32 for example."""
+    command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    _, held, weights, left = json.loads(done.stdout)
+    assert 0.6 * weights < held < 1.4 * weights + 2**25
+    assert left < 2**25
