@@ -13,6 +13,7 @@ import pytest
 import core
 from core_openvino import availability
 from core_openvino.backend import OpenVino
+from core_runtime import processor
 
 
 @pytest.fixture(autouse=True)
@@ -90,13 +91,13 @@ def test_instructions_as_linux_reports_them(
 ) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(text)
-    flags = availability.cpu_flags(file)
-    assert availability.bfloat16_instructions(flags) == bfloat16
-    assert availability.int8_instructions(flags) == int8
+    flags = processor.cpu_flags(file)
+    assert processor.bfloat16_instructions(flags) == bfloat16
+    assert processor.int8_instructions(flags) == int8
 
 
 def test_instructions_where_linux_does_not_say(tmp_path: Path) -> None:
-    assert availability.cpu_flags(tmp_path / "cpuinfo") == frozenset()
+    assert processor.cpu_flags(tmp_path / "cpuinfo") == frozenset()
 
 
 def test_the_device_names_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:
