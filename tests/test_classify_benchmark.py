@@ -295,10 +295,15 @@ def test_contestants_that_need_a_gguf_file_say_so() -> None:
     files = Files("m", "/models/m", None)
     made, lacking = specs(files, NAMES, {"small": {"token_budget": 64}}, Pythons(), threads=3)
     ours = [spec.name for spec in made if spec.library == "core"]
-    assert ours == [OURS, f"{OURS}, labels only", f"{OURS}, small"]
+    dtypes = ("float32", "bfloat16", "int8")
+    openvino = [f"core openvino {dtype}" for dtype in dtypes]
+    assert ours == [OURS, f"{OURS}, labels only", *openvino, f"{OURS}, small"]
+    own = next(spec.options for spec in made if spec.name == "core openvino int8")
+    assert own["load"] == {"n_threads": 3, "dtype": "int8"}
     assert made[-1].options == {"backend": "mlx_cpu", "load": {"token_budget": 64}}
     kinds = ("", " Q8_0", " Q4_0")
-    assert set(lacking) == {f"{name}{kind}" for name in LLAMA for kind in kinds}
+    llama = {f"{name}{kind}" for name in LLAMA for kind in kinds}
+    assert set(lacking) == {*llama, "core llama_cpp BF16"}
     assert "--gguf" in lacking["llama_cpp loop"]
 
 

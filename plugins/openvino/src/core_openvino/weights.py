@@ -1,7 +1,9 @@
 """A checkpoint's tensors as constants of a graph, at the dtype of the computation.
 
 int8 is symmetric, with one scale per group of columns: ``weight = scale * integer``. Rounding by
-row instead costs labels: 103 of 128 stayed equal to float32's, by groups of 32 it was 125.
+row instead costs labels: 103 of 128 stayed equal to float32's, by groups of 32 it was 125. Unsigned
+integers with a float offset per group hold GGUF's Q4_1 exactly, but OpenVINO then multiplies
+unrounded activations: 70 ms a row in place of 43, and 47 ms a step of eight rows in place of 27.
 """
 
 from __future__ import annotations
