@@ -83,8 +83,8 @@ def unavailable_reason() -> str | None:
 @cache
 def _import_error() -> str | None:
     """Return why the library cannot be opened, for example on musl or an old glibc."""
-    found = importlib.util.find_spec(DISTRIBUTION)
-    if found is None or not found.submodule_search_locations:
+    spec = importlib.util.find_spec(DISTRIBUTION)
+    if spec is None or not spec.submodule_search_locations:
         return f"the installation of OpenVINO is broken. Run: {install_command('openvino')}"
     from core_openvino.library import load_library
 

@@ -9,6 +9,7 @@ Shapes: T tokens of a batch, R rows that are read, D head size.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -124,6 +125,7 @@ class PagedSession:
         self._body, self._head = body.create_infer_request(), head.create_infer_request()
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
         self._computes = self._interrupted = False
+        self._turn = threading.Lock()  # between two passes: an interrupt ends the one that it saw
         self._broken: set[int] = set()  # rows of tensors that a broken pass may have left behind
         self._whole: set[int] = set()  # rows of tensors of the last whole pass
 
@@ -199,9 +201,10 @@ class PagedSession:
 
     def interrupt(self) -> None:
         """End the running pass; from any thread."""
-        if self._computes:
-            self._interrupted = True
-            self._body.cancel()
+        with self._turn:
+            if self._computes:
+                self._interrupted = True
+                self._body.cancel()
 
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
@@ -302,12 +305,14 @@ class PagedSession:
             self._body.set_tensor(name, ov.Tensor(values, shared_memory=True))
         sizes = {len(batch.ids), max(1, len(batch.rows))}
         self._broken |= self._whole | sizes
-        self._interrupted, self._computes = False, True
         try:
-            self._body.start_async()
+            with self._turn:
+                self._interrupted, self._computes = False, True
+                self._body.start_async()
             self._body.wait()
         finally:
-            self._computes = False
+            with self._turn:
+                self._computes = False
         self._broken, self._whole = set(), sizes
         return np.array(self._body.get_tensor(graph.HIDDEN).data)
 
