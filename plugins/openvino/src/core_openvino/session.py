@@ -9,6 +9,7 @@ Shapes: T tokens of a batch, R rows that are read, D head size.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
@@ -126,6 +127,7 @@ class PagedSession:
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
         self._capped = config.attention_cap is not None
         self._computes = self._interrupted = False
+        self._turn = threading.Lock()  # between two passes: an interrupt ends the one that it saw
         self._broken: set[int] = set()  # rows of tensors that a broken pass may have left behind
         self._whole: set[int] = set()  # rows of tensors of the last whole pass
 
@@ -201,14 +203,17 @@ class PagedSession:
 
     def interrupt(self) -> None:
         """End the running pass; from any thread."""
-        if self._computes:
-            self._interrupted = True
-            self._body.cancel()
+        with self._turn:
+            if self._computes:
+                self._interrupted = True
+                self._body.cancel()
 
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
         if self._logits is None and self._states is not None:
-            self._logits = _computed(self._head, {graph.HIDDEN: self._states}, graph.LOGITS)
+            _set(self._head, {graph.HIDDEN: self._states})
+            self._head.infer()
+            self._logits = self._head.get_tensor(graph.LOGITS).data  # until the next pass
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
@@ -302,11 +307,16 @@ class PagedSession:
         inputs = self._inputs(batch)
         sizes = {len(batch.ids), max(1, len(batch.rows))}
         self._broken |= self._whole | sizes
-        self._interrupted, self._computes = False, True
         try:
-            states = _computed(self._body, inputs, graph.HIDDEN).copy()
+            _set(self._body, inputs)
+            with self._turn:
+                self._interrupted, self._computes = False, True
+                self._body.start_async()
+            self._body.wait()
+            states: Logits = self._body.get_tensor(graph.HIDDEN).data.copy()
         finally:
-            self._computes = False
+            with self._turn:
+                self._computes = False
         self._broken, self._whole = set(), sizes
         if self._capped:
             self._store(batch)
@@ -390,16 +400,10 @@ class PagedSession:
             cache[target] = cache[source]
 
 
-def _computed(
-    request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]], output: str
-) -> Logits:
-    """Run a graph; return its output, which the next run overwrites."""
+def _set(request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
+    """Set inputs without a copy; the arrays have to stay as long as the request runs."""
     for name, values in inputs.items():
         request.set_tensor(name, ov.Tensor(values, shared_memory=True))
-    request.start_async()
-    request.wait()
-    computed: Logits = request.get_tensor(output).data
-    return computed
 
 
 def _begins(counts: Sequence[int]) -> list[int]:
