@@ -160,7 +160,7 @@ def test_what_is_tested_would_show(
 @a_case
 def test_attention_is_one_node_of_the_compiled_graph(directory: Path) -> None:
     with session_of(directory) as session:
-        counts = graph.node_counts(session._body.get_compiled_model())
+        counts = graph.node_counts(session._body.request.get_compiled_model())
     assert counts["Subgraph"] == 2  # layers
     assert not {"MatMul", "Softmax", "PagedAttention"} & counts.keys()
 

@@ -7,6 +7,7 @@ import threading
 import weakref
 from typing import Any, cast
 
+import numpy as np
 import pytest
 
 import core
@@ -169,3 +170,18 @@ def test_a_dropped_model_frees_its_memory_and_its_thread(checkpoint: Checkpoint)
         thread.join(60)
     assert not cast("PagedSession", session).cache_bytes
     assert not any(thread.is_alive() for thread in mine)
+
+
+@pytest.mark.parametrize("family", ["llama", "gemma3", "gemma2"])
+def test_states_of_inner_layers_are_those_of_mlx(checkpoint: Checkpoint, family: str) -> None:
+    directory, texts = checkpoint(family), ["ab", "b a b", "ab"]
+    with core.load_model(directory, backend="openvino", options={"dtype": "float32"}) as model:
+        layers = (1, model.info.num_layers, 0)
+        rows = cast(OpenVinoModel, model).hidden_states(texts, layers=layers)
+        size, last = model.info.hidden_size, cast(OpenVinoModel, model).hidden_states(texts)
+        assert last[1].states == rows[1].states[size : 2 * size]
+    with core.load_model(directory, backend="mlx_cpu") as model:
+        wanted = cast(core.HiddenStates, model).hidden_states(texts, layers=layers)
+    for row, expected in zip(rows, wanted, strict=True):
+        assert row.layers == layers
+        assert np.allclose(row.states, expected.states, atol=1e-4)

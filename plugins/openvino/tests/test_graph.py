@@ -27,7 +27,7 @@ def test_norms_angles_and_attention_are_one_node_each(
 
     layers = LAYERS[family]
     with session_of(checkpoint(family, intermediate_size=64), dtype, threads=4) as session:
-        body = node_counts(session._body.get_compiled_model())
+        body = node_counts(session._body.request.get_compiled_model())
         head = node_counts(session._head.get_compiled_model())
     assert body["PagedAttention"] == layers
     assert body["RoPE"] == 2 * layers

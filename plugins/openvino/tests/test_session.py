@@ -141,7 +141,7 @@ def test_hidden_states_and_unread_tokens(session: PagedSession) -> None:
     batch = session.new_batch()
     place = batch.add([2, 3, 4], 0, 0, 2)
     assert place == 1
-    session.decode_hidden(batch)
+    session.decode_hidden(batch, [session.config.num_layers])
     assert session.hidden(1).shape == (session.config.hidden_size,)
     assert session.logits(2).shape == (session.config.vocab_size,)
     for read in (session.hidden, session.logits):

@@ -195,7 +195,12 @@ class LlamaSession:
             raise InterruptedPassError("llama_decode was interrupted")
         raise DecodeError(f"llama_decode failed with the code {code}")
 
-    def decode_hidden(self, batch: LlamaBatch) -> None:
+    @property
+    def hidden_layers(self) -> Sequence[int]:
+        """The last layer: llama.cpp returns no other."""
+        return (int(self.lib.llama_model_n_layer(self._model)),)
+
+    def decode_hidden(self, batch: LlamaBatch, layers: Sequence[int]) -> None:
         """Decode for `hidden`; llama.cpp then returns the state of every token of a batch."""
         self.lib.llama_set_embeddings(self._context, True)
         try:

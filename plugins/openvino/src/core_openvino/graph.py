@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import numpy as np
 import openvino as ov
@@ -23,7 +24,7 @@ from core_openvino.weights import Weights
 from core_runtime.checkpoint.config import LayerKind, ModelConfig
 from core_runtime.checkpoint.rope import Rope
 
-TOKENS, ROWS, HIDDEN, LOGITS = "tokens", "rows", "hidden", "logits"
+TOKENS, ROWS, HIDDEN, INNER, LOGITS = "tokens", "rows", "hidden", "inner", "logits"
 BLOCKS = ("past_lens", "subsequence_begins", "block_indices", "block_indices_begins")
 LONGEST = "max_context_len"
 
@@ -225,18 +226,38 @@ class _Body:
         return ops.add(x, self.norm(fed, f"{name}.post_feedforward_layernorm"))
 
 
-def body(config: ModelConfig, weights: Weights) -> ov.Model:
-    """Return the graph from ``tokens`` to the last layer's normed states at ``rows``: [R, H]."""
+class Bodies(NamedTuple):
+    """The graph of every pass, and one that also returns the states of all layers.
+
+    The latter is a graph of its own, since its outputs make a pass 4 % longer. Both have the same
+    constants.
+    """
+
+    plain: ov.Model
+    inner: ov.Model
+
+
+def body(config: ModelConfig, weights: Weights) -> Bodies:
+    """Return the graphs from ``tokens`` to the states at ``rows``.
+
+    ``hidden`` are the last layer's, after the last norm: [R, H]; ``inner`` are the inputs of all
+    layers: [R, layers, H].
+    """
     parts = _Body(config, weights)
     x = _wide(ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0)))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
+    rows, inner = parts.input(ROWS, [-1]), list[ov.Node]()
     for layer in range(config.num_layers):
+        inner.append(ops.unsqueeze(ops.gather(x, rows, _ints(0)), _ints(1)))
         x = parts.layer(x, layer)
-    states = parts.norm(ops.gather(x, parts.input(ROWS, [-1]), _ints(0)), "model.norm")
+    states = parts.norm(ops.gather(x, rows, _ints(0)), "model.norm")
     parts.outputs[HIDDEN] = ops.convert(states, ov.Type.f32)
+
+    inputs = list(parts.inputs.values())
     outputs = [_output(node, name) for name, node in parts.outputs.items()]
-    return ov.Model(outputs, list(parts.inputs.values()), HIDDEN)
+    more = _output(ops.convert(ops.concat(inner, 1), ov.Type.f32), INNER)
+    return Bodies(ov.Model(outputs, inputs, HIDDEN), ov.Model([*outputs, more], inputs, INNER))
 
 
 def head(config: ModelConfig, weights: Weights) -> ov.Model:

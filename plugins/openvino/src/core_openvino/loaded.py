@@ -28,7 +28,7 @@ from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
 # How far one prompt's logits may move with how it was computed. Neighbours, shared prefixes and
 # chunks moved nothing; passes of a single token use other kernels, and moved them by up to 4e-5 in
-# float32, 0.38 in bfloat16 and 0.51 in int8 (SmolLM2 and Gemma 3, an Intel Xeon with AMX): the
+# float32 (SmolLM2), 0.38 in bfloat16 and 0.51 in int8 (also Gemma 3; an Intel Xeon with AMX): the
 # bounds are about twice that, and wider in float32 for other processors.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.75, "int8": 1.0}
 _FLOAT, _HALF = 4, 2
@@ -95,9 +95,11 @@ def open_session(checkpoint: Checkpoint, settings: SessionSettings) -> PagedSess
     """Compile the graphs of a model."""
     weights = Weights(checkpoint.tensors, settings.dtype)
     compile_graph = partial(core().compile_model, device_name="CPU", config=settings.properties())
-    body = compile_graph(graph.body(checkpoint.config, weights))
+    bodies = graph.body(checkpoint.config, weights)
+    body = compile_graph(bodies.plain)
     head = compile_graph(graph.head(checkpoint.config, weights))
-    return PagedSession(checkpoint.config, body, head, settings)
+    compile_inner = partial(compile_graph, bodies.inner)
+    return PagedSession(checkpoint.config, body, head, compile_inner, settings)
 
 
 def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:

@@ -11,9 +11,5 @@ from core_runtime.sequences.model import SequenceModel
 class OpenVinoModel(SequenceModel):
     """A model in OpenVINO. See `core.TextModel` for the contract of every method."""
 
-    last_layer_only = (
-        "OpenVINO returns the last layer: use the default, layers=(-1,), or the backend mlx_cpu."
-    )
-
     def __init__(self, backend: str, loaded: LoadedModel, owner: OwnerThread) -> None:
         super().__init__(backend, loaded, owner, MODEL_CAPABILITIES)

@@ -10,8 +10,8 @@ Shapes: T tokens of a batch, R rows that are read, D head size.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any
 
@@ -112,6 +112,19 @@ class Angles:
         return self._cosines[positions].reshape(shape), self._sines[positions].reshape(shape)
 
 
+@dataclass(slots=True)
+class _Body:
+    """A request of a compiled body.
+
+    ``broken``: rows of tensors that a broken pass may have left in it; ``whole``: those of its last
+    whole pass.
+    """
+
+    request: ov.InferRequest
+    broken: set[int] = field(default_factory=set)
+    whole: set[int] = field(default_factory=set)
+
+
 class PagedSession:
     """A compiled model with its cache; see `core_runtime.sequences.session.Session`."""
 
@@ -120,16 +133,18 @@ class PagedSession:
         config: ModelConfig,
         body: ov.CompiledModel,
         head: ov.CompiledModel,
+        compile_inner: Callable[[], ov.CompiledModel],
         settings: SessionSettings,
     ) -> None:
         self.settings, self.config = settings, config
-        self._body, self._head = body.create_infer_request(), head.create_infer_request()
+        self._plain = self._body = _Body(body.create_infer_request())
+        self._head = head.create_infer_request()
+        self._compile_inner: Callable[[], ov.CompiledModel] | None = compile_inner
+        self._inner: _Body | None = None  # compiled when inner layers are first read
         self._angles = [Angles(rope) for rope in graph.ropes(config)]
         self._capped = config.attention_cap is not None
         self._computes = self._interrupted = False
         self._turn = threading.Lock()  # between two passes: an interrupt ends the one that it saw
-        self._broken: set[int] = set()  # rows of tensors that a broken pass may have left behind
-        self._whole: set[int] = set()  # rows of tensors of the last whole pass
 
         # Whole blocks for all cells, one to settle the graph, and for each sequence one that it
         # does not fill and one that it copies.
@@ -137,12 +152,15 @@ class PagedSession:
         self._block = [shape[axis].get_length() for axis in range(1, 4)]
         width = self._block[1]
         count = -(-settings.cells // width) + 1 + 2 * settings.n_seq_max
-        self._caches = [self._cache(name, count) for name in self._cache_names()]
+        kind = _STORED[settings.precision]
+        self._caches = [np.zeros([count, *self._block], kind) for _ in self._cache_names()]
+        self._set_caches(self._plain)
         self._tables = BlockTables(count, width, self._copy_block)
 
         self._rows: dict[int, int] = {}  # place of a read token among the rows
         self._states: Logits | None = None
         self._logits: Logits | None = None
+        self._hidden: Logits | None = None
 
     @property
     def cells(self) -> int:
@@ -188,8 +206,8 @@ class PagedSession:
 
         Raises `InterruptedPassError`; `DecodeError` for too little memory, or a failure.
         """
-        self._logits = self._states = None
-        if self._broken:
+        self._logits = self._states = self._hidden = None
+        if self._body.broken:
             self._settle()
         states = self._reserved(batch)
         for sequence, tokens in batch.spans:
@@ -197,16 +215,32 @@ class PagedSession:
         self._rows = {token: row for row, token in enumerate(batch.rows)}
         self._states = states
 
-    def decode_hidden(self, batch: PagedBatch) -> None:
-        """Decode for `hidden`, which `decode` serves too."""
-        self.decode(batch)
+    @property
+    def hidden_layers(self) -> Sequence[int]:
+        """All layers."""
+        return range(self.config.num_layers + 1)
+
+    def decode_hidden(self, batch: PagedBatch, layers: Sequence[int]) -> None:
+        """Decode for `hidden`. Inner layers are outputs of a graph of its own."""
+        last = self.config.num_layers
+        inner = any(layer != last for layer in layers)
+        self._body = self._with_inner() if inner else self._plain
+        try:
+            self.decode(batch)
+            states = [self._states] * len(layers)
+            if inner:
+                all_inner = self._body.request.get_tensor(graph.INNER).data
+                states = [self._states if n == last else all_inner[:, n] for n in layers]
+            self._hidden = np.concatenate([part for part in states if part is not None], axis=-1)
+        finally:
+            self._body = self._plain
 
     def interrupt(self) -> None:
         """End the running pass; from any thread."""
         with self._turn:
             if self._computes:
                 self._interrupted = True
-                self._body.cancel()
+                self._body.request.cancel()
 
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
@@ -217,8 +251,11 @@ class PagedSession:
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
-        """Return the state [hidden_size] after the batch's token ``index``, after the last norm."""
-        return self._row(self._states, index)
+        """Return the states after the batch's token ``index``, the last layer's after its norm.
+
+        [layers * hidden_size], in the order of the layers of `decode_hidden`.
+        """
+        return self._row(self._hidden, index)
 
     def copy(self, source: int, target: int) -> None:
         """Let an empty sequence begin with all tokens of another one, sharing its blocks."""
@@ -269,7 +306,8 @@ class PagedSession:
 
     def close(self) -> None:
         """Free everything. May be called twice."""
-        self._body = self._head = self._states = self._logits = None
+        self._plain.request = self._body.request = self._head = self._inner = None
+        self._states = self._logits = self._hidden = self._compile_inner = None
         self._caches, self._angles = [], []
 
     # ------------------------------------------------------------ one pass
@@ -294,7 +332,8 @@ class PagedSession:
         OpenVINO keeps the shape of a node's output while its inputs have those of its last run.
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
-        size = min(set(range(1, len(self._broken) + 2)) - self._broken)
+        broken = self._body.broken
+        size = min(set(range(1, len(broken) + 2)) - broken)
         batch = PagedBatch()
         batch.add([0] * size, 0, _SETTLING, size)
         try:
@@ -304,20 +343,20 @@ class PagedSession:
 
     def _run(self, batch: PagedBatch) -> Logits:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
-        inputs = self._inputs(batch)
+        inputs, body = self._inputs(batch), self._body
         sizes = {len(batch.ids), max(1, len(batch.rows))}
-        self._broken |= self._whole | sizes
+        body.broken |= body.whole | sizes
         try:
-            _set(self._body, inputs)
+            _set(body.request, inputs)
             with self._turn:
                 self._interrupted, self._computes = False, True
-                self._body.start_async()
-            self._body.wait()
-            states: Logits = self._body.get_tensor(graph.HIDDEN).data.copy()
+                body.request.start_async()
+            body.request.wait()
+            states: Logits = body.request.get_tensor(graph.HIDDEN).data.copy()
         finally:
             with self._turn:
                 self._computes = False
-        self._broken, self._whole = set(), sizes
+        body.broken, body.whole = set(), sizes
         if self._capped:
             self._store(batch)
         return states
@@ -364,7 +403,7 @@ class PagedSession:
         """Write the new keys and values into their blocks, which paged attention does itself."""
         blocks, places = Reach(self._tables, batch.spans).cells()
         for name, cache in zip(self._cache_names(), self._caches, strict=True):
-            new = self._body.get_tensor(graph.new_name(name)).data
+            new = self._body.request.get_tensor(graph.new_name(name)).data
             cache[blocks, :, places] = new.view(cache.dtype)
 
     def _failure(self, error: BaseException) -> DecodeError:
@@ -382,18 +421,22 @@ class PagedSession:
         layers = range(self.config.num_layers)
         return [name(layer) for layer in layers for name in (graph.keys_name, graph.values_name)]
 
-    def _cache(self, name: str, count: int) -> npt.NDArray[Any]:
-        """Return the memory of one cache, set as an input: zeros that take no memory yet."""
-        kind = _STORED[self.settings.precision]
-        cache: npt.NDArray[Any] = np.zeros([count, *self._block], kind)
-        kind = ov.Type.bf16 if self.settings.precision == "bf16" else ov.Type.f32
-        tensor = (
-            ov.Tensor(cache, list(cache.shape), kind)
-            if kind == ov.Type.bf16
-            else ov.Tensor(cache, shared_memory=True)
-        )
-        self._body.set_tensor(name, tensor)
-        return cache
+    def _with_inner(self) -> _Body:
+        """Return the body that also returns the states of all layers."""
+        if self._inner is None:
+            assert self._compile_inner is not None  # not closed
+            self._inner = _Body(self._compile_inner().create_infer_request())
+            self._set_caches(self._inner)
+        return self._inner
+
+    def _set_caches(self, body: _Body) -> None:
+        """Give the caches to a body: zeros, which take no memory until they are written."""
+        for name, cache in zip(self._cache_names(), self._caches, strict=True):
+            if self.settings.precision == "bf16":
+                tensor = ov.Tensor(cache, list(cache.shape), ov.Type.bf16)
+            else:
+                tensor = ov.Tensor(cache, shared_memory=True)
+            body.request.set_tensor(name, tensor)
 
     def _copy_block(self, source: int, target: int) -> None:
         for cache in self._caches:

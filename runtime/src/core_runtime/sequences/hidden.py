@@ -22,8 +22,8 @@ class HiddenQuestion:
 
     reads = 0
 
-    def __init__(self, row: PromptRow, layer: int) -> None:
-        self.row, self._layer = row, layer
+    def __init__(self, row: PromptRow, layers: tuple[int, ...]) -> None:
+        self.row, self._layers = row, layers
         self.ids, self._last = row.ids[:-1], row.ids[-1:]
         self.longest, self.shareable = len(self._last), len(self.ids)
         self.error: Exception | None = None
@@ -36,7 +36,7 @@ class HiddenQuestion:
         """Return the last token, once."""
         if self._state is not None:
             return ()
-        return [Branch(tuple(self._last), 1, self._look, hidden=True)]
+        return [Branch(tuple(self._last), 1, self._look, hidden=self._layers)]
 
     def fail(self, error: Exception) -> None:
         """Record the error of a prompt that could not be computed; the first one counts."""
@@ -46,7 +46,7 @@ class HiddenQuestion:
         """Return the state, or the error that ended it."""
         if self.error is not None:
             return HiddenResult(error=self.error)
-        return HiddenResult((self._layer,), self._state)
+        return HiddenResult(self._layers, self._state)
 
     def _look(self, place: int, state: Logits) -> None:
         check_state(state)

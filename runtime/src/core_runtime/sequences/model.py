@@ -84,11 +84,10 @@ class SequenceModel(ReadingModel):
     def state_reader(
         self, layers: tuple[int, ...], clock: RequestClock
     ) -> RowComputation[PromptRow, HiddenResult]:
-        """See `ReadingModel`; the engine returns the last layer only."""
-        last = self.info.num_layers
-        if layers != (last,):
+        """See `ReadingModel`."""
+        if not set(layers).issubset(self._loaded.session.hidden_layers):
             raise UnsupportedOptionError("layers", self._backend, self.last_layer_only)
-        return RowQuestions(self._passes, clock, partial(HiddenQuestion, layer=last))
+        return RowQuestions(self._passes, clock, partial(HiddenQuestion, layers=layers))
 
     def release(self) -> None:
         """Free weights and cache now, after queued work."""

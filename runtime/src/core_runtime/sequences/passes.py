@@ -29,14 +29,14 @@ from core_runtime.sequences.spans import Read, SpanReading, SpanRunner
 class Branch(NamedTuple):
     """Tokens that follow those of a question; the logits of the last ``reads`` go to ``to``.
 
-    ``hidden``: their hidden states do; then all tokens of the branch are read, and all branches of
-    a call have it set.
+    ``hidden``: their hidden states after these layers do; then all tokens of the branch are read,
+    and all branches of a call have the same layers.
     """
 
     ids: tuple[int, ...]
     reads: int
     to: Read
-    hidden: bool = False
+    hidden: tuple[int, ...] = ()
 
 
 class LogitsQuestion(Protocol):

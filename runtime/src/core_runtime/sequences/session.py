@@ -87,8 +87,13 @@ class Session(Protocol):
         """Compute a batch of `new_batch`. Raises `InterruptedPassError`, `DecodeError`."""
         ...
 
-    def decode_hidden(self, batch: Any) -> None:
-        """Decode for `hidden`: every token of the batch is read."""
+    @property
+    def hidden_layers(self) -> Sequence[int]:
+        """The layers whose states can be read; 0 is the embedding, the last one is normed."""
+        ...
+
+    def decode_hidden(self, batch: Any, layers: Sequence[int]) -> None:
+        """Decode for `hidden` after some of `hidden_layers`; every token of the batch is read."""
         ...
 
     def interrupt(self) -> None:
@@ -106,7 +111,7 @@ class Session(Protocol):
         ...
 
     def hidden(self, index: int) -> Logits:
-        """Return the hidden state [hidden_size] at ``index``, the input of the LM head.
+        """Return the states at ``index``, one layer after another: [layers * hidden_size].
 
         Valid as long as `logits`.
         """

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from functools import partial
+from typing import Any, Protocol
 
 from core_runtime.sequences.session import DecodeError, InterruptedPassError, Logits, Session
 
@@ -94,21 +95,21 @@ class SpanRunner:
 
     def __init__(self, session: Session) -> None:
         self._session, self._batch = session, session.new_batch()
-        self._hidden = False
+        self._hidden: tuple[int, ...] = ()
 
     def run(
         self,
         spans: Sequence[Span],
         between: Callable[[], None] | None = None,
         *,
-        hidden: bool = False,
+        hidden: tuple[int, ...] = (),
     ) -> None:
         """Run all spans; deliver logits or errors as batches finish. ``between`` may raise to stop.
 
         ``between`` is called between two batches, and after an interrupted pass, which then runs
         again. Without it, an interrupted pass raises `InterruptedPassError`, and nothing of the
-        pass is left in the cache. ``hidden``: hidden states are delivered in place of logits, and
-        every token of a span must be read.
+        pass is left in the cache. ``hidden``: states after these layers are delivered in place of
+        logits, and every token of a span must be read.
         """
         self._hidden = hidden
         failed: set[int] = set()
@@ -158,7 +159,9 @@ class SpanRunner:
 
     def _decode(self, parts: Sequence[Part], between: Callable[[], None] | None) -> None:
         """Compute the batch, again whenever another request interrupts it."""
-        decode = self._session.decode_hidden if self._hidden else self._session.decode
+        decode: Callable[[Any], None] = self._session.decode
+        if self._hidden:
+            decode = partial(self._session.decode_hidden, layers=self._hidden)
         while True:
             try:
                 decode(self._batch)
