@@ -17,8 +17,7 @@ from core.kit.support import load_needs
 from core.models.fingerprint import remember
 from core.models.locating import located, log_unapplied
 from core.models.stores import discover_in, discover_stores
-from core.option_docs import options_named
-from core.options import LoadConfig, LoadOptions, resolve_load
+from core.options import LoadConfig, LoadOptions, options_named, resolve_load
 from core.protocols import Backend, TextModel
 from core.registry import REGISTRY, BackendEntry
 from core.secret import Secret, hidden, secrets_of

@@ -10,13 +10,13 @@ import os
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from typing import Any, Protocol, TypeVar, Unpack, runtime_checkable
 
-from core.option_docs import all_options_named
 from core.options import (
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     RequestOptions,
     TemplateOptions,
+    all_options_named,
 )
 from core.protocols import Capability, TextModel, TokenStream
 from core.token_ids import TokenIds

@@ -3,24 +3,26 @@
 Every entry point takes a config object, keywords, or both; keywords take precedence. The
 TypedDicts below list the keywords of each operation, for type checkers and for checks at run time.
 
-The table of sampling options is the source of their checks, of the flags of ``infer-cli``, of the
-options that a backend rejects until it supports them (`core.kit.support.REFUSABLE`), and of test
-values of the conformance suite. Config and keywords list each option again, literally, because type
-checkers cannot read a table; a test compares them.
+Config and keywords list each of `core.sampling_options` again, literally, because type checkers
+cannot read a table; a test compares them. The end of this file lists the options in docstrings.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import difflib
-import math
 import os
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, Protocol, TypedDict, TypeVar, cast, get_args, runtime_checkable
+from functools import cache
+from types import FunctionType
+from typing import Any, Literal, Protocol, TypedDict, TypeVar, cast, get_args, runtime_checkable
 
 from core import validate
 from core.errors import InvalidOptionError
+from core.sampling_options import SAMPLING_OPTIONS
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = get_args(ContextOverflow)
@@ -94,76 +96,6 @@ class LoadOptions(TypedDict, total=False):
     parallel_slots: int
     adapter_path: str | os.PathLike[str] | None
     options: Mapping[str, object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SamplingOption:
-    """A row of the table. At its default, an option does not change a greedy answer."""
-
-    name: str
-    kind: type[float] | type[int]
-    default: float | None
-    """The neutral value: a filter or a penalty is off there."""
-    low: float
-    high: float = math.inf
-    above: bool = False
-    """True if ``low`` itself is out of range."""
-    telling: float
-    """A value with an effect: with it a model draws differently than with the default."""
-    wrong: float
-    """A value out of range."""
-    help: str
-    """The help text of its flag on the command line, without the default."""
-    short: tuple[str, ...] = ()
-    """Other spellings of its flag."""
-    filters: bool = False
-    """True if it removes tokens that could be drawn otherwise."""
-    only_best: float | None = None
-    """The value at which a filter keeps only the best token, if there is one."""
-
-    @property
-    def flags(self) -> tuple[str, ...]:
-        """Spellings on the command line, the primary one first."""
-        return ("--" + self.name.replace("_", "-"), *self.short)
-
-    def checked(self, value: object) -> float | None:
-        """Return the value as an int or float. Raises `InvalidOptionError` if out of range."""
-        if value is None and self.default is None:
-            return None
-        if self.kind is int:
-            high = None if self.high == math.inf else int(self.high)
-            return validate.integer(self.name, value, int(self.low), high)
-        return validate.real(self.name, value, self.low, self.high, above=self.above)
-
-
-SAMPLING_OPTIONS = (
-    SamplingOption(
-        name="temperature", kind=float, default=0.0, low=0.0, telling=0.5, wrong=-1.0,
-        short=("--temp",), help="Sampling temperature; 0 is greedy."),
-    SamplingOption(
-        name="top_k", kind=int, default=0, low=0, telling=2, wrong=-1, filters=True, only_best=1,
-        help="Sample from the K most likely tokens; 0 disables."),
-    SamplingOption(
-        name="typical_p", kind=float, default=1.0, low=0.0, high=1.0, above=True, telling=0.5,
-        wrong=0.0, filters=True, help="Locally typical sampling threshold; 1 disables."),
-    SamplingOption(
-        name="top_p", kind=float, default=1.0, low=0.0, high=1.0, above=True, telling=0.5,
-        wrong=0.0, filters=True, only_best=1e-6, help="Nucleus sampling threshold; 1 disables."),
-    SamplingOption(
-        name="min_p", kind=float, default=0.0, low=0.0, high=1.0, telling=0.5, wrong=2.0,
-        filters=True, only_best=1.0,
-        help="Drop tokens below this fraction of the top token's probability; 0 disables."),
-    SamplingOption(
-        name="repeat_penalty", kind=float, default=1.0, low=0.0, above=True, telling=1.5, wrong=0.0,
-        help="Penalty for repeated tokens; 1 disables."),
-    SamplingOption(
-        name="seed", kind=int, default=None, low=0, high=2**64 - 1, telling=1, wrong=-1,
-        help="Random seed; makes sampling repeatable."),
-)  # fmt: skip
-"""All options, in the order of `GenerateConfig`, of the flags, and of the checks."""
-
-FILTERS = tuple(option for option in SAMPLING_OPTIONS if option.filters)
-"""The options that restrict which tokens may be drawn."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -358,3 +290,63 @@ def _cancel(value: object) -> CancelToken | None:
 
 def _label_prefix(value: object) -> str:
     return validate.unicode("label_prefix", validate.text("label_prefix", value))
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+K = TypeVar("K", bound=type)
+
+_KINDS = {
+    kind.__name__: (kind, config)
+    for kind, config in (
+        (RequestOptions, GenerateConfig),
+        (GenerateOptions, GenerateConfig),
+        (ChatOptions, GenerateConfig),
+        (TemplateOptions, GenerateConfig),
+        (ClassifyOptions, GenerateConfig),
+        (LoadOptions, LoadConfig),
+    )
+}
+_WIDTH = 90
+_MARK = "Options, with their defaults:"
+
+
+def options_named(function: F) -> F:
+    """Add the options that a function takes to its docstring, and return the function."""
+    doc, kind = function.__doc__, _kind(function)
+    if doc and kind and _MARK not in doc:  # under -OO there is none
+        margin = min(re.findall(r"\n( *)\S", doc), key=len, default="")
+        paragraph = textwrap.indent(_paragraph(kind), margin)
+        function.__doc__ = f"{doc.rstrip()}\n\n{paragraph}\n"
+    return function
+
+
+def all_options_named(cls: K) -> K:
+    """Do `options_named` for every method of a class, also inherited ones; return the class."""
+    for base in cls.__mro__:
+        for value in vars(base).values():
+            if isinstance(value, FunctionType):
+                options_named(value)
+    return cls
+
+
+def _kind(function: Callable[..., Any]) -> str | None:
+    """Return the name of the options type in the annotation of the function's keywords."""
+    for annotation in function.__annotations__.values():
+        match = re.search(r"Unpack\[(?:\w+\.)*(\w+)\]", str(annotation))
+        if match and match[1] in _KINDS:
+            return match[1]
+    return None
+
+
+@cache
+def _paragraph(name: str) -> str:
+    kind, config = _KINDS[name]
+    known = [field for field in dataclasses.fields(config) if field.name in kind.__annotations__]
+    options = ", ".join(f"{field.name}={_default(field)!r}" for field in known)
+    text = f"{_MARK} {options}. See `core.{config.__name__}`."
+    return "\n".join(textwrap.wrap(text, _WIDTH, break_long_words=False, break_on_hyphens=False))
+
+
+def _default(field: dataclasses.Field[Any]) -> object:
+    factory = field.default_factory
+    return field.default if factory is dataclasses.MISSING else factory()

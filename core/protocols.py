@@ -8,13 +8,13 @@ from enum import StrEnum
 from types import TracebackType
 from typing import Protocol, Self, Unpack, runtime_checkable
 
-from core.option_docs import all_options_named
 from core.options import (
     ChatOptions,
     ClassifyOptions,
     GenerateConfig,
     GenerateOptions,
     LoadConfig,
+    all_options_named,
 )
 from core.types import (
     BatchResult,

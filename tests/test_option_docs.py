@@ -14,8 +14,13 @@ from typing import Any
 import pytest
 
 import core
-from core.option_docs import options_named
-from core.options import ClassifyOptions, GenerateOptions, LoadOptions, RequestOptions
+from core.options import (
+    ClassifyOptions,
+    GenerateOptions,
+    LoadOptions,
+    RequestOptions,
+    options_named,
+)
 from core.testing import FakeModel
 from core_conformance.reference.optional import ReferenceModel
 from core_llama_cpp.model import LlamaModel

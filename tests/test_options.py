@@ -16,7 +16,6 @@ from hypothesis import strategies as st
 
 from core.errors import InvalidOptionError, LabelError
 from core.options import (
-    SAMPLING_OPTIONS,
     ChatOptions,
     ClassifyOptions,
     GenerateConfig,
@@ -24,12 +23,12 @@ from core.options import (
     LoadConfig,
     LoadOptions,
     RequestOptions,
-    SamplingOption,
     SamplingOptions,
     resolve_classify,
     resolve_generate,
     resolve_load,
 )
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 
 NAN, INF = math.nan, math.inf
 

@@ -183,7 +183,7 @@ def aio() -> str:
         "from typing import Any",
         "from collections.abc import AsyncIterable",
         "from core.aio.calls import AsyncItems, AsyncTokens",
-        "from core.option_docs import all_options_named",
+        "from core.options import all_options_named",
     )
 
 

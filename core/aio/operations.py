@@ -9,7 +9,6 @@ from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any, Unpack
 
 from core.aio.calls import AsyncItems, AsyncTokens
-from core.option_docs import all_options_named
 from core.options import (
     ChatOptions,
     ClassifyOptions,
@@ -17,6 +16,7 @@ from core.options import (
     GenerateOptions,
     RequestOptions,
     TemplateOptions,
+    all_options_named,
 )
 from core.token_ids import TokenIds
 from core.types import (

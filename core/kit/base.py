@@ -21,8 +21,7 @@ from core.errors import (
 )
 from core.kit.operations import OPERATIONS, TextModelOperations
 from core.kit.support import refuse_load_options, unsupported
-from core.option_docs import all_options_named
-from core.options import GenerateConfig, LoadConfig, resolve
+from core.options import GenerateConfig, LoadConfig, all_options_named, resolve
 from core.protocols import PROTOCOL_VERSION, Capability
 from core.records import error_record, without_frames
 from core.types import FinishReason, GenerateMetrics, Token

@@ -22,13 +22,9 @@ from core.errors import (
 )
 from core.extensions import Declaring
 from core.kit.operations import OPERATIONS
-from core.options import (
-    SAMPLING_OPTIONS,
-    GenerateConfig,
-    GenerateOptions,
-    LoadConfig,
-)
+from core.options import GenerateConfig, GenerateOptions, LoadConfig
 from core.protocols import Backend, Capability
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Choice
 
 R = TypeVar("R")

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from core.options import SAMPLING_OPTIONS
+from core.sampling_options import SAMPLING_OPTIONS
 from core.system.outputs import output_type
 from core_cli import completion
 from core_cli.reading import FORMS

@@ -9,8 +9,9 @@ import pytest
 
 from core.errors import UnsupportedOptionError
 from core.kit.support import refuse_options
-from core.options import SAMPLING_OPTIONS, GenerateConfig, SamplingOption
+from core.options import GenerateConfig
 from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 from core.types import Message
 from core_remote.llama_cpp import requests as llama_cpp
 from core_remote.openai import requests as openai

@@ -19,7 +19,8 @@ from typing import Any, Literal, cast
 
 from core.errors import OptionError
 from core.messages import MessageProblem, read_messages
-from core.options import SAMPLING_OPTIONS, ChatOptions, GenerateConfig
+from core.options import ChatOptions, GenerateConfig
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Message
 from core_wires.errors import OPENAI
 from core_wires.values import Value, bounded

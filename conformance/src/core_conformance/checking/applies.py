@@ -13,8 +13,9 @@ from weakref import WeakKeyDictionary
 
 from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
 from core.kit.support import PROTOCOLS, REFUSABLE
-from core.options import SAMPLING_OPTIONS, GenerateConfig
+from core.options import GenerateConfig
 from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Message
 from core_conformance.checking.ask import SPEAKING, speaks, submitting, voice
 from core_conformance.checking.check import Check, must, testable, well_formed

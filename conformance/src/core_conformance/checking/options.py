@@ -9,8 +9,8 @@ from weakref import WeakKeyDictionary
 
 from core.errors import UnsupportedOptionError
 from core.kit.support import REFUSABLE
-from core.options import FILTERS
 from core.protocols import Capability
+from core.sampling_options import FILTERS
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import EVEN, Answer, seeds
 from core_conformance.checking.check import Violation, leave_out, must

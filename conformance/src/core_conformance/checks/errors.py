@@ -12,8 +12,9 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.kit.support import REFUSABLE
-from core.options import SAMPLING_OPTIONS, GenerateConfig
+from core.options import GenerateConfig
 from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
 from core_conformance.checking.applies import usable
 from core_conformance.checking.ask import evidence, sampled
 from core_conformance.checking.calls import (

@@ -14,7 +14,7 @@ import core
 from core import aio
 from core.aio.calls import in_thread
 from core.api import shared_model
-from core.options import SAMPLING_OPTIONS
+from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Role
 
 _SAMPLING: dict[str, Any] = {

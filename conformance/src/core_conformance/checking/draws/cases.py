@@ -11,7 +11,8 @@ from typing import Any, cast
 
 from core.errors import UnsupportedOptionError
 from core.kit.support import OPTION_NEEDS
-from core.options import SAMPLING_OPTIONS, GenerateConfig, SamplingOption
+from core.options import GenerateConfig
+from core.sampling_options import SAMPLING_OPTIONS, SamplingOption
 from core_conformance.checking.draws.pairwise import Case, pairwise
 from core_conformance.checking.subject import Subject
 

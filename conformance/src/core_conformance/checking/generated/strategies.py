@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from core.errors import UnsupportedOptionError
-from core.options import FILTERS
 from core.protocols import Capability
+from core.sampling_options import FILTERS
 from core_conformance.checking import ask
 from core_conformance.checking.generated.lazily import st
 from core_conformance.checking.subject import Subject

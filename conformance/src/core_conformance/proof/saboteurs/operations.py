@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from core.kit.operations import OPERATIONS
-from core.options import FILTERS, SAMPLING_OPTIONS, GenerateConfig
+from core.options import GenerateConfig
 from core.protocols import Capability
+from core.sampling_options import FILTERS, SAMPLING_OPTIONS
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 

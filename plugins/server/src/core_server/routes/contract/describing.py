@@ -8,8 +8,9 @@ from core.errors import CoreError, UnsupportedOptionError
 from core.extensions import Explaining
 from core.kit.support import REFUSABLE
 from core.models.fingerprint import fingerprint_of
-from core.options import SAMPLING_OPTIONS, GenerateConfig
+from core.options import GenerateConfig
 from core.protocols import Capability
+from core.sampling_options import SAMPLING_OPTIONS
 from core_server.served import Served
 from core_wires.contract import VERSION, Description
 
