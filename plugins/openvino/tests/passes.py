@@ -9,18 +9,29 @@ from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import numpy.typing as npt
+import pytest
 
 from core_openvino.checkpoint import Checkpoint
 from core_openvino.loaded import open_session
 from core_openvino.session import PagedSession, SessionSettings
 from core_runtime.checkpoint.arrays import SafetensorArrays
 from core_runtime.checkpoint.config import load_config
+from core_runtime.processor import bfloat16_instructions, cpu_flags, int8_instructions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
 Logits = npt.NDArray[np.float32]
 Prompt = Sequence[int]
+
+
+def skip_without_instructions(dtype: str) -> None:
+    """Skip a test of a dtype for which this processor has no instructions."""
+    flags = cpu_flags()
+    if dtype == "bfloat16" and not bfloat16_instructions(flags):
+        pytest.skip("no instructions for bfloat16")
+    if dtype == "int8" and not int8_instructions(flags):
+        pytest.skip("no instructions for int8")
 
 
 @contextmanager
@@ -31,7 +42,8 @@ def session_of(
     sequences: int = 16,
     threads: int = 1,
 ) -> Iterator[PagedSession]:
-    """Open a directory, which may be without a tokenizer."""
+    """Open a directory, which may be without a tokenizer; skip where the processor cannot."""
+    skip_without_instructions(dtype)
     config = load_config(directory)
     tensors = SafetensorArrays(directory, config)
     checkpoint = Checkpoint(

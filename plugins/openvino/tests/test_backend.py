@@ -14,6 +14,7 @@ from core_openvino import availability, loaded
 from core_openvino.backend import OpenVino
 from core_openvino.chosen import Choices, chosen_dtype
 from core_runtime.machine import usable_cores
+from plugins.openvino.tests.passes import skip_without_instructions
 from runtime.tests.tiny import Checkpoint
 
 EXTENSIONS = {
@@ -168,6 +169,7 @@ def test_options_that_are_given_win() -> None:
 
 @pytest.mark.parametrize(("dtype", "largest"), [("bfloat16", 0.1), ("int8", 0.3)])
 def test_a_rounded_dtype_rounds(checkpoint: Checkpoint, dtype: str, largest: float) -> None:
+    skip_without_instructions(dtype)
     directory, rows = checkpoint(), []
     for kind in ("float32", dtype):
         with core.load_model(directory, backend="openvino", options={"dtype": kind}) as model:

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from plugins.openvino.tests.passes import skip_without_instructions
 from runtime.tests.tiny import Checkpoint
 
 WIDE = {"hidden_size": 1024, "intermediate_size": 2048, "vocab_size": 4096}
@@ -43,6 +44,7 @@ print(json.dumps([before, here - before, weights, anonymous() - before]))
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
     """Beside constants and packed matrices there is no third copy, of float32 for example."""
+    skip_without_instructions(dtype)
     command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr

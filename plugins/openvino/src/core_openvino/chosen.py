@@ -78,7 +78,8 @@ def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Ch
     requested = validate.one_of("dtype", config.options.get("dtype", AUTO), (AUTO, *DTYPES))
     instructions = bfloat16_instructions(flags)
     if requested == "bfloat16" and not instructions:
-        raise _lacks(requested, "AVX512_BF16, AMX or ARM BF16", "float32 or int8")
+        others = "float32 or int8" if int8_instructions(flags) else "float32"
+        raise _lacks(requested, "AVX512_BF16, AMX or ARM BF16", others)
     if requested == "int8" and not int8_instructions(flags):
         raise _lacks(requested, "VNNI, AMX or ARM I8MM", "float32")
     if requested != AUTO:
