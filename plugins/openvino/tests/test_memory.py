@@ -49,5 +49,5 @@ def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dt
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     _, held, weights, left = json.loads(done.stdout)
-    assert 0.6 * weights < held < 1.4 * weights + 2**25
+    assert 0.4 * weights < held < 1.4 * weights + 2**25  # less if the first load left memory
     assert left < 2**25
