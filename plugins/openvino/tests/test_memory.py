@@ -40,6 +40,7 @@ print(json.dumps([before, here - before, weights, anonymous() - before]))
 """
 
 
+@pytest.mark.load
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
@@ -49,5 +50,5 @@ def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dt
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     _, held, weights, left = json.loads(done.stdout)
-    assert 0.4 * weights < held < 1.4 * weights + 2**25  # less if the first load left memory
-    assert left < 2**25
+    assert 0.25 * weights < held < 1.4 * weights + 2**25  # less if the first load left memory
+    assert left < 2**26
