@@ -13,8 +13,9 @@ import pytest
 
 import core
 from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
+from core_openvino.batch import PagedBatch
 from core_openvino.model import OpenVinoModel
-from core_openvino.session import PagedBatch, PagedSession
+from core_openvino.session import PagedSession
 from core_runtime.sequences.session import DecodeError
 from runtime.tests.tiny import Checkpoint
 

@@ -13,13 +13,15 @@ from runtime.tests.tiny import Checkpoint
 
 WIDE = {"hidden_size": 1024, "intermediate_size": 2048, "vocab_size": 4096}
 OF_A_LOAD = """
-import gc, json, sys
+import ctypes, gc, json, sys
 import core
 from core_openvino.library import load_library
 
 load_library()
 
 def anonymous():
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)  # else what a load has freed may count as in use
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
@@ -32,15 +34,12 @@ def used(load):
     return here, weights
 
 used(0)
-gc.collect()
 before = anonymous()
 here, weights = used(1)
-gc.collect()
 print(json.dumps([before, here - before, weights, anonymous() - before]))
 """
 
 
-@pytest.mark.load
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
@@ -50,5 +49,5 @@ def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dt
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
     _, held, weights, left = json.loads(done.stdout)
-    assert 0.25 * weights < held < 1.4 * weights + 2**25  # less if the first load left memory
-    assert left < 2**26
+    assert 0.6 * weights < held < 1.4 * weights + 2**25
+    assert left < 2**25

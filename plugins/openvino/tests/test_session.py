@@ -238,3 +238,13 @@ def test_a_closed_session_is_empty_and_may_be_closed_again(checkpoint: Checkpoin
         assert session.cache_bytes > 0
     assert session.cache_bytes == 0
     session.close()
+
+
+def test_the_tokens_of_a_sequence_stay_together(session: PagedSession) -> None:
+    batch = session.new_batch()
+    batch.add([2], 0, 0)
+    batch.add([3, 4], 1, 0, 1)  # the same span
+    batch.add([2], 0, 1)
+    with pytest.raises(ValueError, match="sequence 0 are not side by side"):
+        batch.add([5], 3, 0)
+    assert (batch.spans, batch.rows) == ([(0, 3), (1, 1)], [2])

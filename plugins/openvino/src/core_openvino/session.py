@@ -12,7 +12,6 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -20,14 +19,15 @@ import numpy.typing as npt
 import openvino as ov
 
 from core_openvino import graph
+from core_openvino.angles import Angles
+from core_openvino.batch import PagedBatch, places_of
 from core_openvino.blocks import BlockTables
+from core_openvino.cache import KVCache
 from core_openvino.capped import BLOCKS, Reach
 from core_runtime.checkpoint.config import ModelConfig
-from core_runtime.checkpoint.rope import Rope
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
 
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
-_STORED: dict[str, Any] = {"f32": np.float32, "bf16": np.uint16}  # numpy has no bfloat16
 _SIZE = np.dtype(np.int64)
 _SETTLING = -1
 """The sequence of a pass that settles the graph; callers count theirs from 0."""
@@ -62,54 +62,6 @@ class SessionSettings:
             "ENABLE_CPU_PINNING": False,  # affinity and cgroups decide
             "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32,
         }
-
-
-class PagedBatch:
-    """A batch of spans; the owner of a session fills, decodes, reads and clears it."""
-
-    def __init__(self) -> None:
-        self.clear()
-
-    def clear(self) -> None:
-        """Empty the batch."""
-        self.ids: list[int] = []
-        self.positions: list[int] = []
-        self.spans: list[tuple[int, int]] = []  # sequence, number of tokens
-        self.rows: list[int] = []
-
-    def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
-        """Add consecutive tokens of a sequence; see `core_runtime.sequences.session.Batch`."""
-        self.ids.extend(ids)
-        self.positions.extend(range(position, position + len(ids)))
-        if self.spans and self.spans[-1][0] == sequence:
-            self.spans[-1] = sequence, self.spans[-1][1] + len(ids)
-        else:
-            self.spans.append((sequence, len(ids)))
-        first = len(self.ids) - reads
-        self.rows.extend(range(first, len(self.ids)))
-        return first
-
-
-class Angles:
-    """Cosines and sines of a RoPE by position, computed on the host in float64.
-
-    In a bfloat16 graph a position above 256 is not exact, so its angles would be wrong.
-    """
-
-    def __init__(self, rope: Rope) -> None:
-        periods = np.array(rope.periods, np.float64)
-        self._frequencies = 1.0 / np.concatenate([periods, periods])
-        self._cosines = self._sines = np.zeros((0, len(self._frequencies)), np.float32)
-
-    def at(self, positions: npt.NDArray[np.int64]) -> tuple[Logits, Logits]:
-        """Return the cosines and sines of positions, each [T, 1, 1, D]."""
-        needed = int(positions.max()) + 1
-        if needed > len(self._cosines):
-            angles = np.arange(max(needed, 2 * len(self._cosines)))[:, None] * self._frequencies
-            self._cosines = np.cos(angles).astype(np.float32)
-            self._sines = np.sin(angles).astype(np.float32)
-        shape = (len(positions), 1, 1, -1)
-        return self._cosines[positions].reshape(shape), self._sines[positions].reshape(shape)
 
 
 @dataclass(slots=True)
@@ -149,13 +101,12 @@ class PagedSession:
         # Whole blocks for all cells, one to settle the graph, and for each sequence one that it
         # does not fill and one that it copies.
         shape = body.input(graph.keys_name(0)).get_partial_shape()
-        self._block = [shape[axis].get_length() for axis in range(1, 4)]
-        width = self._block[1]
+        block = [shape[axis].get_length() for axis in range(1, 4)]
+        width = block[1]
         count = -(-settings.cells // width) + 1 + 2 * settings.n_seq_max
-        kind = _STORED[settings.precision]
-        self._caches = [np.zeros([count, *self._block], kind) for _ in self._cache_names()]
-        self._set_caches(self._plain)
-        self._tables = BlockTables(count, width, self._copy_block)
+        self._cache = KVCache(config.num_layers, count, block, settings.precision)
+        self._cache.set_on(self._plain.request)
+        self._tables = BlockTables(count, width, self._cache.copy)
 
         self._rows: dict[int, int] = {}  # place of a read token among the rows
         self._states: Logits | None = None
@@ -195,7 +146,7 @@ class PagedSession:
     @property
     def cache_bytes(self) -> int:
         """The bytes of the KV cache, of which untouched blocks take no memory."""
-        return sum(cache.nbytes for cache in self._caches)
+        return sum(int(array.nbytes) for array in self._cache.arrays.values())
 
     def new_batch(self) -> PagedBatch:
         """Return an empty batch."""
@@ -278,14 +229,13 @@ class PagedSession:
     def state_bytes(self, sequence: int) -> int:
         """Return the size of `state`."""
         blocks = len(self._tables.table(sequence).blocks)
-        return _SIZE.itemsize + blocks * sum(int(cache[0].nbytes) for cache in self._caches)
+        return _SIZE.itemsize + blocks * self._cache.block_bytes
 
     def state(self, sequence: int) -> State:
         """Return a copy of a sequence's blocks, after its size."""
         table = self._tables.table(sequence)
-        parts = [np.array([table.size], _SIZE).view(np.uint8)]
-        parts += [cache[table.blocks].reshape(-1).view(np.uint8) for cache in self._caches]
-        return np.concatenate(parts)
+        size = np.array([table.size], _SIZE).view(np.uint8)
+        return np.concatenate([size, self._cache.read(table.blocks)])
 
     def restore(self, state: State, sequence: int) -> bool:
         """Restore a `state` into an empty sequence; False without free blocks."""
@@ -295,12 +245,7 @@ class PagedSession:
         except MemoryError:
             self._tables.cut(sequence, 0)
             return False
-        blocks, place = self._tables.table(sequence).blocks, _SIZE.itemsize
-        for cache in self._caches:
-            part = cache[0].nbytes * len(blocks)
-            values = state[place : place + part].view(cache.dtype)
-            cache[blocks] = values.reshape(len(blocks), *cache.shape[1:])
-            place += part
+        self._cache.write(self._tables.table(sequence).blocks, state[_SIZE.itemsize :])
         self._tables.grow(sequence, size)
         return True
 
@@ -308,7 +253,7 @@ class PagedSession:
         """Free everything. May be called twice."""
         self._plain.request = self._body.request = self._head = self._inner = None
         self._states = self._logits = self._hidden = self._compile_inner = None
-        self._caches, self._angles = [], []
+        self._cache.arrays, self._angles = {}, []
 
     # ------------------------------------------------------------ one pass
 
@@ -374,7 +319,7 @@ class PagedSession:
             integers[BLOCKS] = reach.blocks
             inputs |= reach.masks(kind.window for kind in self.config.layers)
         else:
-            integers |= self._paged(batch)
+            integers |= places_of(batch, self._tables)
         inputs |= {name: np.array(values, np.int32) for name, values in integers.items()}
 
         positions = np.array(batch.positions, np.int64)
@@ -383,26 +328,10 @@ class PagedSession:
             inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
         return inputs
 
-    def _paged(self, batch: PagedBatch) -> dict[str, Any]:
-        """Return the inputs that tell paged attention where each sequence is."""
-        tables = [self._tables.table(sequence) for sequence, _ in batch.spans]
-        counts = [tokens for _, tokens in batch.spans]
-        ends = [table.size + tokens for table, tokens in zip(tables, counts, strict=True)]
-        used = [-(-end // self._tables.width) for end in ends]
-        parts = [table.blocks[:many] for table, many in zip(tables, used, strict=True)]
-
-        return {
-            "past_lens": [table.size for table in tables],
-            "subsequence_begins": _begins(counts),
-            "block_indices": list(chain.from_iterable(parts)),
-            "block_indices_begins": _begins(used),
-            graph.LONGEST: max(ends),
-        }
-
     def _store(self, batch: PagedBatch) -> None:
         """Write the new keys and values into their blocks, which paged attention does itself."""
         blocks, places = Reach(self._tables, batch.spans).cells()
-        for name, cache in zip(self._cache_names(), self._caches, strict=True):
+        for name, cache in self._cache.arrays.items():
             new = self._body.request.get_tensor(graph.new_name(name)).data
             cache[blocks, :, places] = new.view(cache.dtype)
 
@@ -417,38 +346,16 @@ class PagedSession:
         row: Logits = rows[self._rows[index]]
         return row
 
-    def _cache_names(self) -> list[str]:
-        layers = range(self.config.num_layers)
-        return [name(layer) for layer in layers for name in (graph.keys_name, graph.values_name)]
-
     def _with_inner(self) -> _Body:
         """Return the body that also returns the states of all layers."""
         if self._inner is None:
             assert self._compile_inner is not None  # not closed
             self._inner = _Body(self._compile_inner().create_infer_request())
-            self._set_caches(self._inner)
+            self._cache.set_on(self._inner.request)
         return self._inner
-
-    def _set_caches(self, body: _Body) -> None:
-        """Give the caches to a body: zeros, which take no memory until they are written."""
-        for name, cache in zip(self._cache_names(), self._caches, strict=True):
-            if self.settings.precision == "bf16":
-                tensor = ov.Tensor(cache, list(cache.shape), ov.Type.bf16)
-            else:
-                tensor = ov.Tensor(cache, shared_memory=True)
-            body.request.set_tensor(name, tensor)
-
-    def _copy_block(self, source: int, target: int) -> None:
-        for cache in self._caches:
-            cache[target] = cache[source]
 
 
 def _set(request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]]) -> None:
     """Set inputs without a copy; the arrays have to stay as long as the request runs."""
     for name, values in inputs.items():
         request.set_tensor(name, ov.Tensor(values, shared_memory=True))
-
-
-def _begins(counts: Sequence[int]) -> list[int]:
-    """Return the start of each part, and the end of the last one."""
-    return [0, *np.cumsum(counts).tolist()]
