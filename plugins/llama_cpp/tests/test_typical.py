@@ -14,7 +14,7 @@ Row = npt.NDArray[np.float32]
 
 
 def llama_cpp_typical(row: Row, typical_p: float) -> set[int]:
-    """What llama.cpp's own sampler leaves."""
+    """Return the tokens that llama.cpp's own sampler leaves."""
     import llama_cpp
 
     tokens = (llama_cpp.llama_token_data * len(row))(

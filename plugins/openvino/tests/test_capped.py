@@ -103,7 +103,7 @@ def test_copies_of_a_prefix_go_separate_ways(directory: Path, shared: int) -> No
         branched = np.stack([session.logits(place) for place in places])
         assert distance(branched, expected) < TOLERANCE
 
-        # The prefix is as it was, and each branch goes on from its own keys.
+        # The prefix is unchanged, and each branch continues from its own keys.
         again = step(session, branches[0], shared, 0)
         assert distance(again, expected[0]) < TOLERANCE
         on = step(session, [7, 8], shared + len(branches[1]), 2)

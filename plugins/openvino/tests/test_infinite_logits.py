@@ -1,51 +1,44 @@
-"""Logits that are NaN or infinite are their row's error, in every operation; neighbours stay."""
+"""Broken logits: the tests of the engine, on a model of this backend."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import cast
 
-import numpy as np
 import pytest
 from safetensors.numpy import load_file, save_file
 
 import core
 from core_openvino.model import OpenVinoModel
+from runtime.tests.sequences.infinite_logits import (
+    Names,
+    mark,
+    test_a_state_of_negative_infinity_is_an_error,
+    test_batches,
+    test_classify,
+    test_labels_that_are_broken_after_the_prompt_are_an_error,
+    test_one_impossible_token_is_no_error,
+    test_scores_and_hidden_states,
+    test_streams_raise_at_the_token,
+)
 from runtime.tests.tiny import Checkpoint
 
-Weights = dict[str, np.ndarray]
+__all__ = [
+    "test_a_state_of_negative_infinity_is_an_error",
+    "test_batches",
+    "test_classify",
+    "test_labels_that_are_broken_after_the_prompt_are_an_error",
+    "test_one_impossible_token_is_no_error",
+    "test_scores_and_hidden_states",
+    "test_streams_raise_at_the_token",
+]
 
-TARGET = "~"  # the token whose logit becomes infinite
-PLUS, MINUS, NAN = "!", "?", "#"  # behind these it is +inf, -inf; or all logits are NaN
-TO_PLUS, TO_NAN = "$", "%"  # behind these, the next token is PLUS, or NAN
-INF, LEAD_PLUS, LEAD_NAN = 0, 1, 2  # the coordinates of the residual stream that do it
-SOUND = ["ab b", "a", "ab ab ab ab ab ab", "b a b"]
-LABELS = ["ab", "b", "ab b"]
-
-
-def token(text: str) -> int:
-    return 2 + ord(text) - 33
-
-
-def mark(weights: Weights) -> None:
-    """Change weights so that the texts above do what is said there, and nothing else does.
-
-    Three coordinates of the residual stream are written by the embedding alone.
-    """
-    special = [INF, LEAD_PLUS, LEAD_NAN]
-    for name, array in weights.items():
-        if name.endswith(("o_proj.weight", "down_proj.weight")):
-            array[special] = 0.0
-    weights["model.norm.weight"][special] = 1.0
-
-    embedding, rows = weights["model.embed_tokens.weight"], weights["lm_head.weight"]
-    embedding[:, special] = 0.0
-    embedding[token(PLUS), INF], embedding[token(MINUS), INF] = 30.0, -30.0
-    embedding[token(TO_PLUS), LEAD_PLUS] = embedding[token(TO_NAN), LEAD_NAN] = 30.0
-    embedding[token(NAN)] = np.nan
-    rows[[token(TARGET), token(PLUS), token(NAN)]] = 0.0
-    rows[token(TARGET), INF] = 3e38
-    rows[token(PLUS), LEAD_PLUS] = rows[token(NAN), LEAD_NAN] = 100.0
+NAMES = Names(
+    writers=("o_proj.weight", "down_proj.weight"),
+    norm="model.norm.weight",
+    embedding="model.embed_tokens.weight",
+    head="lm_head.weight",
+)
 
 
 @pytest.fixture
@@ -54,142 +47,10 @@ def model(checkpoint: Checkpoint) -> Iterator[OpenVinoModel]:
     (directory / "chat_template.jinja").write_text("{{ messages[0].content }}")
     file = directory / "model.safetensors"
     weights = load_file(file)
-    mark(weights)
+    mark(weights, NAMES)
     save_file(weights, file)
     options = {"n_threads": 1}
     with core.load_model(
         directory, backend="openvino", parallel_slots=3, options=options
     ) as loaded:
         yield cast("OpenVinoModel", loaded)
-
-
-def broken(error: Exception | None, values: str = "logits") -> bool:
-    return isinstance(error, core.InvalidModelError) and f"model's {values}" in str(error)
-
-
-@pytest.mark.parametrize(
-    "options",
-    [
-        {},
-        {"return_logits": True},
-        {"return_logprobs": True},
-        {"temperature": 1.0, "seed": 1, "top_p": 0.9, "typical_p": 0.9, "repeat_penalty": 1.3},
-        {"labels": LABELS},
-        {"labels": LABELS, "labels_only": True},
-        {"labels": [TARGET, "a"], "label_prefix": "", "labels_only": True},
-    ],
-    ids=str,
-)
-def test_classify(model: OpenVinoModel, options: dict[str, Any]) -> None:
-    bad = [NAN, PLUS]
-    prompts = [text for pair in zip(SOUND, bad * 2, strict=True) for text in pair]
-    alone = [model.classify([text], **options)[0] for text in prompts]
-    together = model.classify(prompts, **options)
-    for results in (together, list(model.classify_iter(iter(prompts), **options)), alone):
-        for prompt, result, wanted in zip(prompts, results, alone, strict=True):
-            if prompt in bad:
-                assert broken(result.error)
-                assert (result.token, result.label, result.logits) == (None, None, None)
-            else:
-                assert (result.error, result.label) == (None, wanted.label)
-                assert (result.token and result.token.id) == (wanted.token and wanted.token.id)
-                assert result.probabilities == (
-                    wanted.probabilities and pytest.approx(wanted.probabilities, abs=1e-4)
-                )
-
-
-def test_one_impossible_token_is_no_error(model: OpenVinoModel) -> None:
-    """A file may suppress tokens, which have the logit -infinity."""
-    [result] = model.classify([MINUS], return_logits=True, return_logprobs=True)
-    assert result.error is None
-    assert result.logits is not None
-    assert result.logits[token(TARGET)] == -np.inf
-    assert np.isfinite(np.delete(np.array(result.logits), token(TARGET))).all()
-    [result] = model.classify([MINUS], labels=["a", TARGET], label_prefix="")
-    assert result.probabilities == {"a": 1.0, TARGET: 0.0}
-    [score] = model.score([MINUS], [TARGET])
-    assert (score.error, score.logprob) == (None, -np.inf)
-    assert model.batch_generate([MINUS], max_tokens=1, temperature=1.0)[0].error is None
-
-
-def test_labels_that_are_broken_behind_the_prompt_are_an_error(model: OpenVinoModel) -> None:
-    labels = ["a", f"{PLUS}a", "b"]
-    for only in (False, True):
-        rows = model.classify(["ab b", "a"], labels=labels, label_prefix="", labels_only=only)
-        assert [broken(row.error) for row in rows] == [True, True]
-        [sound] = model.classify(["a"], labels=labels[::2], label_prefix="", labels_only=only)
-        assert sound.error is None
-
-
-ENDS = {PLUS: [], NAN: [], TO_PLUS: [token(PLUS)], TO_NAN: [token(NAN)]}
-
-
-@pytest.mark.parametrize("heat", [0.0, 1e-3])
-def test_batches(model: OpenVinoModel, heat: float) -> None:
-    prompts = [text for pair in zip(SOUND, ENDS, strict=True) for text in pair]
-    options: dict[str, Any] = {"max_tokens": 6, "temperature": heat, "seed": 3}
-    alone = [model.batch_generate([text], **options)[0] for text in prompts]
-    results = model.batch_generate(prompts, **options)  # more rows than slots: some take others'
-    for prompt, result, wanted in zip(prompts, results, alone, strict=True):
-        assert [item.id for item in result.tokens] == [item.id for item in wanted.tokens]
-        if prompt in ENDS:
-            assert broken(result.error)
-            assert [item.id for item in result.tokens] == ENDS[prompt]
-        else:
-            assert result.error is None
-
-    streamed: list[tuple[int, core.Token]] = []
-    with pytest.raises(core.InvalidModelError):
-        streamed.extend(model.batch_stream(prompts, **options))
-    for row, wanted in enumerate(alone):
-        found = [item.id for place, item in streamed if place == row]
-        assert found == [item.id for item in wanted.tokens]
-
-
-@pytest.mark.parametrize("prompt", ENDS)
-@pytest.mark.parametrize("operation", ["generate", "submit", "chat", "stream_tokens"])
-def test_streams_raise_at_the_token(model: OpenVinoModel, prompt: str, operation: str) -> None:
-    config = core.GenerateConfig(max_tokens=6)
-    if operation == "submit":
-        stream = model.submit(prompt, config)
-    elif operation == "stream_tokens":
-        stream = model.stream_tokens(model.encode(prompt), config)
-    elif operation == "chat":
-        stream = model.chat([core.Message("user", prompt)], config)
-    else:
-        stream = model.generate(prompt, config)
-    found: list[int] = []
-    with pytest.raises(core.InvalidModelError, match="NaN or infinite"):
-        found.extend(item.id for item in stream)
-    assert (found, stream.finish_reason) == (ENDS[prompt], "error")
-    assert model.batch_generate(["ab"], max_tokens=2)[0].error is None
-
-
-def test_scores_and_hidden_states(model: OpenVinoModel) -> None:
-    heads = ["ab b", PLUS, "a", NAN, "a", MINUS]
-    tails = [" ab", "a", f"{PLUS}ab", "a", f" b{NAN}", "ab"]
-    wrong = [False, True, True, True, False, False]  # nothing is read behind the last token
-    pairs = [(model.encode(h), model.encode(h + t)) for h, t in zip(heads, tails, strict=True)]
-    given = model.score_tokens([h for h, _ in pairs], [all_[len(h) :] for h, all_ in pairs])
-    for scores in (model.score(heads, tails), given):
-        assert [broken(score.error) for score in scores] == wrong
-        assert all(np.isfinite(score.logprob) for score in scores if score.error is None)
-
-    rows = model.hidden_states(["ab", f"a{NAN}", PLUS])
-    assert [broken(row.error, "hidden states") for row in rows] == [False, True, False]
-
-
-def test_a_state_of_negative_infinity_is_an_error(
-    model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from core_openvino.session import PagedSession
-
-    hidden = PagedSession.hidden
-
-    def lowest(session: PagedSession, index: int) -> Any:
-        state = hidden(session, index).copy()
-        state[1] = -np.inf
-        return state
-
-    monkeypatch.setattr(PagedSession, "hidden", lowest)
-    assert broken(model.hidden_states(["ab"])[0].error, "hidden states")

@@ -43,7 +43,7 @@ print(json.dumps([before, here - before, weights, anonymous() - before]))
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
 def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
-    """Beside constants and packed matrices there is no third copy, of float32 for example."""
+    """A load keeps constants and packed matrices, and no third copy, for example in float32."""
     skip_without_instructions(dtype)
     command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
