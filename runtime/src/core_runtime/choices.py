@@ -38,7 +38,7 @@ def suits_llama_cpp(flags: frozenset[str]) -> Choice:
 def suits_openvino(flags: frozenset[str]) -> Choice:
     """Return the recommendation for OpenVINO on a CPU with these ``flags``."""
     if _openvino_is_faster(flags):
-        reason = "a lone chat runs faster from a GGUF file of the same model, with llama_cpp"
+        reason = "a lone chat runs faster with llama_cpp, from a GGUF file"
         return Choice("suits", "classify, score and batches", reason)
     reason = "this processor has no instructions for bfloat16 or int8: mlx_cpu can do the same"
     return Choice("suits", "classify and score", reason)
