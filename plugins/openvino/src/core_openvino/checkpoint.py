@@ -10,7 +10,6 @@ from pathlib import Path
 from core.errors import InvalidModelError
 from core.models.described import of_gguf
 from core.models.files import resolve_path
-from core.models.gguf import read_gguf
 from core.types import Choice
 from core_openvino.probe import gguf_file
 from core_runtime.checkpoint.arrays import SafetensorArrays, TensorArrays
@@ -99,5 +98,5 @@ def _gguf(path: Path, template: str | None) -> Checkpoint:
     tokenizer, stop_ids = Tokenizer(files, template), frozenset(end_ids(meta))
     tensors = GgufArrays(source, raw, config)
     check_keys(meta)  # after all reads of metadata
-    stored = of_gguf(read_gguf(path).metadata)
+    stored = of_gguf(meta.values)
     return Checkpoint(path, config, tokenizer, stop_ids, tensors, (stored.bits, stored.group))
