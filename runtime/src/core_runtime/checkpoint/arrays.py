@@ -43,7 +43,7 @@ class TensorArrays(ABC):
         self._norm_offset = config.family.norm_offset
 
     def take(self, name: str) -> Floats:
-        """Return a tensor in memory of its own, linear weights as [out, in]."""
+        """Return a tensor, linear weights as [out, in]; it may be a view of the file."""
         tensor = np.ascontiguousarray(self._read(name), np.float32)
         if self._norm_offset and name.removesuffix(".weight").endswith("norm"):
             return tensor + np.float32(1)
