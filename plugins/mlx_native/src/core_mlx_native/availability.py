@@ -12,12 +12,12 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from core.plugins import install_command
 from core.types import Device
 from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.machine import available_bytes, physical_bytes
+from core_runtime.processor import processor_name
 
 MINIMUM = (0, 32)  # before it, fast.rope was wrong for batches on Metal (ml-explore/mlx#3498)
 _DRIVERS = {"mlx-cuda-12": 12000, "mlx-cuda-13": 13000}  # minimum, as cuDriverGetVersion counts
@@ -83,12 +83,7 @@ def apple_chip() -> str:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return apple_chip() or platform.processor() or platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+    return apple_chip() or processor_name()
 
 
 @dataclass(frozen=True, slots=True)

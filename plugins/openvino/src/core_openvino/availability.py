@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
-import platform
 from functools import cache
 from pathlib import Path
 
 from core.plugins import install_command
 from core.types import Device
 from core_runtime.machine import physical_bytes
-from core_runtime.processor import CPUINFO, bfloat16_instructions, cpu_flags, int8_instructions
+from core_runtime.processor import (
+    bfloat16_instructions,
+    cpu_flags,
+    int8_instructions,
+    processor_name,
+)
 
 DISTRIBUTION = "openvino"
 VERSION = (2026, 4)
@@ -23,7 +27,7 @@ def cpu_device() -> Device:
     """Return this machine's processor, with the instructions that OpenVINO uses on it."""
     flags = cpu_flags()
     used = dict.fromkeys((*bfloat16_instructions(flags), *int8_instructions(flags)))
-    return Device(_processor(), "cpu", physical_bytes() or 0, ", ".join(used) or "float32 only")
+    return Device(processor_name(), "cpu", physical_bytes() or 0, ", ".join(used) or "float32 only")
 
 
 def left_to_mlx() -> str | None:
@@ -71,15 +75,6 @@ def _import_error() -> str | None:
             "macOS or Windows; on other systems use the backend llama_cpp."
         )
     return None
-
-
-def _processor() -> str:
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
 
 
 def _release(version: str) -> tuple[int, ...]:
