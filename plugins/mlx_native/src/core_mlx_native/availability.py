@@ -13,7 +13,7 @@ import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from core.plugins import install_command
+from core.plugins import install_command, release
 from core.types import Device
 from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.machine import available_bytes, physical_bytes
@@ -160,7 +160,7 @@ def _mlx_reason(facts: MachineFacts, extra: str) -> str | None:
     version = facts.installed.get("mlx")
     if version is None:
         return f"MLX is not installed. Install it with: {install}"
-    if _release(version) < MINIMUM:
+    if release(version, 2) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         return (
             f"MLX {version} is too old ({wanted} or newer is required). Upgrade it with: "
@@ -181,11 +181,6 @@ def _mlx_reason(facts: MachineFacts, extra: str) -> str | None:
             f"Uninstall all of them, then run: {install}"
         )
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    parts = version.split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def _installed() -> dict[str, str]:

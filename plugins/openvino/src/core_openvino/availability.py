@@ -8,7 +8,7 @@ import importlib.util
 from functools import cache
 from pathlib import Path
 
-from core.plugins import install_command
+from core.plugins import install_command, release
 from core.types import Device
 from core_runtime.machine import physical_bytes
 from core_runtime.processor import (
@@ -50,7 +50,7 @@ def unavailable_reason() -> str | None:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return f"OpenVINO is not installed. Install it with: {install}"
-    if _release(version) != VERSION:
+    if release(version, 2) != VERSION:
         wanted = ".".join(map(str, VERSION))
         return f"OpenVINO {version} is not {wanted}, the release that works here. Run: {install}"
     return _import_error()
@@ -75,7 +75,3 @@ def _import_error() -> str | None:
             "macOS or Windows; on other systems use the backend llama_cpp."
         )
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())
