@@ -24,12 +24,11 @@ from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.files import read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
+from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.checkpoint.quantization import Packing
 from core_runtime.checkpoint.tensors import expected_tensors, packings
 
 Floats = npt.NDArray[np.float32]
-RECORD = "conversion.json"
-"""The record that `infer-cli convert` writes into a directory."""
 _HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _PARTS = ("weight", "scales", "biases")
 _KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4"}
