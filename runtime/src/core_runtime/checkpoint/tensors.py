@@ -82,7 +82,7 @@ def checked_tensors(
     The latter by its name without ``.weight``. Raises `InvalidModelError` that lists the tensors
     that do not fit the config.
 
-    Some exports store a head although config.json ties it to the embedding. If it is no copy,
+    Some exports store a head although config.json ties it to the embedding. If the two differ,
     config.json is wrong, and transformers (5) uses both, too. ``equal`` compares the data of two
     stored tensors, in this case only.
     """
