@@ -5,8 +5,9 @@ from __future__ import annotations
 import datetime
 import os
 import platform
-from pathlib import Path
 from typing import Any
+
+from core_runtime.processor import cpu_flags, processor_name
 
 
 def describe(threads: int) -> dict[str, Any]:
@@ -37,14 +38,6 @@ def caption(machine: dict[str, Any]) -> str:
 
 def processor() -> str:
     """The processor's name for itself, with the vector instructions that matter for its speed."""
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    facts = {
-        key.strip(): value.strip() for key, _, value in (line.partition(":") for line in lines)
-    }
-    flags = facts.get("flags", "").split()
-    vectors = next((name for name in ("avx512f", "avx2") if name in flags), "")
-    name = facts.get("model name", platform.machine())
+    name, flags = processor_name(), cpu_flags()
+    vectors = next((vector for vector in ("avx512f", "avx2") if vector in flags), "")
     return f"{name} ({vectors.upper().removesuffix('F')})" if vectors else name

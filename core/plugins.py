@@ -121,6 +121,12 @@ def rank(name: str) -> tuple[int, str]:
     return (PREFERENCE.index(name) if name in PREFERENCE else len(PREFERENCE), name)
 
 
+def release(version: str, parts: int) -> tuple[int, ...]:
+    """Return the first numbers of a distribution's version, to compare: (0, 3) of 0.3.36+cpu."""
+    numbers = version.partition("+")[0].split(".")[:parts]
+    return tuple(int(number) for number in numbers if number.isdigit())
+
+
 def install_command(extra: str, options: str = "") -> str:
     """Return the command that installs an extra of core, for all messages.
 

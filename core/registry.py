@@ -219,10 +219,6 @@ class Registry:
                 raise UnsupportedModelError(self._wrong_format(name, location, formats, fault))
         return backend
 
-    def default(self, path: str | os.PathLike[str]) -> Backend:
-        """Return the best backend for a model; raises like `choose`."""
-        return self.choose(path).backend
-
     def _running(self, names: Iterable[str]) -> Iterator[tuple[str, Backend]]:
         """Yield the backends of these names that run here; broken plugins are skipped."""
         get = self._getter()

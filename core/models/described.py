@@ -20,7 +20,6 @@ from core.models.gguf import (
     TENSOR_TYPES,
     GgufHeader,
     GgufTensor,
-    GgufValue,
     read_gguf,
 )
 from core.models.weight_files import (
@@ -246,7 +245,7 @@ _TORCH = {
 }
 
 
-def of_gguf(metadata: Mapping[str, GgufValue], tensors: Iterable[GgufTensor] = ()) -> Quantisation:
+def of_gguf(metadata: Mapping[str, object], tensors: Iterable[GgufTensor] = ()) -> Quantisation:
     """Return the quantisation of a GGUF file by its header's file type.
 
     Without a known file type it is the type of most weights.

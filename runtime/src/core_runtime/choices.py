@@ -6,6 +6,7 @@ from core import validate
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
+from core_runtime.machine import usable_cores
 from core_runtime.processor import bfloat16_instructions, int8_instructions
 
 _PREFIX_SHARE = 16  # the prefix cache gets one sixteenth of the free memory
@@ -59,6 +60,16 @@ def parallel_slots(config: LoadConfig, on_gpu: bool) -> Chosen[int]:
         return Chosen("parallel_slots", config.parallel_slots, ASKED)
     slots = 32 if on_gpu else 8
     return Chosen("parallel_slots", slots, "rows that decode together share each read of a weight")
+
+
+def pass_threads(config: LoadConfig, most: int) -> Chosen[int]:
+    """Return the number of threads of one pass, at most ``most`` if the user chooses it.
+
+    Raises `core.InvalidOptionError` for an invalid option value.
+    """
+    return asked_integer(config, "n_threads", 1, most) or Chosen(
+        "n_threads", usable_cores(), "one per core that this process may use"
+    )
 
 
 def prefix_cache(config: LoadConfig, free: int | None) -> Chosen[int]:

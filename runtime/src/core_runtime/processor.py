@@ -1,7 +1,8 @@
-"""The processor's instructions for products of narrow numbers, as Linux reports them."""
+"""The processor's name, and its instructions for products of narrow numbers, from Linux."""
 
 from __future__ import annotations
 
+import platform
 from functools import cache
 from pathlib import Path
 
@@ -15,15 +16,15 @@ _INT8 = {
 }
 
 
+def processor_name(cpuinfo: Path = CPUINFO) -> str:
+    """Return the processor's name for itself, else that of its kind, for example aarch64."""
+    return _first(cpuinfo, "model name") or platform.processor() or platform.machine()
+
+
 @cache
 def cpu_flags(cpuinfo: Path = CPUINFO) -> frozenset[str]:
     """Return the instruction sets that Linux reports; empty where it does not say."""
-    try:
-        lines = cpuinfo.read_text().splitlines()
-    except OSError:
-        return frozenset()
-    names = (line.split(":", 1)[1] for line in lines if line.startswith(("flags", "Features")))
-    return frozenset(next(names, "").split())
+    return frozenset(_first(cpuinfo, "flags", "Features").split())
 
 
 def bfloat16_instructions(flags: frozenset[str]) -> tuple[str, ...]:
@@ -34,3 +35,12 @@ def bfloat16_instructions(flags: frozenset[str]) -> tuple[str, ...]:
 def int8_instructions(flags: frozenset[str]) -> tuple[str, ...]:
     """Return the names of the processor's instructions for products of 8-bit integers."""
     return tuple(name for flag, name in _INT8.items() if flag in flags)
+
+
+def _first(cpuinfo: Path, *keys: str) -> str:
+    """Return the first value under one of these keys; empty without one."""
+    try:
+        lines = cpuinfo.read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith(keys)), "")

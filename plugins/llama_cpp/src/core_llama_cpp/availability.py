@@ -6,7 +6,7 @@ import importlib.metadata
 from collections.abc import Sequence
 from pathlib import Path
 
-from core.plugins import install_command
+from core.plugins import install_command, release
 from core.types import Choice, Device
 from core_llama_cpp import ggml
 from core_llama_cpp.ggml import DeviceType, GgmlDevice
@@ -72,7 +72,7 @@ def library_reason() -> str | None:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return f"{DISTRIBUTION} is not installed. Install it with: {_INSTALL}"
-    if _release(version) < MINIMUM:
+    if release(version, 3) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         return f"{DISTRIBUTION} {version} is too old: {wanted} is required. Upgrade it: {_INSTALL}"
     return _opening_reason(version)
@@ -115,8 +115,3 @@ def _opening_reason(version: str) -> str | None:
             f"or build it again: {_REBUILD}"
         )
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    parts = version.split("+")[0].split(".")[:3]
-    return tuple(int(part) for part in parts if part.isdigit())

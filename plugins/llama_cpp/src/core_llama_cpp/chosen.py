@@ -12,8 +12,7 @@ from core.options import LoadConfig
 from core.types import Choice
 from core_llama_cpp.library import LOG_LEVELS
 from core_llama_cpp.session import MAX_SEQUENCES
-from core_runtime.choices import parallel_slots
-from core_runtime.machine import usable_cores
+from core_runtime.choices import parallel_slots, pass_threads
 from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 
 _MAX_SLOTS = MAX_SEQUENCES - CLASSIFY_SEQUENCES
@@ -51,7 +50,7 @@ class Choices:
 
         return cls(
             slots,
-            _n_threads(config),
+            pass_threads(config, _MAX_THREADS),
             n_batch,
             _n_ubatch(config, n_batch.value, wide=offload or blas),
             None if flash is None else validate.flag("flash_attn", flash),
@@ -70,13 +69,6 @@ def _parallel_slots(config: LoadConfig, offload: bool) -> Chosen[int]:
             "parallel_slots", config.parallel_slots, f"at most {_MAX_SLOTS}, llama.cpp's limit"
         )
     return parallel_slots(config, offload)
-
-
-def _n_threads(config: LoadConfig) -> Chosen[int]:
-    requested = asked_integer(config, "n_threads", 1, _MAX_THREADS)
-    if requested is not None:
-        return requested
-    return Chosen("n_threads", usable_cores(), "one per core that this process may use")
 
 
 def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:

@@ -12,12 +12,12 @@ import platform
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
-from core.plugins import install_command
+from core.plugins import install_command, release
 from core.types import Device
 from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.machine import available_bytes, physical_bytes
+from core_runtime.processor import processor_name
 
 MINIMUM = (0, 32)  # before it, fast.rope was wrong for batches on Metal (ml-explore/mlx#3498)
 _DRIVERS = {"mlx-cuda-12": 12000, "mlx-cuda-13": 13000}  # minimum, as cuDriverGetVersion counts
@@ -83,12 +83,7 @@ def apple_chip() -> str:
 
 
 def _processor() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text().splitlines()
-    except OSError:
-        return apple_chip() or platform.processor() or platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.machine())
+    return apple_chip() or processor_name()
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,7 +160,7 @@ def _mlx_reason(facts: MachineFacts, extra: str) -> str | None:
     version = facts.installed.get("mlx")
     if version is None:
         return f"MLX is not installed. Install it with: {install}"
-    if _release(version) < MINIMUM:
+    if release(version, 2) < MINIMUM:
         wanted = ".".join(map(str, MINIMUM))
         return (
             f"MLX {version} is too old ({wanted} or newer is required). Upgrade it with: "
@@ -186,11 +181,6 @@ def _mlx_reason(facts: MachineFacts, extra: str) -> str | None:
             f"Uninstall all of them, then run: {install}"
         )
     return None
-
-
-def _release(version: str) -> tuple[int, ...]:
-    parts = version.split(".")[:2]
-    return tuple(int(part) for part in parts if part.isdigit())
 
 
 def _installed() -> dict[str, str]:

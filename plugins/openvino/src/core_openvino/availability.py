@@ -5,14 +5,18 @@ from __future__ import annotations
 import ctypes
 import importlib.metadata
 import importlib.util
-import platform
 from functools import cache
 from pathlib import Path
 
-from core.plugins import install_command
+from core.plugins import install_command, release
 from core.types import Device
 from core_runtime.machine import physical_bytes
-from core_runtime.processor import CPUINFO, bfloat16_instructions, cpu_flags, int8_instructions
+from core_runtime.processor import (
+    bfloat16_instructions,
+    cpu_flags,
+    int8_instructions,
+    processor_name,
+)
 
 DISTRIBUTION = "openvino"
 VERSION = (2026, 4)
@@ -23,7 +27,7 @@ def cpu_device() -> Device:
     """Return this machine's processor, with the instructions that OpenVINO uses on it."""
     flags = cpu_flags()
     used = dict.fromkeys((*bfloat16_instructions(flags), *int8_instructions(flags)))
-    return Device(_processor(), "cpu", physical_bytes() or 0, ", ".join(used) or "float32 only")
+    return Device(processor_name(), "cpu", physical_bytes() or 0, ", ".join(used) or "float32 only")
 
 
 def left_to_mlx() -> str | None:
@@ -46,7 +50,7 @@ def unavailable_reason() -> str | None:
         version = importlib.metadata.version(DISTRIBUTION)
     except importlib.metadata.PackageNotFoundError:
         return f"OpenVINO is not installed. Install it with: {install}"
-    if _release(version) != VERSION:
+    if release(version, 2) != VERSION:
         wanted = ".".join(map(str, VERSION))
         return f"OpenVINO {version} is not {wanted}, the release that works here. Run: {install}"
     return _import_error()
@@ -71,16 +75,3 @@ def _import_error() -> str | None:
             "macOS or Windows; on other systems use the backend llama_cpp."
         )
     return None
-
-
-def _processor() -> str:
-    try:
-        lines = CPUINFO.read_text().splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = (line.split(":", 1)[1].strip() for line in lines if line.startswith("model name"))
-    return next(names, platform.processor() or platform.machine())
-
-
-def _release(version: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in version.split(".")[:2] if part.isdigit())

@@ -10,7 +10,6 @@ from pathlib import Path
 from core.errors import InvalidModelError
 from core.models.described import of_gguf
 from core.models.files import resolve_path
-from core.models.gguf import read_gguf
 from core.types import Choice
 from core_openvino.probe import gguf_file
 from core_runtime.checkpoint.arrays import SafetensorArrays, TensorArrays
@@ -27,7 +26,7 @@ from core_runtime.gguf.metadata import LOAD
 from core_runtime.gguf.source import GgufSource
 from core_runtime.gguf.templates import chat_templates
 from core_runtime.gguf.tensors import check_architecture
-from core_runtime.gguf.vocabulary import build_tokenizer, special_ids
+from core_runtime.gguf.vocabulary import build_tokenizer, named_tokens
 from core_runtime.tokenizer.files import TokenizerFiles, stop_tokens
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
@@ -89,15 +88,14 @@ def _gguf(path: Path, template: str | None) -> Checkpoint:
     config = parse_config(raw, str(path))
 
     default, named = chat_templates(meta)
-    names = meta.texts("tokenizer.ggml.tokens")
     files = TokenizerFiles(
         library=build_tokenizer(meta),
         model_type=config.model_type,
         templates={**({"default": default} if default else {}), **named},
-        special_texts={f"{name}_token": names[id] for name, id in special_ids(meta).items()},
+        special_texts=named_tokens(meta),
     )
     tokenizer, stop_ids = Tokenizer(files, template), frozenset(end_ids(meta))
     tensors = GgufArrays(source, raw, config)
     check_keys(meta)  # after all reads of metadata
-    stored = of_gguf(read_gguf(path).metadata)
+    stored = of_gguf(meta.values)
     return Checkpoint(path, config, tokenizer, stop_ids, tensors, (stored.bits, stored.group))

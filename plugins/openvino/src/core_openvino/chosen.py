@@ -10,8 +10,7 @@ from core.errors import InvalidOptionError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
-from core_runtime.choices import parallel_slots
-from core_runtime.machine import usable_cores
+from core_runtime.choices import parallel_slots, pass_threads
 from core_runtime.processor import bfloat16_instructions, int8_instructions
 
 DTYPES = ("float32", "bfloat16", "int8")
@@ -49,9 +48,7 @@ class Choices:
         slots = parallel_slots(config, on_gpu=False)
         if slots.value > _MAX_SLOTS:
             raise InvalidOptionError("parallel_slots", slots.value, f"at most {_MAX_SLOTS}")
-        threads = asked_integer(config, "n_threads", 1, _MAX_THREADS) or Chosen(
-            "n_threads", usable_cores(), "one per core that this process may use"
-        )
+        threads = pass_threads(config, _MAX_THREADS)
         batch = asked_integer(config, "n_batch", max(_MIN_BATCH, slots.value), _MAX_BATCH)
         return cls(
             chosen_dtype(config, rounded, flags),

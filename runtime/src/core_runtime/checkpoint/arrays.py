@@ -12,7 +12,6 @@ import math
 import struct
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -24,13 +23,11 @@ from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.fields import JsonFiles
 from core_runtime.checkpoint.files import read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
+from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.checkpoint.quantization import Packing
-from core_runtime.checkpoint.tensors import expected_tensors, packings
+from core_runtime.checkpoint.tensors import checked_tensors, expected_tensors
 
 Floats = npt.NDArray[np.float32]
-RECORD = "conversion.json"
-"""The record that `infer-cli convert` writes into a directory."""
-_HEAD, _EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 _PARTS = ("weight", "scales", "biases")
 _KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4"}
 
@@ -43,7 +40,7 @@ class TensorArrays(ABC):
         self._norm_offset = config.family.norm_offset
 
     def take(self, name: str) -> Floats:
-        """Return a tensor in memory of its own, linear weights as [out, in]."""
+        """Return a tensor, linear weights as [out, in]; it may be a view of the file."""
         tensor = np.ascontiguousarray(self._read(name), np.float32)
         if self._norm_offset and name.removesuffix(".weight").endswith("norm"):
             return tensor + np.float32(1)
@@ -77,21 +74,14 @@ class SafetensorArrays(TensorArrays):
         self._directory, files = directory, tensor_files(directory)
         header = read_header(files)
         self._places = {name: place for path in files for name, place in _places(path).items()}
-
-        # Some exports store an LM head although config.json ties it to the embedding.
-        twice = config.tied_head and _HEAD in header
-        config = replace(config, tied_head=False) if twice else config
-        self._packings: Mapping[str, Packing] = packings(header, config, directory)
+        config, self._packings = checked_tensors(header, config, directory, self._equal)
         super().__init__(config)
-        if twice and np.array_equal(self._read(_HEAD), self._read(_EMBEDDING)):
-            self.names -= {_HEAD}
 
     @property
     def rounded(self) -> bool:
         """See `TensorArrays`."""
-        packed = {f"{layer}.{part}" for layer in self._packings for part in _PARTS}
-        dense = (place for name, place in self._places.items() if name not in packed)
-        wide = [place for place in dense if place.kind == "F32" and len(place.shape) == 2]
+        places = (self._places[name] for name in self.names)
+        wide = [place for place in places if place.kind == "F32" and len(place.shape) == 2]
         size = sum(math.prod(place.shape) * 4 for place in wide)
         return not wide or _converted_from(self._directory) < size
 
@@ -101,6 +91,9 @@ class SafetensorArrays(TensorArrays):
             return self._stored(name)
         words, scales, biases = (self._stored(f"{layer}.{part}") for part in _PARTS)
         return unpacked(words, scales, biases, self._packings[layer])
+
+    def _equal(self, name: str, other: str) -> bool:
+        return np.array_equal(self._stored(name), self._stored(other))
 
     def _stored(self, name: str) -> npt.NDArray[Any]:
         path, kind, shape, start = self._places[name]

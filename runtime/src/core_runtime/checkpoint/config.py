@@ -99,7 +99,7 @@ class ModelConfig:
     """Sizes and variants of one decoder. ``layers[i]`` is the attention of layer i.
 
     A cap bounds scores or logits softly: ``cap * tanh(x / cap)`` (Gemma 2, arXiv 2408.00118).
-    ``tied_head``: the embedding is the LM head, unless the checkpoint has another (`weights`).
+    ``tied_head``: the embedding is the LM head, unless the checkpoint has another (`tensors`).
     ``notes``: unknown keys of config.json, for the log of a load.
     """
 

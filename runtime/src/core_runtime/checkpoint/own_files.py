@@ -22,6 +22,8 @@ from core.models.weight_files import (
 from core.types import Choice
 from core_runtime.checkpoint.keys import warn_once
 
+RECORD = "conversion.json"
+"""The file with a converted directory's source and options, which marks it as converted."""
 _SHOWN = 3
 
 

@@ -5,7 +5,8 @@ Names are transformers'. Missing, extra and mis-shaped tensors are reported in o
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 from core.errors import InvalidModelError
@@ -14,6 +15,7 @@ from core_runtime.checkpoint.files import Header, Shape
 from core_runtime.checkpoint.names import stranger
 from core_runtime.checkpoint.quantization import Packing
 
+_HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
 _FLOATS = {"F32", "F16", "BF16"}
 _SHOWN = 12
 
@@ -72,11 +74,33 @@ def _linear(name: str, rows: int, columns: int, bias: bool) -> Iterator[tuple[st
         yield f"{name}.bias", (rows,)
 
 
-def packings(header: Header, config: ModelConfig, directory: Path) -> dict[str, Packing]:
-    """Return the packing of each packed matrix, by its name without ``.weight``.
+def checked_tensors(
+    header: Header, config: ModelConfig, directory: Path, equal: Callable[[str, str], bool]
+) -> tuple[ModelConfig, dict[str, Packing]]:
+    """Return the config with the LM head that is stored, and the packing of each packed matrix.
 
-    Raises `InvalidModelError` that lists the tensors that do not fit the config.
+    The latter by its name without ``.weight``. Raises `InvalidModelError` that lists the tensors
+    that do not fit the config.
+
+    Some exports store a head although config.json ties it to the embedding. If the two differ,
+    config.json is wrong, and transformers (5) uses both, too. ``equal`` compares the data of two
+    stored tensors, in this case only.
     """
+    head = [name for name in header if name.startswith(f"{_HEAD}.")]
+    if not config.tied_head or not head:
+        return config, _packings(header, config, directory)
+
+    untied = replace(config, tied_head=False)
+    stored = _packings(header, untied, directory)
+    for name in head:
+        part = name.replace(_HEAD, _EMBEDDING, 1)
+        if part not in header or not equal(name, part):
+            return untied, stored
+    stored.pop(_HEAD, None)
+    return config, stored
+
+
+def _packings(header: Header, config: ModelConfig, directory: Path) -> dict[str, Packing]:
     packed: dict[str, Packing] = {}
     problems: list[str] = []
     used: set[str] = set()

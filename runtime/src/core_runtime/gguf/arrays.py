@@ -19,7 +19,6 @@ class GgufArrays(TensorArrays):
         super().__init__(config)
         self._source, self._raw = source, raw
         self._stored = plan(source, config)
-        self.names = frozenset(self._stored)
 
     @property
     def rounded(self) -> bool:

@@ -213,10 +213,11 @@ def tokenizer_config(meta: Metadata) -> dict[str, Any]:
         "add_bos_token": adds_bos(meta),
         "clean_up_tokenization_spaces": False,
         "model_max_length": meta.integer(".context_length"),
-        **_named_tokens(meta),
+        **named_tokens(meta),
     }
 
 
-def _named_tokens(meta: Metadata) -> dict[str, str]:
+def named_tokens(meta: Metadata) -> dict[str, str]:
+    """Return the texts of `special_ids`, under transformers' keys: ``bos_token``, for example."""
     tokens = meta.texts("tokenizer.ggml.tokens")
     return {f"{name}_token": tokens[index] for name, index in special_ids(meta).items()}

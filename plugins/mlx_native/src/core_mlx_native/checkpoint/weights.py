@@ -7,7 +7,6 @@ not a later crash.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 import mlx.core as mx
@@ -19,9 +18,8 @@ from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.files import read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
 from core_runtime.checkpoint.quantization import Packing
-from core_runtime.checkpoint.tensors import expected_tensors, packings
+from core_runtime.checkpoint.tensors import checked_tensors, expected_tensors
 
-_HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
 _KERNEL_GROUPS = (32, 64, 128)  # the group sizes that MLX has code for
 
 
@@ -81,35 +79,13 @@ def load_weights(
     `InvalidModelError` that lists missing, extra and mis-shaped tensors.
     """
     files = tensor_files(directory)
-    header = read_header(files)
 
-    # Some exports store an LM head although config.json ties it to the embedding.
-    twice = config.tied_head and any(name.startswith(f"{_HEAD}.") for name in header)
-    if twice:
-        config = replace(config, tied_head=False)
+    def equal(name: str, other: str) -> bool:
+        arrays = lazy_tensors(files)  # by itself: what is read here is freed at once
+        return bool(mx.array_equal(arrays[name], arrays[other]))
 
-    stored = packings(header, config, directory)
-    if twice and _is_copy(lazy_tensors(files)):
-        config = replace(config, tied_head=True)
-        stored.pop(_HEAD, None)
-
+    config, stored = checked_tensors(read_header(files), config, directory, equal)
     return Weights(lazy_tensors(files), stored, config, dtype, dequantize)
-
-
-def _is_copy(arrays: Mapping[str, mx.array]) -> bool:
-    """Return True if an LM head that config.json ties to the embedding equals it.
-
-    Some exports store both.
-
-    If they differ, config.json is wrong, and transformers (5) uses both too. The arrays are read
-    here; the caller has to drop them.
-    """
-    return all(
-        (part := name.replace(_HEAD, _EMBEDDING, 1)) in arrays
-        and bool(mx.array_equal(array, arrays[part]))
-        for name, array in arrays.items()
-        if name.startswith(f"{_HEAD}.")
-    )
 
 
 def _name(path: Path, descriptor: int) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from core_mlx_native.convert.pipeline import CONVERTER_VERSION, convert
 from core_mlx_native.convert.source import GEMMA3, SMOLLM2, KnownSource, gguf_of
-from core_mlx_native.convert.staging import RECORD
+from core_runtime.checkpoint.own_files import RECORD
 
 __all__ = [
     "CONVERTER_VERSION",

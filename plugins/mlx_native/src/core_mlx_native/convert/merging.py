@@ -14,12 +14,13 @@ from typing import TYPE_CHECKING
 
 from core.errors import ConversionError, ModelError, UnsupportedModelError
 from core.models.files import open_model_file, resolve_path
-from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
+from core_mlx_native.convert.staging import check_target, staged, write_json
 from core_mlx_native.convert.weights import Progress, Shards
 from core_mlx_native.cpu.blas import ensure_blas
 from core_runtime.checkpoint.config import ModelConfig, load_config
 from core_runtime.checkpoint.files import tensor_files
 from core_runtime.checkpoint.names import plain_name
+from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.tokenizer.templates import TEMPLATES
 
 if TYPE_CHECKING:

@@ -8,10 +8,11 @@ from typing import Any
 
 from core.errors import ConversionError, ModelError
 from core_mlx_native.convert.source import verified_sha256
-from core_mlx_native.convert.staging import RECORD, check_target, staged, write_json
+from core_mlx_native.convert.staging import check_target, staged, write_json
 from core_mlx_native.convert.tokenizer_files import write_templates, write_tokenizer
 from core_mlx_native.convert.weights import Progress, Storage, write_weights
 from core_runtime.checkpoint.config import parse_config
+from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.gguf.config import generation_config, hf_config
 from core_runtime.gguf.keys import check_keys
 from core_runtime.gguf.source import GgufSource

@@ -20,10 +20,9 @@ from pathlib import Path
 
 from core.errors import ConversionError
 from core.system.limited_files import Refused, json_value, read_limited
+from core_runtime.checkpoint.own_files import RECORD
 
-RECORD = "conversion.json"
 _RECORD_LIMIT = 2**24  # bytes
-"""The file with a converted directory's source and options, which marks it as converted."""
 _REPLACED = "replaced"
 
 
