@@ -212,9 +212,13 @@ def test_variables_reach_the_template_and_spell_no_special_token() -> None:
 
 
 def test_variables_that_are_nested_too_deeply_are_refused() -> None:
-    deep: list[object] = []
-    for _ in range(600):
-        deep = [deep]
-    config = GenerateConfig(chat_template_kwargs={"deep": deep})
-    with pytest.raises(InvalidOptionError, match="nested less deeply"):
-        render([Message("user", "a")], SPECIAL, lambda *_: "", config=config)
+    def config(levels: int) -> GenerateConfig:
+        deep: list[object] = []
+        for _ in range(levels):
+            deep = [deep]
+        return GenerateConfig(chat_template_kwargs={"deep": deep})
+
+    for levels in (201, 600):
+        with pytest.raises(InvalidOptionError, match="nested less deeply"):
+            render([Message("user", "a")], SPECIAL, lambda *_: "", config=config(levels))
+    assert render([Message("user", "a")], SPECIAL, lambda *_: "", config=config(200)) == ""

@@ -173,6 +173,9 @@ def _until(text: str, tag: str, content: str) -> str:
     )
 
 
+_DEEPEST = 200  # levels of nested template variables
+
+
 def _safe_variables(
     variables: Mapping[str, object] | None, safe: Callable[[str], str]
 ) -> tuple[dict[str, object], ...]:
@@ -181,18 +184,17 @@ def _safe_variables(
     Raises `InvalidOptionError` for some that are nested too deeply.
     """
 
-    def mapped(value: Any) -> Any:
+    def mapped(value: Any, depth: int) -> Any:
+        if depth > _DEEPEST:  # Python's own limit depends on its version and on the caller
+            expected = "values that are nested less deeply"
+            raise InvalidOptionError("chat_template_kwargs", "...", expected)
         if isinstance(value, dict):
-            return {safe(name): mapped(item) for name, item in value.items()}
+            return {safe(name): mapped(item, depth + 1) for name, item in value.items()}
         if isinstance(value, list):
-            return [mapped(item) for item in value]
+            return [mapped(item, depth + 1) for item in value]
         return safe(value) if isinstance(value, str) else value
 
-    try:
-        return () if variables is None else ({k: mapped(it) for k, it in variables.items()},)
-    except RecursionError:
-        expected = "values that are nested less deeply"
-        raise InvalidOptionError("chat_template_kwargs", "...", expected) from None
+    return () if variables is None else ({k: mapped(it, 0) for k, it in variables.items()},)
 
 
 _CHECKED = 4096  # candidate positions between two checks whether to stop
