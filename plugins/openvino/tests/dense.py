@@ -67,7 +67,7 @@ class DenseDecoder:
     def _linear(self, x: Floats, name: str) -> Floats:
         product: Floats = x @ self._take(f"{name}.weight").T
         bias = f"{name}.bias"
-        return product + self._take(bias) if bias in self._tensors.names else product
+        return product + self._take(bias) if bias in self._tensors.shapes else product
 
     def _norm(self, x: Floats, name: str) -> Floats:
         mean = (x**2).mean(axis=-1, keepdims=True)

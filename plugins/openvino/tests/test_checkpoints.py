@@ -16,6 +16,8 @@ from safetensors.numpy import load_file
 
 import core
 from core_openvino.backend import OpenVino
+from core_openvino.loaded import LoadedModel
+from core_openvino.model import OpenVinoModel
 from core_runtime.gguf.config import hf_config
 from core_runtime.gguf.metadata import LOAD
 from core_runtime.gguf.source import GgufSource
@@ -279,3 +281,15 @@ def test_no_model_is_refused(tmp_path: Path) -> None:
 
 def test_every_family_is_tested() -> None:
     assert set(PACKED_FAMILIES) == set(FAMILIES)
+
+
+def test_a_head_beside_a_tied_embedding_counts_in_the_estimate(checkpoint: Checkpoint) -> None:
+    directory = checkpoint(tie_word_embeddings=True)
+    tensors = load_file(directory / "model.safetensors")
+    with core.load_model(directory, backend="openvino", options={"n_threads": 1}) as model:
+        tied = cast("LoadedModel", cast("OpenVinoModel", model)._loaded).weight_bytes
+    head = tensors["model.embed_tokens.weight"] * 2
+    _edit(directory, {**tensors, "lm_head.weight": head})
+    with core.load_model(directory, backend="openvino", options={"n_threads": 1}) as model:
+        untied = cast("LoadedModel", cast("OpenVinoModel", model)._loaded).weight_bytes
+    assert untied == tied + head.nbytes

@@ -16,7 +16,6 @@ from core_openvino.chosen import Choices
 from core_openvino.library import core
 from core_openvino.session import PagedSession, SessionSettings
 from core_openvino.weights import Weights, stored_bytes
-from core_runtime.checkpoint.tensors import expected_tensors
 from core_runtime.choices import prefix_cache, suits_openvino, template_name
 from core_runtime.machine import available_bytes
 from core_runtime.processor import cpu_flags
@@ -105,10 +104,10 @@ def open_session(checkpoint: Checkpoint, settings: SessionSettings) -> PagedSess
 def estimate(checkpoint: Checkpoint, choices: Choices) -> Estimate:
     """Estimate the memory of a model: weights, buffers of one pass, and bytes per position."""
     config, dtype = checkpoint.config, choices.dtype.value
-    constants = expected_tensors(config)
+    constants = checkpoint.tensors.shapes
     # OpenVINO keeps the constants beside the matrices that it packs for its products.
     packed = {name: shape for name, shape in constants.items() if len(shape) == 2}
-    if not config.tied_head:
+    if "lm_head.weight" in constants:  # else the embedding is packed as the head
         del packed["model.embed_tokens.weight"]
     weights = stored_bytes(constants, dtype) + stored_bytes(packed, dtype)
     rows = choices.parallel_slots.value + CLASSIFY_SEQUENCES

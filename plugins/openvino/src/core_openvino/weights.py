@@ -30,7 +30,7 @@ class Weights:
     def __init__(self, tensors: TensorArrays, dtype: str) -> None:
         self._tensors, self._dtype = tensors, dtype
         self._embedding: ov.Node | None = None
-        self.names = tensors.names
+        self.names = tensors.shapes.keys()
         self.cached = ov.Type.bf16 if dtype == "bfloat16" else ov.Type.f32
 
     def vector(self, name: str) -> ov.Node:

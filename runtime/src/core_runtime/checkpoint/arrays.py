@@ -21,7 +21,7 @@ import numpy.typing as npt
 from core.models.files import open_model_file
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.fields import JsonFiles
-from core_runtime.checkpoint.files import read_header, tensor_files
+from core_runtime.checkpoint.files import Shape, read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
 from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.checkpoint.quantization import Packing
@@ -33,10 +33,13 @@ _KINDS = {"F32": "<f4", "F16": "<f2", "BF16": "<u2", "U32": "<u4"}
 
 
 class TensorArrays(ABC):
-    """The tensors of a model by transformers' names; norms include Gemma's +1."""
+    """The tensors of a model by transformers' names; norms include Gemma's +1.
+
+    ``shapes`` are all of them, with linear weights as [out, in].
+    """
 
     def __init__(self, config: ModelConfig) -> None:
-        self.names = frozenset(expected_tensors(config))
+        self.shapes: Mapping[str, Shape] = expected_tensors(config)
         self._norm_offset = config.family.norm_offset
 
     def take(self, name: str) -> Floats:
@@ -80,7 +83,7 @@ class SafetensorArrays(TensorArrays):
     @property
     def rounded(self) -> bool:
         """See `TensorArrays`."""
-        places = (self._places[name] for name in self.names)
+        places = (self._places[name] for name in self.shapes)
         wide = [place for place in places if place.kind == "F32" and len(place.shape) == 2]
         size = sum(math.prod(place.shape) * 4 for place in wide)
         return not wide or _converted_from(self._directory) < size
