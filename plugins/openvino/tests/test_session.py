@@ -232,6 +232,32 @@ def test_an_interrupted_pass_leaves_nothing_behind(checkpoint: Checkpoint, famil
     assert interrupted
 
 
+def test_an_interrupt_after_the_last_pass_does_not_excuse_a_failure(
+    session: PagedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted pass runs again, so that a failure taken for one would run forever."""
+    request = session._plain.request
+
+    class Late:
+        def __getattr__(self, name: str) -> object:
+            return getattr(request, name)
+
+        def wait(self) -> None:
+            request.wait()
+            session.interrupt()
+
+    monkeypatch.setattr(session._plain, "request", Late())
+    _read(session, [2, 3], 0)
+
+    def failing(*_: object) -> None:
+        raise MemoryError("of masks")
+
+    monkeypatch.setattr(type(session), "_inputs", failing)
+    with pytest.raises(DecodeError, match="of masks") as raised:
+        _read(session, [4], 0)
+    assert not isinstance(raised.value, InterruptedPassError)
+
+
 def test_a_closed_session_is_empty_and_may_be_closed_again(checkpoint: Checkpoint) -> None:
     with session_of(checkpoint()) as session:
         last_logits(session, [[2, 3]])

@@ -315,6 +315,7 @@ class PagedSession:
     def _reserved(self, batch: PagedBatch) -> Logits:
         """Run a batch in blocks reserved for it, which are given back if it fails."""
         sizes = {sequence: self._tables.end(sequence) for sequence, _ in batch.spans}
+        self._interrupted = False  # it may come after the last pass was computed
         try:
             for sequence, tokens in batch.spans:
                 self._tables.reserve(sequence, tokens)
@@ -349,7 +350,7 @@ class PagedSession:
         try:
             _set(body.request, inputs)
             with self._turn:
-                self._interrupted, self._computes = False, True
+                self._computes = True
                 body.request.start_async()
             body.request.wait()
             states: Logits = body.request.get_tensor(graph.HIDDEN).data.copy()
