@@ -423,11 +423,15 @@ class PagedSession:
         return [name(layer) for layer in layers for name in (graph.keys_name, graph.values_name)]
 
     def _with_inner(self) -> _Body:
-        """Return the body that also returns the states of all layers."""
+        """Return the body that also returns the states of all layers; raises `DecodeError`."""
         if self._inner is None:
             assert self._compile_inner is not None  # not closed
-            self._inner = _Body(self._compile_inner().create_infer_request())
-            self._set_caches(self._inner)
+            try:
+                inner = _Body(self._compile_inner().create_infer_request())
+                self._set_caches(inner)
+            except (MemoryError, RuntimeError) as error:
+                raise DecodeError(str(error)) from error
+            self._inner = inner
         return self._inner
 
     def _set_caches(self, body: _Body) -> None:
