@@ -232,6 +232,32 @@ def test_an_interrupted_pass_leaves_nothing_behind(checkpoint: Checkpoint, famil
     assert interrupted
 
 
+def test_an_interrupted_pass_after_a_past_leaves_nothing_behind(checkpoint: Checkpoint) -> None:
+    """Capped attention also has tensors whose sizes are those of the past."""
+    directory = checkpoint("gemma2", max_position_embeddings=4096, num_hidden_layers=6)
+    [prompt] = _prompts([1000])
+    interrupted = 0
+    with session_of(directory) as session:
+        wanted = {size: last_logits(session, [prompt[:size]]) for size in (1, 2, 50)}
+        _read(session, prompt[:160], 9)
+        for wait in np.linspace(0.0, 0.03, 40):
+            last_logits(session, [prompt[:50]])
+            session.copy(9, 0)
+            batch = session.new_batch()
+            batch.add(prompt[160:], 160, 0, 1)
+            timer = threading.Timer(wait, session.interrupt)
+            timer.start()
+            try:
+                session.decode(batch)
+            except InterruptedPassError:
+                interrupted += 1
+            timer.join()
+            session.drop(0)
+            for size in (50, 1, 2):
+                assert_equal_rows(last_logits(session, [prompt[:size]]), wanted[size])
+    assert interrupted
+
+
 def test_an_interrupt_after_the_last_pass_does_not_excuse_a_failure(
     session: PagedSession, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain
+from itertools import chain, count
 from typing import Any
 
 import numpy as np
@@ -21,7 +21,7 @@ import openvino as ov
 
 from core_openvino import graph
 from core_openvino.blocks import BlockTables
-from core_openvino.capped import BLOCKS, Reach
+from core_openvino.capped import BLOCKS, WIDTH, Reach
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.rope import Rope
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
@@ -76,6 +76,7 @@ class PagedBatch:
         self.positions: list[int] = []
         self.spans: list[tuple[int, int]] = []  # sequence, number of tokens
         self.rows: list[int] = []
+        self.unread = 0  # blocks that capped attention gathers and does not see
 
     def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
         """Add consecutive tokens of a sequence; see `core_runtime.sequences.session.Batch`."""
@@ -333,10 +334,12 @@ class PagedSession:
         OpenVINO keeps the shape of a node's output while its inputs have those of its last run.
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
-        broken = self._body.broken
-        size = min(set(range(1, len(broken) + 2)) - broken)
-        batch = PagedBatch()
+        broken, batch = self._body.broken, PagedBatch()
+        size = next(n for n in count(1) if n not in broken)
         batch.add([0] * size, 0, _SETTLING, size)
+        # Capped attention has tensors of as many rows as it reads blocks, and keys.
+        fresh = (n for n in count(WIDTH) if broken.isdisjoint((n, n * WIDTH + size)))
+        batch.unread = next(fresh)
         try:
             self._reserved(batch)
         finally:
@@ -346,6 +349,9 @@ class PagedSession:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
         inputs, body = self._inputs(batch), self._body
         sizes = {len(batch.ids), max(1, len(batch.rows))}
+        if self._capped:
+            blocks = len(inputs[BLOCKS])
+            sizes |= {blocks, blocks * WIDTH + len(batch.ids)}
         body.broken |= body.whole | sizes
         try:
             _set(body.request, inputs)
@@ -371,7 +377,7 @@ class PagedSession:
         }
         inputs: dict[str, npt.NDArray[Any]] = {}
         if self._capped:
-            reach = Reach(self._tables, batch.spans)
+            reach = Reach(self._tables, batch.spans, batch.unread)
             integers[BLOCKS] = reach.blocks
             inputs |= reach.masks(kind.window for kind in self.config.layers)
         else:
