@@ -48,6 +48,15 @@ def test_a_token_sees_exactly_its_window(checkpoint: Checkpoint, window: int) ->
         assert_equal_rows(rows, wanted)
 
 
+def test_a_scale_that_float32_rounds_to_zero_is_not_the_default(checkpoint: Checkpoint) -> None:
+    """Paged attention takes zero for ``1 / sqrt(head size)``."""
+    rows = []
+    for scalar in (1e60, 1e300):  # either makes all scores equal
+        with session_of(checkpoint("gemma3", str(scalar), query_pre_attn_scalar=scalar)) as session:
+            rows.append(last_logits(session, [_prompt(40)])[0])
+    assert_equal_rows(rows[0], rows[1])
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma3", "qwen3"])
 def test_rounding_does_not_grow_with_positions(checkpoint: Checkpoint, family: str) -> None:
     """Beyond position 256 bfloat16 holds no odd integers: angles computed in it would be wrong."""

@@ -209,3 +209,32 @@ def test_info_is_that_of_config_json(checkpoint: Checkpoint) -> None:
         info = model.info
     assert (info.architecture, info.num_layers, info.hidden_size) == ("gemma3_text", 3, 32)
     assert (info.quant_bits, info.quant_group, info.context_length) == (0, 0, 64)
+
+
+SOURCES = "Exception from src/inference/src/cpp/core.cpp:117:\n"
+
+
+@pytest.mark.parametrize(
+    ("raised", "error"),
+    [
+        (MemoryError("Unable to allocate 20.5 MiB"), core.OutOfMemoryError),
+        (RuntimeError(f"{SOURCES}std::bad_alloc\n\n"), core.OutOfMemoryError),
+        (RuntimeError(f"{SOURCES}Resource temporarily unavailable\n"), core.OutOfMemoryError),
+        (RuntimeError(f"{SOURCES}Failed to allocate 64 bytes of memory"), core.OutOfMemoryError),
+        (RuntimeError(f"{SOURCES}no such operation\n"), core.UnsupportedModelError),
+    ],
+    ids=str,
+)
+def test_failures_of_a_load_are_typed(
+    checkpoint: Checkpoint,
+    monkeypatch: pytest.MonkeyPatch,
+    raised: Exception,
+    error: type[core.CoreError],
+) -> None:
+    def failing(*_: object) -> None:
+        raise raised
+
+    monkeypatch.setattr(loaded, "open_session", failing)
+    reason = str(raised).strip().splitlines()[-1]
+    with pytest.raises(error, match=reason):
+        core.load_model(checkpoint(), backend="openvino")

@@ -27,6 +27,7 @@ from plugins.openvino.tests.passes import (
     distance,
     last_logits,
     session_of,
+    skip_without_instructions,
 )
 from runtime.tests.gguf.tiny_gguf import TinyGguf, tiny_gguf
 from runtime.tests.tiny import FAMILIES, Checkpoint
@@ -170,6 +171,29 @@ def test_bfloat16_weights_are_the_nearest() -> None:
     assert rounded[0, :4].tolist() == [1.0, 1 + 2**-6, -np.inf, 0.0]  # ties to even
     assert np.isfinite(rounded[0, 4:6]).all()
     assert np.abs(rounded[1:] / values[1:] - 1).max() <= 2**-8
+
+
+def test_bfloat16_weights_stay_nan() -> None:
+    from core_openvino.weights import bfloat16
+
+    bits = [[0x7FFFFFFF, 0xFFFFFFFF, 0x7F800001, 0x7FFFE000]]  # the last one is float16's 0x7FFF
+    values = np.array(bits, np.uint32).view(np.float32)
+    rounded = (bfloat16(values).data.view(np.uint16).astype(np.uint32) << 16).view(np.float32)
+    assert np.isnan(rounded).all()
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -np.inf])
+@pytest.mark.parametrize("name", ["layers.0.self_attn.q_proj", "layers.1.input_layernorm", "norm"])
+def test_int8_refuses_weights_that_it_would_hide(
+    checkpoint: Checkpoint, name: str, value: float
+) -> None:
+    skip_without_instructions("int8")
+    directory = checkpoint()
+    tensors = load_file(directory / "model.safetensors")
+    tensors[f"model.{name}.weight"][..., 3] = value
+    _edit(directory, tensors)
+    with pytest.raises(core.InvalidModelError, match=f"model.{name}.weight .* NaN or infinite"):
+        core.load_model(directory, backend="openvino", options={"dtype": "int8"})
 
 
 @pytest.mark.parametrize("family", PACKED_FAMILIES)

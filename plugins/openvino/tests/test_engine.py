@@ -157,6 +157,21 @@ def test_closing_ends_what_runs(checkpoint: Checkpoint) -> None:
     model.close()
 
 
+def test_a_failed_graph_of_inner_layers_fails_its_rows_only(
+    tiny_model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
+) -> None:
+    def failing() -> None:
+        raise RuntimeError("std::bad_alloc")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(tiny_model._loaded.session, "_compile_inner", failing)
+        rows = tiny_model.hidden_states(["ab a", "b"], layers=(1, 2))
+        assert ["std::bad_alloc" in str(row.error) for row in rows] == [True, True]
+        assert tiny_model.hidden_states(["ab a"])[0].error is None
+    assert settled(tiny_model) == everything
+    assert tiny_model.hidden_states(["ab a"], layers=(1,))[0].error is None
+
+
 def test_a_dropped_model_frees_its_memory_and_its_thread(checkpoint: Checkpoint) -> None:
     before = set(threading.enumerate())
     model: Any = core.load_model(

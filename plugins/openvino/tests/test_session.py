@@ -232,6 +232,58 @@ def test_an_interrupted_pass_leaves_nothing_behind(checkpoint: Checkpoint, famil
     assert interrupted
 
 
+def test_an_interrupted_pass_after_a_past_leaves_nothing_behind(checkpoint: Checkpoint) -> None:
+    """Capped attention also has tensors whose sizes are those of the past."""
+    directory = checkpoint("gemma2", max_position_embeddings=4096, num_hidden_layers=6)
+    [prompt] = _prompts([1000])
+    interrupted = 0
+    with session_of(directory) as session:
+        wanted = {size: last_logits(session, [prompt[:size]]) for size in (1, 2, 50)}
+        _read(session, prompt[:160], 9)
+        for wait in np.linspace(0.0, 0.03, 40):
+            last_logits(session, [prompt[:50]])
+            session.copy(9, 0)
+            batch = session.new_batch()
+            batch.add(prompt[160:], 160, 0, 1)
+            timer = threading.Timer(wait, session.interrupt)
+            timer.start()
+            try:
+                session.decode(batch)
+            except InterruptedPassError:
+                interrupted += 1
+            timer.join()
+            session.drop(0)
+            for size in (50, 1, 2):
+                assert_equal_rows(last_logits(session, [prompt[:size]]), wanted[size])
+    assert interrupted
+
+
+def test_an_interrupt_after_the_last_pass_does_not_excuse_a_failure(
+    session: PagedSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An interrupted pass runs again, so that a failure taken for one would run forever."""
+    request = session._plain.request
+
+    class Late:
+        def __getattr__(self, name: str) -> object:
+            return getattr(request, name)
+
+        def wait(self) -> None:
+            request.wait()
+            session.interrupt()
+
+    monkeypatch.setattr(session._plain, "request", Late())
+    _read(session, [2, 3], 0)
+
+    def failing(*_: object) -> None:
+        raise MemoryError("of masks")
+
+    monkeypatch.setattr(type(session), "_inputs", failing)
+    with pytest.raises(DecodeError, match="of masks") as raised:
+        _read(session, [4], 0)
+    assert not isinstance(raised.value, InterruptedPassError)
+
+
 def test_a_closed_session_is_empty_and_may_be_closed_again(checkpoint: Checkpoint) -> None:
     with session_of(checkpoint()) as session:
         last_logits(session, [[2, 3]])

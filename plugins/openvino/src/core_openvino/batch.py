@@ -24,6 +24,7 @@ class PagedBatch:
         self.positions: list[int] = []
         self.spans: list[tuple[int, int]] = []  # sequence, number of tokens
         self.rows: list[int] = []
+        self.unread = 0  # blocks that capped attention gathers and does not see
 
     def add(self, ids: Sequence[int], position: int, sequence: int, reads: int = 0) -> int:
         """Add consecutive tokens of a sequence; see `core_runtime.sequences.session.Batch`."""

@@ -112,14 +112,17 @@ Spans = Sequence[tuple[int, int]]
 
 
 class Reach:
-    """The keys that the tokens of a pass see, by their place among the K that it reads."""
+    """The keys that the tokens of a pass see, by their place among the K that it reads.
 
-    def __init__(self, tables: BlockTables, spans: Spans) -> None:
+    ``unread`` more blocks are gathered, which no token sees.
+    """
+
+    def __init__(self, tables: BlockTables, spans: Spans, unread: int = 0) -> None:
         self._tables: list[tuple[Table, int]] = [
             (tables.table(sequence), tokens) for sequence, tokens in spans
         ]
         past = {block: None for table, _ in self._tables for block in _past(table)}
-        self.blocks = np.array(list(past), np.int32)
+        self.blocks = np.array([*past, *[0] * unread], np.int32)
         self._places = dict(zip(past, range(len(past)), strict=True))
 
     def masks(self, windows: Iterable[int]) -> dict[str, npt.NDArray[np.float32]]:

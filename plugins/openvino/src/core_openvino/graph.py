@@ -174,7 +174,8 @@ class _Body:
         no_ints, no_floats = (ops.constant(np.zeros(0, kind)) for kind in (np.int32, np.float32))
 
         inputs = [queries, keys, values, *cache, *places]
-        inputs += [_number(config.attention_scale), _integer(config.layers[layer].window)]
+        scale = max(config.attention_scale, float(np.finfo(np.float32).tiny))  # 0: the default one
+        inputs += [_number(scale), _integer(config.layers[layer].window)]
         inputs += [no_floats, self.input(LONGEST, [])]  # alibi, the longest sequence
         inputs += [no_ints, no_ints, no_ints, no_floats]  # scores, rotation of blocks
         inputs += [no_floats, _integer(0), _integer(0)]  # sparse attention

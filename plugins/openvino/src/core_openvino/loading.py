@@ -6,30 +6,61 @@ import os
 from collections.abc import Sequence
 from functools import partial
 
+from core.errors import CoreError, OutOfMemoryError, UnsupportedModelError
 from core.options import LoadConfig
 from core.system.limited_files import hold
 from core.types import Choice
-from core_openvino.loaded import load
+from core_openvino.loaded import LoadedModel, load
 from core_openvino.model import OpenVinoModel
 from core_runtime.owner import FirstProcess, OwnerThread
 from core_runtime.request import forget_frames
 
+# In lower case; the last is the message of a thread that cannot be started.
+_SCARCE = ("alloc", "not enough memory", "resource temporarily unavailable")
 _first_process = FirstProcess("OpenVINO")  # a fork has none of its threads: a pass would hang
 
 
 def open_model(
     backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
 ) -> OpenVinoModel:
-    """Load a model on its own thread. Raises `core.ModelError`, `core.OptionError`."""
+    """Load a model on its own thread.
+
+    Raises `core.ModelError`, `core.OptionError`, `core.OutOfMemoryError`.
+    """
     _first_process.check(backend)
     _first_process.mark()
     owners: list[OwnerThread] = []
     try:
         hold(owners, partial(OwnerThread, backend))
-        loaded = owners[0].run(lambda: load(backend, path, config, chosen))
+        loaded = owners[0].run(lambda: _load(backend, path, config, chosen))
         return OpenVinoModel(backend, loaded, owners[0])
     except BaseException as error:
         forget_frames(error)  # else a reference to the error keeps the weights alive
         for owner in owners:
             owner.stop()
         raise
+
+
+def _load(
+    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
+) -> LoadedModel:
+    try:
+        return load(backend, path, config, chosen)
+    except CoreError:
+        raise
+    except (MemoryError, RuntimeError) as error:
+        raise _failure(path, error) from error
+
+
+def _failure(path: str | os.PathLike[str], error: Exception) -> CoreError:
+    """Return the error of a load that ran out of memory, or that OpenVINO refused."""
+    lines = [line for line in str(error).splitlines() if line]  # sources first, the reason last
+    reason = lines[-1].rstrip(".") if lines else type(error).__name__
+    if isinstance(error, MemoryError) or any(words in reason.lower() for words in _SCARCE):
+        return OutOfMemoryError(
+            f"{os.fspath(path)} does not fit in memory ({reason}). Reduce context_len or "
+            "parallel_slots, free some memory, or raise the limit of the process (`ulimit -v`)."
+        )
+    return UnsupportedModelError(
+        f"OpenVINO cannot run {os.fspath(path)}: {reason}. Load it with another backend."
+    )

@@ -12,6 +12,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -23,7 +24,7 @@ from core_openvino.angles import Angles
 from core_openvino.batch import PagedBatch, places_of
 from core_openvino.blocks import BlockTables
 from core_openvino.cache import KVCache
-from core_openvino.capped import BLOCKS, Reach
+from core_openvino.capped import BLOCKS, WIDTH, Reach
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
 
@@ -103,10 +104,10 @@ class PagedSession:
         shape = body.input(graph.keys_name(0)).get_partial_shape()
         block = [shape[axis].get_length() for axis in range(1, 4)]
         width = block[1]
-        count = -(-settings.cells // width) + 1 + 2 * settings.n_seq_max
-        self._cache = KVCache(config.num_layers, count, block, settings.precision)
+        blocks = -(-settings.cells // width) + 1 + 2 * settings.n_seq_max
+        self._cache = KVCache(config.num_layers, blocks, block, settings.precision)
         self._cache.set_on(self._plain.request)
-        self._tables = BlockTables(count, width, self._cache.copy)
+        self._tables = BlockTables(blocks, width, self._cache.copy)
 
         self._rows: dict[int, int] = {}  # place of a read token among the rows
         self._states: Logits | None = None
@@ -260,6 +261,7 @@ class PagedSession:
     def _reserved(self, batch: PagedBatch) -> Logits:
         """Run a batch in blocks reserved for it, which are given back if it fails."""
         sizes = {sequence: self._tables.end(sequence) for sequence, _ in batch.spans}
+        self._interrupted = False  # it may come after the last pass was computed
         try:
             for sequence, tokens in batch.spans:
                 self._tables.reserve(sequence, tokens)
@@ -277,10 +279,12 @@ class PagedSession:
         OpenVINO keeps the shape of a node's output while its inputs have those of its last run.
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
-        broken = self._body.broken
-        size = min(set(range(1, len(broken) + 2)) - broken)
-        batch = PagedBatch()
+        broken, batch = self._body.broken, PagedBatch()
+        size = next(n for n in count(1) if n not in broken)
         batch.add([0] * size, 0, _SETTLING, size)
+        # Capped attention has tensors of as many rows as it reads blocks, and keys.
+        fresh = (n for n in count(WIDTH) if broken.isdisjoint((n, n * WIDTH + size)))
+        batch.unread = next(fresh)
         try:
             self._reserved(batch)
         finally:
@@ -290,11 +294,14 @@ class PagedSession:
         """Run the body on a batch whose blocks are reserved; return the states [R, H]."""
         inputs, body = self._inputs(batch), self._body
         sizes = {len(batch.ids), max(1, len(batch.rows))}
+        if self._capped:
+            blocks = len(inputs[BLOCKS])
+            sizes |= {blocks, blocks * WIDTH + len(batch.ids)}
         body.broken |= body.whole | sizes
         try:
             _set(body.request, inputs)
             with self._turn:
-                self._interrupted, self._computes = False, True
+                self._computes = True
                 body.request.start_async()
             body.request.wait()
             states: Logits = body.request.get_tensor(graph.HIDDEN).data.copy()
@@ -315,7 +322,7 @@ class PagedSession:
         }
         inputs: dict[str, npt.NDArray[Any]] = {}
         if self._capped:
-            reach = Reach(self._tables, batch.spans)
+            reach = Reach(self._tables, batch.spans, batch.unread)
             integers[BLOCKS] = reach.blocks
             inputs |= reach.masks(kind.window for kind in self.config.layers)
         else:
@@ -347,11 +354,15 @@ class PagedSession:
         return row
 
     def _with_inner(self) -> _Body:
-        """Return the body that also returns the states of all layers."""
+        """Return the body that also returns the states of all layers; raises `DecodeError`."""
         if self._inner is None:
             assert self._compile_inner is not None  # not closed
-            self._inner = _Body(self._compile_inner().create_infer_request())
-            self._cache.set_on(self._inner.request)
+            try:
+                inner = _Body(self._compile_inner().create_infer_request())
+                self._cache.set_on(inner.request)
+            except (MemoryError, RuntimeError) as error:
+                raise DecodeError(str(error)) from error
+            self._inner = inner
         return self._inner
 
 

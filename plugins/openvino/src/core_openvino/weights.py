@@ -15,6 +15,7 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as ops
 
+from core.errors import InvalidModelError
 from core_runtime.checkpoint.arrays import TensorArrays
 
 GROUP = 32
@@ -35,11 +36,11 @@ class Weights:
 
     def vector(self, name: str) -> ov.Node:
         """Return a norm's weight, with Gemma's +1, or a bias."""
-        return ops.constant(self._tensors.take(name))
+        return ops.constant(self._taken(name))
 
     def matrix(self, name: str) -> ov.Node:
         """Return a linear layer's weight: [out, in]."""
-        return self._constant(self._tensors.take(name))
+        return self._constant(self._taken(name))
 
     def embedding(self) -> ov.Node:
         """Return the token embedding: [vocabulary, H]. It is made once: a tied head shares it."""
@@ -51,6 +52,16 @@ class Weights:
         """Return the weight of the LM head: the embedding where they are tied."""
         name = "lm_head.weight"
         return self.matrix(name) if name in self.names else self.embedding()
+
+    def _taken(self, name: str) -> npt.NDArray[np.float32]:
+        """Return a tensor. int8 products round NaN and infinities to integers, which hides them."""
+        tensor = self._tensors.take(name)
+        if self._dtype == "int8" and not np.isfinite(tensor).all():
+            raise InvalidModelError(
+                f"The tensor {name} has weights that are NaN or infinite, with which dtype='int8' "
+                "would give wrong results. Download or convert the model again."
+            )
+        return tensor
 
     def _constant(self, matrix: npt.NDArray[np.float32]) -> ov.Node:
         if self._dtype == "float32":
@@ -64,7 +75,9 @@ def bfloat16(matrix: npt.NDArray[np.float32]) -> ov.Tensor:
     """Return a matrix rounded to bfloat16, to the nearest, ties to even."""
     bits = matrix.view(np.uint32)
     tensor = ov.Tensor(ov.Type.bf16, list(matrix.shape))  # owns its memory, unlike one of an array
-    tensor.data.view(np.uint16)[...] = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    rounded = tensor.data.view(np.uint16)
+    rounded[...] = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
+    rounded[np.isnan(matrix)] = 0x7FC0  # some would have rounded to zero or infinity
     return tensor
 
 
