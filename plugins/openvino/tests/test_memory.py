@@ -25,7 +25,7 @@ def anonymous():
     lines = open("/proc/self/status").read().splitlines()
     return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("RssAnon"))
 
-def used(load):
+def used():
     options = {"dtype": sys.argv[2], "n_threads": 1, "prefix_cache": 0}
     model = core.load_model(sys.argv[1], backend="openvino", parallel_slots=1, options=options)
     assert model.classify(["ab " * 20])[0].error is None
@@ -33,10 +33,12 @@ def used(load):
     model.close()
     return here, weights
 
-used(0)
-before = anonymous()
-here, weights = used(1)
-print(json.dumps([before, here - before, weights, anonymous() - before]))
+used()
+before, left = anonymous(), []
+for _ in range(6):
+    here, weights = used()
+    left.append(anonymous() - before)
+print(json.dumps([here - before, weights, left]))
 """
 
 
@@ -48,6 +50,7 @@ def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dt
     command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
-    _, held, weights, left = json.loads(done.stdout)
-    assert 0.6 * weights < held < 1.4 * weights + 2**25
-    assert left < 2**25
+    in_use, weights, left = json.loads(done.stdout)
+    assert 0.6 * weights < in_use < 1.4 * weights + 2**25
+    # The allocator keeps up to 50 MB of what is freed, now and then; a leak grows with each load.
+    assert left[-1] - left[0] < 2 * weights
