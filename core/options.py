@@ -26,6 +26,9 @@ from core.sampling_options import SAMPLING_OPTIONS
 
 ContextOverflow = Literal["stop", "rotate"]
 _OVERFLOWS = get_args(ContextOverflow)
+LABEL_PLACE = "{label}"
+LABEL_SENTENCE = f"This text is about {LABEL_PLACE}."
+"""The default sentence of a label, for models that compare a text with sentences."""
 C = TypeVar("C", "GenerateConfig", "LoadConfig")
 
 
@@ -83,6 +86,7 @@ class ClassifyOptions(SamplingOptions, total=False):
     return_logits: bool
     labels: tuple[str, ...] | list[str]
     label_prefix: str
+    label_sentence: str
     labels_only: bool
 
 
@@ -107,8 +111,9 @@ class GenerateConfig:
     repeatable. ``return_logprobs`` adds the log-probability of each token, ``return_logits`` the
     logits of each ``classify`` result. ``classify`` chooses among ``labels``, each appended to the
     prompt and ``label_prefix``; white space in the prefix is dropped if the text does not need it
-    (`core.kit.labels.unspaced`). ``cancel`` is an object with ``is_set()``, for example an event;
-    ``timeout`` is in seconds, for the entire call.
+    (`core.kit.labels.unspaced`). A model with `core.Capability.LABEL_SENTENCES` compares the text
+    with ``label_sentence`` instead, in which ``{label}`` is the label. ``cancel`` is an object with
+    ``is_set()``, for example an event; ``timeout`` is in seconds, for the entire call.
 
     ``temperature=0`` is greedy, whatever the filters are; ``top_k=0``, ``typical_p=1``,
     ``top_p=1``, ``min_p=0`` and ``repeat_penalty=1`` are off. The order is repeat penalty,
@@ -142,6 +147,7 @@ class GenerateConfig:
     return_logits: bool = False
     labels: tuple[str, ...] = ()
     label_prefix: str = " "
+    label_sentence: str = LABEL_SENTENCE
     labels_only: bool = False
     cancel: CancelToken | None = None
     timeout: float | None = None
@@ -159,6 +165,7 @@ class GenerateConfig:
             return_logits=validate.flag("return_logits", self.return_logits),
             labels=validate.labels("labels", self.labels),
             label_prefix=_label_prefix(self.label_prefix),
+            label_sentence=_label_sentence(self.label_sentence),
             labels_only=validate.flag("labels_only", self.labels_only),
             cancel=_cancel(self.cancel),
             timeout=_timeout(self.timeout),
@@ -290,6 +297,13 @@ def _cancel(value: object) -> CancelToken | None:
 
 def _label_prefix(value: object) -> str:
     return validate.unicode("label_prefix", validate.text("label_prefix", value))
+
+
+def _label_sentence(value: object) -> str:
+    sentence = validate.unicode("label_sentence", validate.text("label_sentence", value))
+    if LABEL_PLACE not in sentence:
+        raise InvalidOptionError("label_sentence", value, f"a sentence with {LABEL_PLACE}")
+    return sentence
 
 
 F = TypeVar("F", bound=Callable[..., Any])

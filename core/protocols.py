@@ -42,6 +42,7 @@ class Capability(StrEnum):
     BATCH_GENERATE = "batch_generate"
     # options
     LABELS = "labels"
+    LABEL_SENTENCES = "label_sentences"
     LOGITS = "logits"
     LOGPROBS = "logprobs"
     SEED = "seed"
@@ -177,6 +178,11 @@ class TextModel(Protocol):
 
         ``generate`` samples its first token from the same distribution: with a seed, each prompt's
         token is the first one that ``generate`` draws with that seed.
+
+        A model with `Capability.LABEL_SENTENCES`, such as an encoder, has no next token. It scores
+        each label's sentence with the text, and its scores are not log-probabilities: ``token``,
+        ``logprobs`` and ``label_mass`` are None, and ``probabilities`` are the softmax of the
+        scores. It declares LABELS and not CLASSIFY, and refuses a call without labels.
         """
         ...
 

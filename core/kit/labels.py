@@ -17,6 +17,7 @@ from functools import lru_cache
 from itertools import chain
 
 from core.errors import InvalidModelError, LabelError
+from core.options import LABEL_PLACE
 from core.types import ClassifyResult
 
 Path = tuple[int, ...]
@@ -75,6 +76,28 @@ def with_lead(lead: str, labels: Sequence[str]) -> list[str]:
     if lead.isspace():
         return [label if label[:1].isspace() else lead + label for label in labels]
     return [lead + label for label in labels]
+
+
+def label_sentences(labels: Sequence[str], sentence: str) -> list[str]:
+    """Return the sentence of each label: ``sentence`` with the label in place of ``{label}``."""
+    return [sentence.replace(LABEL_PLACE, label) for label in labels]
+
+
+def sentence_result(labels: Sequence[str], scores: Sequence[float]) -> ClassifyResult:
+    """Return the result for scores of label sentences; their softmax are the probabilities.
+
+    Raises `InvalidModelError` for NaN and infinity.
+    """
+    if not sum(scores) < math.inf:  # NaN is not less, either
+        raise _not_numbers(labels, scores, "score")
+    shares = softmax(scores)
+    best = scores.index(max(scores))
+    second = max(shares[:best] + shares[best + 1 :], default=0.0)
+    return ClassifyResult(
+        label=labels[best],
+        probabilities=dict(zip(labels, shares, strict=True)),
+        margin=shares[best] - second,
+    )
 
 
 def label_paths(
@@ -156,11 +179,13 @@ def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
     )
 
 
-def _not_numbers(labels: Sequence[str], scores: Sequence[float]) -> InvalidModelError:
+def _not_numbers(
+    labels: Sequence[str], scores: Sequence[float], kind: str = "log-probability"
+) -> InvalidModelError:
     label, score = next(pair for pair in zip(labels, scores, strict=True) if not pair[1] < math.inf)
     return InvalidModelError(
-        f"The label {label!r} has the log-probability {score}: the model's logits for this prompt "
-        "are NaN or infinite. Its weights are broken, or overflow the dtype: load it in float32, "
+        f"The label {label!r} has the {kind} {score}: the model's output for this prompt "
+        "is NaN or infinite. Its weights are broken, or overflow the dtype: load it in float32, "
         "or download it again."
     )
 

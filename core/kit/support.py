@@ -32,6 +32,7 @@ T = TypeVar("T", covariant=True)
 
 OPTION_NEEDS = {
     "labels": Capability.LABELS,
+    "label_sentence": Capability.LABEL_SENTENCES,
     "return_logits": Capability.LOGITS,
     "return_logprobs": Capability.LOGPROBS,
     "seed": Capability.SEED,
@@ -68,8 +69,11 @@ def refuse_options(
 
     Of the options without a capability (`REFUSABLE`), only those in ``honours`` are accepted, so
     that a backend rejects options that are added after it was written. Fields that belong to other
-    operations are ignored.
+    operations are ignored. With `Capability.LABEL_SENTENCES`, `UnsupportedOperationError` is raised
+    for a classify call without labels.
     """
+    if operation in CLASSIFYING and Capability.LABEL_SENTENCES in capabilities:
+        _refuse_continuations(config, backend)
     unsupported = REFUSABLE.difference(honours)
     known = _KEYWORDS.get(operation, GenerateOptions)
     for field in dataclasses.fields(config):
@@ -79,6 +83,16 @@ def refuse_options(
         need = OPTION_NEEDS.get(name)
         if name in unsupported or (need is not None and need not in capabilities):
             raise _unsupported_option(name, backend, need)
+
+
+def _refuse_continuations(config: GenerateConfig, backend: str) -> None:
+    """Raise for what only a model has that continues its prompt, unlike one of label sentences."""
+    if not config.labels:
+        raise unsupported(Capability.CLASSIFY, backend)
+    if config.label_prefix != GenerateConfig().label_prefix:
+        raise UnsupportedOptionError(
+            "label_prefix", backend, "Labels follow no prompt here; set label_sentence instead."
+        )
 
 
 def load_needs(config: LoadConfig) -> dict[str, Capability]:
