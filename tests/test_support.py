@@ -29,13 +29,14 @@ from core.types import Message
 
 SET: dict[str, Any] = {
     "labels": ("a", "b"),
+    "label_sentence": "About {label}.",
     "return_logits": True,
     "return_logprobs": True,
     "seed": 0,
     "chat_template_kwargs": {"enable_thinking": False},
     "continue_final_message": True,
 }
-OF_CLASSIFY = {"labels", "return_logits"}
+OF_CLASSIFY = {"labels", "label_sentence", "return_logits"}
 OF_CHAT = {"chat_template_kwargs", "continue_final_message"}
 
 
