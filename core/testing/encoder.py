@@ -21,7 +21,7 @@ SCALE = 20.0  # of the cosine
 ENCODING = frozenset(
     {
         *(Capability.LABELS, Capability.LABEL_SENTENCES, Capability.CLASSIFY_STREAMING),
-        *(Capability.HIDDEN_STATES, Capability.TOKENIZING),
+        *(Capability.HIDDEN_STATES, Capability.TOKENIZING, Capability.DECLARING),
     }
 )
 _WORD = re.compile(r"\w+")
@@ -49,6 +49,10 @@ class FakeEncoder(ReadingModel):
     ) -> None:
         super().__init__(Script("", labels, errors), context_length, "stop", name)
         self._scripted = labels is not None
+
+    def declared(self) -> frozenset[Capability]:
+        """Return the capabilities of every fake encoder."""
+        return ENCODING
 
     def read(self, prompt: str, ids: list[int], request: GenerateConfig) -> ClassifyResult:
         """Return the labels' probabilities: the softmax of their scores."""
