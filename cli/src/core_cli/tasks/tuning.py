@@ -2,31 +2,25 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from core.errors import PromptTooLongError
-from core.protocols import Capability
 from core.system import outputs
 from core_cli import output
-from core_cli.flags import FitFlags, given, parse_labels
+from core_cli.flags import given, parse_labels
 from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows
-from core_cli.tasks.gold_rows import Texts
+from core_cli.tasks.comparing import best_of
+from core_cli.tasks.trying import TuneFlags, try_model
 from core_tasks import Task, load_task
-from core_tasks.agreement.measures import wilson
-from core_tasks.calibration import quality
 from core_tasks.files import FILE
-from core_tasks.heads import installed_learner, learner
 from core_tasks.template import Template
 
 if TYPE_CHECKING:
-    from core.protocols import TextModel
     from core_tasks.tuning import Trial, Tuning
 
 _SHOWN = 20  # trials on a terminal
@@ -36,61 +30,35 @@ _HEAD = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneFlags(FitFlags):
-    """Flags of ``tune``."""
-
-    output: str | None = None
-    templates: tuple[str, ...] = ()
-    template_list: str | None = None
-    tasks: tuple[str, ...] = ()
-    labels: str | None = None
-    labels_file: str | None = None
-    label_prefix: str | None = None
-    words: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    error_rate: float | None = None
-    as_json: bool = False
-
-
 def run(flags: TuneFlags) -> None:
     """Try all candidates, show the table, write the best one.
 
     Raises `click.UsageError` for flags that cannot be combined, and what `core_tasks.tune` raises.
     """
     tasks = _tasks(flags)
-    flags = replace(flags, model=flags.model or tasks[0].model or None)
-    model_name = flags.need_model()
+    models = tuple(dict.fromkeys(flags.models))
+    flags = replace(flags, model=models[0] if models else tasks[0].model or None)
+    flags.need_model()
     if flags.output:
         outputs.check(flags.output, FILE, overwrite=flags.overwrite)
     levels = _levels(flags)
+    if len(models) > 1 and flags.gold is None:
+        raise click.UsageError("Several models can only be compared on gold labels: pass --gold.")
     rows = gold_rows.read(flags, tasks[0].labels)
-
-    from core_cli.loading import explain, load
-    from core_tasks.tuning import tune
-
-    loaded = load(model_name, flags.load_config(), Capability.LABELS)
-    with loaded.model as model:
-        if flags.verbose:
-            explain(loaded)
-        tuning = tune(
-            model,
-            tasks,
-            rows.texts,
-            rows.gold,
-            levels=levels,
-            error_rate=flags.error_rate,
-        )
-        head = _head(model, rows, tasks[0].labels, "L2" in flags.levels, flags)
-    _show(tuning, head, flags.as_json)
+    if len(models) > 1:
+        flags, tried = best_of(models, flags, tasks, rows, levels)
+    else:
+        tried = try_model(flags, tasks, rows, levels)
+        _show(tried.tuning, tried.head, flags.as_json)
+    tuning = tried.tuning
     _tell(tuning)
     if tuning.threshold is not None:
         gold_rows.warn_of_repeats(rows.texts)
         gold_rows.threshold_value(tuning.threshold, flags.error_rate or 0.0)
-    if head is not None:
-        _tell_of_head(head, flags)
+    if tried.head is not None:
+        _tell_of_head(tried.head, flags)
     if flags.output:
-        replace(tuning.best, model=model_name).save(flags.output)
+        replace(tuning.best, model=flags.need_model()).save(flags.output)
         output.say(
             f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with: "
             "classify --task"
@@ -158,45 +126,6 @@ def _levels(flags: TuneFlags) -> list[Any] | None:
         if flags.gold is None:
             raise click.UsageError("--level L2 requires --gold FIELD.")
     return prompts or None
-
-
-def _head(
-    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: TuneFlags
-) -> dict[str, float | list[float]] | None:
-    """Return the quality of a classifier head on held-out rows, chosen in each fold separately.
-
-    None if it cannot be trained and is not ``wanted`` by name.
-    """
-    from core.extensions import HiddenStates
-    from core_tasks.folds import folds_of
-    from core_tasks.tuning.judging import coverage
-
-    learn = learner() if wanted else installed_learner()
-    wants_head = wanted or (not flags.levels and isinstance(model, HiddenStates))
-    if learn is None or rows.gold is None or not wants_head:
-        return None
-    sound = [(text, label) for text, label in zip(rows.texts, rows.gold, strict=True) if text]
-    texts, gold = [text for text, _ in sound], [label for _, label in sound]
-    right = [labels.index(label) for label in gold]
-    try:
-        shares = learn.FewShot(model).out_of_fold(texts, gold, folds_of(texts, right), labels)
-    except (learn.TrainingDataError, PromptTooLongError) as error:
-        if wanted:
-            raise
-        output.warn(f"no classifier head was tried: {error}")
-        return None
-    logs = [[math.log(share) if share else -math.inf for share in row] for row in shares.tolist()]
-    head_quality = quality(logs, right)
-    return {
-        "accuracy": head_quality.accuracy,
-        "accuracy_interval": [
-            *(wilson(round(head_quality.accuracy * head_quality.rows), head_quality.rows) or ())
-        ],
-        "calibration_error": head_quality.calibration_error,
-        "brier": head_quality.brier,
-        "nll": head_quality.nll,
-        "coverage": coverage(logs, right),
-    }
 
 
 # ----------------------------------------------------------------- messages
