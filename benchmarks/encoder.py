@@ -11,7 +11,7 @@ run::
 
     python -m venv peers
     peers/bin/pip install onnx onnxruntime==1.32.0 tokenizers safetensors sparrow-decider==0.2.0
-    python benchmarks/encoder.py --peers-python peers/bin/python --json benchmarks/results/encoder.json
+    python benchmarks/encoder.py --peers-python peers/bin/python --json encoder.json
 
 Prints the tables of docs/speed.md, and which goals are met; ends with 1 if one is not.
 """

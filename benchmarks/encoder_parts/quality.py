@@ -34,7 +34,10 @@ SENTENCES = (  # of which the first is the default
     "Category: {label}",
     "{label}",
 )
-SPECIAL = ("This is a {label} review.", "A customer's message about {label}.")  # name a kind of text
+SPECIAL = (
+    "This is a {label} review.",
+    "A customer's message about {label}.",
+)  # name a kind of text
 _SEED = 0
 
 

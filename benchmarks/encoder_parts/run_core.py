@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import core
 from benchmarks.encoder_parts.subject import Rows, Spec, UnavailableError
+from core.kit.support import compares_sentences
 
 
 class Core:
@@ -42,7 +43,7 @@ class Core:
 
     def embed(self, texts: Sequence[str]) -> Rows:
         """Return the hidden states of an encoder, of which there is one a text."""
-        if core.Capability.LABEL_SENTENCES not in self._model.info.capabilities:
+        if not compares_sentences(self._model):
             return []
         assert isinstance(self._model, core.HiddenStates)
         results = self._model.hidden_states(texts)

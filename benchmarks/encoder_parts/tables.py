@@ -54,7 +54,8 @@ def _quality(contestants: Figures) -> Iterator[Goal]:
     if exact is None:
         return
     accuracy = exact["accuracy"]
-    for name, kind, least in (("topics", "plain", 93), ("tickets", "plain", 70), ("tickets", "prior", 75)):  # fmt: skip
+    wanted = (("topics", "plain", 93), ("tickets", "plain", 70), ("tickets", "prior", 75))
+    for name, kind, least in wanted:
         if name in accuracy:
             yield Goal(f"{name}, {kind}", 100 * accuracy[name][kind], least, " %")
     if "tickets" in exact.get("heads", {}):
@@ -87,11 +88,9 @@ def peers(report: Figures) -> str:
         cells.append(f"{own['cosine']['least']:.4f}" if "cosine" in own else "-")
         labels = own.get("labels")
         cells.append(f"{labels['same']:,} of {labels['compared']:,}" if labels else "-")
-        for of in _SETS:
-            cells.append(_two(own.get("accuracy", {}).get(of)))
-        for of in _SETS:
-            heads = own.get("heads", {}).get(of)
-            cells.append(f"{100 * heads[_HEAD]:.1f}" if heads else "-")
+        heads = [own.get("heads", {}).get(of) for of in _SETS]
+        cells += [_two(own.get("accuracy", {}).get(of)) for of in _SETS]
+        cells += [f"{100 * by_size[_HEAD]:.1f}" if by_size else "-" for by_size in heads]
         lines.append(cells)
     return _table(columns, lines)
 

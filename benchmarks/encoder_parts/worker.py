@@ -1,8 +1,8 @@
 """The process of one contestant: it loads, then answers one request after another.
 
-Started as ``python -m benchmarks.encoder_parts.worker SPEC`` with a `subject.Spec` as JSON. One line
-of JSON comes out when it is ready, and one for each that goes in: ``{"texts": [...]}`` asks for
-vectors, with ``labels`` and ``question`` for rows of label scores and the time that they took.
+Started as ``python -m benchmarks.encoder_parts.worker SPEC`` with a `subject.Spec` as JSON. One
+line of JSON comes out when it is ready, and one for each that goes in: ``{"texts": [...]}`` asks
+for vectors, with ``labels`` and ``question`` for rows of label scores and their time.
 """
 
 from __future__ import annotations
