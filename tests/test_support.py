@@ -91,7 +91,7 @@ def test_a_label_is_text_in_its_sentence() -> None:
 
 def test_probabilities_of_sentences_are_the_softmax_of_their_scores() -> None:
     result = sentence_result(("a", "b"), [1.0, 3.0])
-    assert result.label == "b" and result.logprobs is None and result.label_mass is None
+    assert (result.label, result.logprobs, result.label_mass) == ("b", None, None)
     assert result.probabilities is not None
     assert result.probabilities["b"] == pytest.approx(1 / (1 + math.exp(-2)))
     assert result.margin == pytest.approx(math.tanh(1))
