@@ -11,6 +11,7 @@ import click
 from core import choosing, log
 from core.choosing import BackendChoice
 from core.errors import (
+    BackendUnavailableError,
     InvalidModelError,
     ModelNotFoundError,
     TokenizerError,
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
     from core.protocols import Backend, TextModel
 
 
-UNSUPPORTED = (UnsupportedOperationError, UnsupportedModelError)
+UNSUPPORTED = (BackendUnavailableError, UnsupportedModelError, UnsupportedOperationError)
 """The errors of `choose` if no backend, or not the named one, supports an operation of a model."""
 
 
