@@ -16,6 +16,7 @@ from core.errors import InvalidModelError
 from core.options import LoadConfig
 from core.registry import REGISTRY
 from core.testing import FakeEncoder, FakeModel, write_model
+from core_tasks.tuning import SENTENCES
 
 if TYPE_CHECKING:
     from click.testing import Result
@@ -86,10 +87,14 @@ def rows(tmp_path: Path) -> Path:
 
 @pytest.fixture
 def tune(infer_cli: InferCli, kinds: Kinds, rows: Path, tmp_path: Path) -> Tune:
-    def call(*names: str, flags: tuple[str | Path, ...] = ("--gold", "gold")) -> Result:
+    def call(
+        *names: str,
+        flags: tuple[str | Path, ...] = ("--gold", "gold"),
+        asked: tuple[str, ...] = TEMPLATES,
+    ) -> Result:
         models = [str(write_model(tmp_path / name)) for name in names]
         words = [word for model in models for word in ("-m", model)]
-        return infer_cli("tune", *words, "--backend", "kinds", "-i", rows, *TEMPLATES, *flags)
+        return infer_cli("tune", *words, "--backend", "kinds", "-i", rows, *asked, *flags)
 
     return call
 
@@ -119,7 +124,7 @@ def test_each_kind_tries_what_it_reads(tune: Tune) -> None:
     models = {Path(one["model"]).name: one for one in json.loads(done.stdout)["models"]}
     language, encoder = models["decoder"], models["encoder"]
     assert {trial["template"] for trial in language["trials"]} == {GOOD, BAD}
-    assert [trial["label_sentence"] for trial in encoder["trials"]] == [core.options.LABEL_SENTENCE]
+    assert {trial["label_sentence"] for trial in encoder["trials"]} == {*SENTENCES}
     accuracies = [trial["accuracy"] for trial in language["trials"]]
     assert language["worst_accuracy"] == min(accuracies) < 1
     assert language["mean_accuracy"] == pytest.approx(sum(accuracies) / 2)
@@ -127,6 +132,15 @@ def test_each_kind_tries_what_it_reads(tune: Tune) -> None:
     assert language["size_bytes"] == 10
     assert language["problem"] is None
     assert language["expected"]["accuracy"] == 1.0
+
+
+def test_one_without_candidates_is_a_row_too(tune: Tune) -> None:
+    flags = ("--gold", "gold", "--json", "--level", "raw")
+    done = tune("decoder", "encoder", flags=flags, asked=("--labels", ",".join(LABELS)))
+    assert done.exit_code == 0, done.output
+    first, last = json.loads(done.stdout)["models"]
+    assert Path(first["model"]).name == "encoder"
+    assert "require --template" in last["problem"]
 
 
 def test_a_failing_model_is_a_record_with_its_reason(tune: Tune) -> None:

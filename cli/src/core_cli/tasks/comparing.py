@@ -8,12 +8,14 @@ from dataclasses import dataclass, replace
 from statistics import fmean
 from typing import Any
 
+import click
+
 from core.api import discover
 from core.errors import CoreError
 from core_cli import output
+from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
-from core_cli.tasks.trying import Tried, TuneFlags, try_model
-from core_tasks import Task
+from core_cli.tasks.trying import Tried, try_model
 
 _SHOWN = ("MODEL", "ACCURACY", "MEAN", "WORST", "ECE", "HEAD", "ROWS/S", "SIZE")  # 80 columns
 _HEAD = (*_SHOWN, "INTERVAL", "BACKEND", "CANDIDATE", "METHOD", "PROBLEM")
@@ -44,7 +46,7 @@ class Row:
 def best_of(
     models: Sequence[str],
     flags: TuneFlags,
-    tasks: Sequence[Task],
+    candidates: Candidates,
     rows: Texts,
     levels: list[Any] | None,
 ) -> tuple[TuneFlags, Tried]:
@@ -53,12 +55,12 @@ def best_of(
     Only one is loaded at a time. A model that fails is a row with its reason; raises the error of
     the first if all do.
     """
-    lines, errors = list[Row](), list[CoreError]()
+    lines, errors = list[Row](), list[CoreError | click.UsageError]()
     for model in models:
         own = replace(flags, model=model)
         try:
-            lines.append(_row(model, try_model(own, tasks, rows, levels, compared=True)))
-        except CoreError as error:
+            lines.append(_row(model, try_model(own, candidates, rows, levels, compared=True)))
+        except (CoreError, click.UsageError) as error:
             errors.append(error)
             lines.append(Row(model, problem=str(error)))
     lines.sort(key=lambda line: line.merit, reverse=True)

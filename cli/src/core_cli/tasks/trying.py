@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core_cli import output
-from core_cli.flags import FitFlags
+from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
-from core_tasks import Task
 from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import quality
 from core_tasks.heads import installed_learner, learner
@@ -22,27 +21,9 @@ if TYPE_CHECKING:
     from core_tasks.tuning import Tuning
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TuneFlags(FitFlags):
-    """Flags of ``tune``; ``model`` is the one of ``models`` that is tried."""
-
-    models: tuple[str, ...] = ()
-    output: str | None = None
-    templates: tuple[str, ...] = ()
-    template_list: str | None = None
-    tasks: tuple[str, ...] = ()
-    labels: str | None = None
-    labels_file: str | None = None
-    label_prefix: str | None = None
-    words: tuple[str, ...] = ()
-    levels: tuple[str, ...] = ()
-    error_rate: float | None = None
-    as_json: bool = False
-
-
 @dataclass(frozen=True, slots=True)
 class Tried:
-    """A model's result: its trials, the quality of a head, its backend and files' size."""
+    """A model's result: its trials and the quality of a head; its backend and path."""
 
     tuning: Tuning
     head: Mapping[str, Any] | None
@@ -52,31 +33,33 @@ class Tried:
 
 def try_model(
     flags: TuneFlags,
-    tasks: Sequence[Task],
+    candidates: Candidates,
     rows: Texts,
     levels: list[Any] | None,
     compared: bool = False,
 ) -> Tried:
-    """Load the model, try the candidates, and close it.
+    """Load the model, try the candidates of its kind, and close it.
 
-    One that is ``compared`` with models of other kinds tries those that suit its own.
+    Those of the other kind are refused, unless it is ``compared`` with other models.
     """
     from core_cli.loading import explain, load
-    from core_tasks.tuning import suited, tune
+    from core_tasks.tuning import tune
 
     loaded = load(flags.need_model(), flags.load_config(), Capability.LABELS)
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
+        if not compared:
+            candidates.check(model)
         tuning = tune(
             model,
-            suited(tasks, model) if compared else tasks,
+            candidates.for_model(model),
             rows.texts,
             rows.gold,
             levels=levels,
             error_rate=flags.error_rate,
         )
-        head = _head(model, rows, tasks[0].labels, "L2" in flags.levels, flags)
+        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags)
     return Tried(tuning, head, loaded.backend.name, loaded.location)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,45 +10,45 @@ import click
 
 from core.system import outputs
 from core_cli import output
-from core_cli.flags import given, parse_labels
 from core_cli.jobs.identity import quoted
-from core_cli.rows import checks
 from core_cli.tasks import gold_rows
+from core_cli.tasks.candidates import TuneFlags, candidates_of
 from core_cli.tasks.comparing import best_of
-from core_cli.tasks.trying import TuneFlags, try_model
-from core_tasks import Task, load_task
+from core_cli.tasks.trying import try_model
 from core_tasks.files import FILE
-from core_tasks.template import Template
 
 if TYPE_CHECKING:
     from core_tasks.tuning import Trial, Tuning
 
 _SHOWN = 20  # trials on a terminal
 _HEAD = (
-    *("TEMPLATE", "WORDS", "METHOD", "ACCURACY", "INTERVAL", "CAL. ERROR", "BRIER", "NLL"),
-    *("COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
+    *("TEMPLATE", "LABEL SENTENCE", "WORDS", "METHOD", "ACCURACY", "INTERVAL"),
+    *("CAL. ERROR", "BRIER", "NLL", "COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
 )
 
 
 def run(flags: TuneFlags) -> None:
     """Try all candidates, show the table, write the best one.
 
-    Raises `click.UsageError` for flags that cannot be combined, and what `core_tasks.tune` raises.
+    Several models are compared, and the best one's task is written. Raises `click.UsageError` for
+    flags that cannot be combined, and what `core_tasks.tune` raises.
     """
-    tasks = _tasks(flags)
-    models = tuple(dict.fromkeys(flags.models))
-    flags = replace(flags, model=models[0] if models else tasks[0].model or None)
+    candidates = candidates_of(flags)
+    named = (task.model for task in candidates.tasks[:1] if task.model)
+    models = tuple(dict.fromkeys(flags.models or named))
+    flags = replace(flags, model=models[0] if models else None)
     flags.need_model()
+    if len(models) > 1 and flags.gold is None:
+        raise click.UsageError("Several models can only be compared on gold labels: pass --gold.")
     if flags.output:
         outputs.check(flags.output, FILE, overwrite=flags.overwrite)
     levels = _levels(flags)
-    if len(models) > 1 and flags.gold is None:
-        raise click.UsageError("Several models can only be compared on gold labels: pass --gold.")
-    rows = gold_rows.read(flags, tasks[0].labels)
+    rows = gold_rows.read(flags, candidates.labels)
+
     if len(models) > 1:
-        flags, tried = best_of(models, flags, tasks, rows, levels)
+        flags, tried = best_of(models, flags, candidates, rows, levels)
     else:
-        tried = try_model(flags, tasks, rows, levels)
+        tried = try_model(flags, candidates, rows, levels)
         _show(tried.tuning, tried.head, flags.as_json)
     tuning = tried.tuning
     _tell(tuning)
@@ -63,52 +63,6 @@ def run(flags: TuneFlags) -> None:
             f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with: "
             "classify --task"
         )
-
-
-# ----------------------------------------------------------------- candidates
-
-
-def _tasks(flags: TuneFlags) -> list[Task]:
-    """Return all candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
-    tasks = [load_task(name) for name in flags.tasks]
-    templates = [Template.typed(source).source for source in flags.templates]
-    if flags.template_list:
-        lines = checks.read_text(flags.template_list).split("\n")
-        templates += [Template.typed(line).source for line in lines if line.strip()]
-
-    # Each template with the labels as they are, and with --words, if given.
-    if templates:
-        labels = parse_labels(flags.labels, flags.labels_file)
-        labels = labels or (tasks[0].labels if tasks else ())
-        if not labels:
-            raise click.UsageError("Pass --labels, or a --task that has them.")
-        prefix = given(label_prefix=flags.label_prefix)
-        words = _words(flags.words)
-        for template in dict.fromkeys(templates):
-            tasks.append(Task(template, labels, **prefix))
-            if words:
-                tasks.append(Task(template, labels, words=words, **prefix))
-    elif flags.words or flags.labels:
-        raise click.UsageError("--labels and --words require --template.")
-
-    if not tasks:
-        raise click.UsageError("Nothing to try. Pass --template, --templates or --task.")
-    return tasks
-
-
-def _words(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
-    """Return the words of each label from repeated ``LABEL=A,B``.
-
-    Raises `click.UsageError` for any other form.
-    """
-    words_of: dict[str, tuple[str, ...]] = {}
-    for pair in pairs:
-        label, equals, words = pair.partition("=")
-        named = tuple(word.strip() for word in words.split(",") if word.strip())
-        if not (label and equals and named):
-            raise click.UsageError(f"Expected --words LABEL=A,B, got {pair!r}.")
-        words_of[label] = (*words_of.get(label, ()), *named)
-    return words_of
 
 
 def _levels(flags: TuneFlags) -> list[Any] | None:
@@ -150,9 +104,11 @@ def _show(tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None
 def _cells(trial: Trial) -> list[str]:
     own = [f"{label}={'|'.join(words)}" for label, words in trial.task.words.items()]
     plain = all(words == (label,) for label, words in trial.task.words.items())
-    low_high = trial.interval
+    low_high, sentence = trial.interval, trial.label_sentence
+    template = trial.task.template.replace("\n", "\\n")
     return [
-        trial.task.template.replace("\n", "\\n"),
+        "" if sentence is not None and template == "{text}" else template,
+        sentence or "",
         "" if plain else " ".join(own),
         f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
         _figure(trial.accuracy),
@@ -161,7 +117,7 @@ def _cells(trial: Trial) -> list[str]:
         _figure(trial.brier),
         _figure(trial.nll),
         _figure(trial.coverage),
-        f"{trial.label_mass:.2g}",
+        "" if trial.label_mass is None else f"{trial.label_mass:.2g}",
         _figure(trial.margin),
         _figure(trial.stability),
         f"{trial.rows_per_second:.1f}",
@@ -177,9 +133,12 @@ def _tell(tuning: Tuning) -> None:
     if tuning.left_out:
         output.warn(f"{output.counted(tuning.left_out, 'row')} skipped: empty, or too long")
     if tuning.expected is None:
+        signals = "stability, label mass and margin"
+        if best.label_mass is None:
+            signals = "stability and margin"
         output.say(
-            f"The best of {len(tuning.trials)} by stability, label mass and margin, which are weak "
-            "signals. A few dozen rows with gold labels (--gold) give a better choice."
+            f"The best of {len(tuning.trials)} by {signals}, which are weak signals. A few dozen "
+            "rows with gold labels (--gold) give a better choice."
         )
         return
 

@@ -11,7 +11,7 @@ from statistics import fmean
 from core.errors import CalibrationError, TaskError
 from core.kit.labels import softmax
 from core.kit.support import checked_prompts, compares_sentences
-from core.options import GenerateConfig
+from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import Level, quality
@@ -28,6 +28,15 @@ from core_tasks.tuning.judging import (
 )
 from core_tasks.tuning.methods import LEVELS, Method, Row, Said, methods_of
 from core_tasks.tuning.trial import Expectation, Trial, Tuning
+
+SENTENCES = (
+    LABEL_SENTENCE,
+    "{label}",
+    "The topic is {label}.",
+    "This is a {label} text.",
+    "A message about {label}.",
+)
+"""Label sentences to try with a model that compares them with the text."""
 
 _FEWEST = 2 * FOLDS  # rows: with fewer, a fold may be empty
 
