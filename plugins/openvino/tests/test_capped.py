@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from core.options import LoadConfig
-from core_openvino import graph
 from core_openvino.blocks import BlockTables
 from core_openvino.capped import WIDTH, Reach, mask_name
 from core_openvino.chosen import Choices

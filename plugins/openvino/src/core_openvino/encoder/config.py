@@ -10,7 +10,6 @@ from typing import Any
 from core.errors import UnsupportedModelError
 from core_openvino.encoder.families import CONFIG_KEYS, FAMILIES, Family
 from core_runtime.checkpoint.fields import ConfigFields, JsonFiles
-from core_runtime.checkpoint.files import Shape
 from core_runtime.checkpoint.keys import check_keys
 from core_runtime.checkpoint.rope import Rope, parse_rope
 
@@ -26,7 +25,7 @@ ACTIVATIONS = {
 _CLASSIFIER = "ForSequenceClassification"
 _ENCODERS = ("Model", "ForMaskedLM", "ForPreTraining", "LMHeadModel")
 _REMEDY = "Run the model with a program that has it, such as sentence-transformers."
-_MPNET_BUCKETS = 32
+MPNET_BUCKETS = 32
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,7 +128,9 @@ def parse_encoder_config(raw: Mapping[str, Any], where: str) -> EncoderConfig:
         num_heads=heads,
         positions=positions - family.offset,
         table=positions if _absolute(fields, family) else 0,
-        segments=0 if family.modern else fields.integer("type_vocab_size", low=0),
+        segments=0
+        if family.segments is None
+        else fields.integer("type_vocab_size", family.segments, low=0),
         norm_eps=fields.number("layer_norm_eps"),
         activation=_activation(fields, "hidden_act"),
         windows=windows,
@@ -143,76 +144,6 @@ def parse_encoder_config(raw: Mapping[str, Any], where: str) -> EncoderConfig:
         head=_head(fields, family),
         notes=notes,
     )
-
-
-def encoder_tensors(config: EncoderConfig) -> dict[str, Shape]:
-    """Return the name and shape of every tensor, in BERT's spelling."""
-    norms, attention, mlp = config.biases
-    hidden, wide = config.hidden_size, config.intermediate_size
-    tensors: dict[str, Shape] = {
-        "embeddings.word_embeddings.weight": (config.vocab_size, config.embedding_size)
-    }
-
-    def linear(name: str, rows: int, columns: int, bias: bool) -> None:
-        tensors[f"{name}.weight"] = (rows, columns)
-        if bias:
-            tensors[f"{name}.bias"] = (rows,)
-
-    def norm(name: str) -> None:
-        tensors[f"{name}.weight"] = (hidden,)
-        if norms:
-            tensors[f"{name}.bias"] = (hidden,)
-
-    # The embeddings, and tables that all layers share.
-    if config.table:
-        tensors["embeddings.position_embeddings.weight"] = (config.table, config.embedding_size)
-    if config.segments:
-        tensors["embeddings.token_type_embeddings.weight"] = (
-            config.segments,
-            config.embedding_size,
-        )
-    if config.embedding_size != hidden:
-        linear("embeddings.embed_proj", hidden, config.embedding_size, False)
-    norm("embeddings.LayerNorm")
-    if config.model_type == "mpnet":
-        tensors["encoder.relative_attention_bias.weight"] = (_MPNET_BUCKETS, config.num_heads)
-    if config.distances is not None:
-        tensors["encoder.rel_embeddings.weight"] = (2 * config.distances.span, hidden)
-        if config.distances.normed:
-            norm("encoder.LayerNorm")
-
-    for index in range(config.num_layers):
-        layer = f"encoder.layer.{index}"
-        if config.family.modern:
-            linear(f"{layer}.attention.self.qkv", 3 * hidden, hidden, attention)
-            linear(f"{layer}.attention.output.dense", hidden, hidden, attention)
-            linear(f"{layer}.intermediate.dense", 2 * wide, hidden, mlp)
-            linear(f"{layer}.output.dense", hidden, wide, mlp)
-            if index:  # the first has the embeddings' norm before it
-                norm(f"{layer}.attn_norm")
-            norm(f"{layer}.mlp_norm")
-            continue
-        parts = ["query", "key", "value"]
-        if config.distances is not None and not config.distances.shared:
-            parts += ["pos_key"] * config.distances.content
-            parts += ["pos_query"] * config.distances.position
-        for part in parts:
-            linear(f"{layer}.attention.self.{part}", hidden, hidden, True)
-        linear(f"{layer}.attention.output.dense", hidden, hidden, True)
-        norm(f"{layer}.attention.output.LayerNorm")
-        linear(f"{layer}.intermediate.dense", wide, hidden, True)
-        linear(f"{layer}.output.dense", hidden, wide, True)
-        norm(f"{layer}.output.LayerNorm")
-
-    if config.family.modern:
-        norm("final_norm")
-    if config.head is not None:
-        names = config.family.head
-        linear(names.dense, hidden, hidden, config.head.bias)
-        if names.norm:
-            norm(names.norm)
-        linear(names.last, config.head.outputs, hidden, True)
-    return tensors
 
 
 # ------------------------------------------------------------------------------ parts of a config
@@ -265,14 +196,15 @@ def _ropes(fields: ConfigFields, windows: tuple[int, ...], size: int) -> tuple[R
         "rope_local_base_freq": fields.values.get("local_rope_theta") or 10_000.0,
     }
     both = ConfigFields({**older, **fields.values}, fields.where)
-    full, local = (parse_rope(both, kind, size) for kind in ("full_attention", "sliding_attention"))  # type: ignore[arg-type]
+    full = parse_rope(both, "full_attention", size)
+    local = parse_rope(both, "sliding_attention", size)
     return tuple(local if window else full for window in windows)
 
 
 def _distances(fields: ConfigFields, family: Family, positions: int) -> Distances | None:
     if family is not FAMILIES["deberta-v2"] or not fields.flag("relative_attention", False):
-        if fields.integer("relative_attention_num_buckets", _MPNET_BUCKETS) != _MPNET_BUCKETS:
-            raise fields.error(f"relative_attention_num_buckets is not {_MPNET_BUCKETS}")
+        if fields.integer("relative_attention_num_buckets", MPNET_BUCKETS) != MPNET_BUCKETS:
+            raise fields.error(f"relative_attention_num_buckets is not {MPNET_BUCKETS}")
         return None
     parts = fields.values.get("pos_att_type") or []
     parts = parts.lower().split("|") if isinstance(parts, str) else parts
@@ -303,7 +235,8 @@ def _head(fields: ConfigFields, family: Family) -> Head | None:
     if not any(name.endswith(_CLASSIFIER) for name in names):
         raise UnsupportedModelError(
             f"{fields.where}: architectures={names!r:.60} is neither an encoder nor a classifier "
-            f"of pairs of texts. Give a checkpoint whose architecture ends in Model or {_CLASSIFIER}."
+            "of pairs of texts. Give a checkpoint whose architecture ends in Model or "
+            f"{_CLASSIFIER}."
         )
     if family.head.activation in ACTIVATIONS.values():
         activation = family.head.activation
@@ -333,7 +266,7 @@ def _scored(fields: ConfigFields) -> tuple[int, int, str]:
     if len(entailing) != 1 or not entailing[0].isdigit() or int(entailing[0]) >= len(names):
         raise UnsupportedModelError(
             f"{fields.where}: this classifier has labels of its own, and not exactly one is named "
-            f"entailment: {', '.join(map(str, names.values()))!s:.200}. Give an encoder, a reranker "
-            "with one output, or a model of natural language inference."
+            f"entailment: {', '.join(map(str, names.values()))!s:.200}. Give an encoder, a "
+            "reranker with one output, or a model of natural language inference."
         )
     return len(names), int(entailing[0]), str(names[entailing[0]])

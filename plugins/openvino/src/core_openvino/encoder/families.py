@@ -25,8 +25,8 @@ class Family:
 
     ``prefix``: of the tensors in a checkpoint with a head. ``spelling``: parts of tensor names, and
     BERT's. ``aliases``: keys of config.json, and BERT's. ``offset``: rows of the position table
-    before the first token's. ``modern``: norms before each part, RoPE, and a gated MLP.
-    ``distances``: attention knows the distances of tokens, by a table.
+    before the first token's. ``segments``: the default of type_vocab_size; None without segments.
+    ``modern``: norms before each part, RoPE, and a gated MLP.
     """
 
     prefix: str
@@ -35,14 +35,15 @@ class Family:
     aliases: Mapping[str, str] = field(default_factory=dict)
     defaults: Mapping[str, Any] = field(default_factory=dict)
     offset: int = 0
+    segments: int | None = None
     modern: bool = False
-    distances: bool = False
 
 
 _BERT = Family(
     "bert.",
     HeadNames("pooler.dense", "tanh"),
-    defaults={"type_vocab_size": 2, "layer_norm_eps": 1e-12},
+    defaults={"layer_norm_eps": 1e-12},
+    segments=2,
 )
 _ROBERTA = replace(
     _BERT, prefix="roberta.", head=HeadNames("classifier.dense", "tanh", "classifier.out_proj"),
@@ -58,8 +59,8 @@ _MPNET = replace(
         "attention.attn.o.": "attention.output.dense.",
         "attention.LayerNorm.": "attention.output.LayerNorm.",
     },
-    defaults={"layer_norm_eps": 1e-12, "relative_attention_num_buckets": 32, "type_vocab_size": 0},
-    distances=True,
+    defaults={"layer_norm_eps": 1e-12, "relative_attention_num_buckets": 32},
+    segments=None,
 )
 _DISTILBERT = Family(
     "distilbert.",
@@ -82,7 +83,7 @@ _DISTILBERT = Family(
         "n_heads": "num_attention_heads",
         "activation": "hidden_act",
     },
-    defaults={"layer_norm_eps": 1e-12, "type_vocab_size": 0},
+    defaults={"layer_norm_eps": 1e-12},
 )
 _MODERNBERT = Family(
     "model.",
@@ -104,8 +105,8 @@ _DEBERTA = Family(
     "deberta.",
     HeadNames("pooler.dense", "pooler_hidden_act"),
     spelling={"_proj.": "."},
-    defaults={"layer_norm_eps": 1e-7, "type_vocab_size": 0, "relative_attention": False},
-    distances=True,
+    defaults={"layer_norm_eps": 1e-7},
+    segments=0,
 )
 
 FAMILIES: Mapping[str, Family] = {

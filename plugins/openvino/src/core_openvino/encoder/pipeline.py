@@ -7,9 +7,8 @@ sentence_bert_config.json and config_sentence_transformers.json.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -84,50 +83,40 @@ def read_pipeline(directory: Path, config: EncoderConfig, files: JsonFiles) -> P
 
     Raises `core.InvalidModelError`, `core.UnsupportedModelError` for a module of another kind.
     """
-    prompt_name, prompt = _prompt(files)
     own = ConfigFields(
         files.read_if_there("sentence_bert_config.json"),
         str(directory / "sentence_bert_config.json"),
     )
-    around = {
-        "prompt": prompt,
-        "prompt_name": prompt_name,
-        "longest": _longest(own, files),
-        "lower": own.flag("do_lower_case", False),
-    }
+    around = Pipeline(longest=_longest(own, files), lower=own.flag("do_lower_case", False))
     if config.head is not None:
-        return Pipeline(
-            pooling=("mean" if config.head.mean else "cls",), source="config.json", **around
-        )
-    if not (directory / MODULES).exists():
-        warn_once(
-            f"{directory} has no {MODULES} and so no pooling: the mean of all tokens is used, as "
-            "sentence-transformers does"
-        )
-        return Pipeline(source=f"the default, because there is no {MODULES}", **around)
-    return _steps(directory, config, files, around)
+        pooling = "mean" if config.head.mean else "cls"
+        return replace(around, pooling=(pooling,), source="config.json")
+
+    name, prompt = _prompt(files)
+    around = replace(around, prompt=prompt, prompt_name=name)
+    if (directory / MODULES).exists():
+        return _steps(directory, config, files, around)
+    warn_once(
+        f"{directory} has no {MODULES} and so no pooling: the mean of all tokens is used, as "
+        "sentence-transformers does"
+    )
+    return replace(around, source=f"the default, because there is no {MODULES}")
 
 
-def _steps(
-    directory: Path, config: EncoderConfig, files: JsonFiles, around: Mapping[str, Any]
-) -> Pipeline:
+def _steps(directory: Path, config: EncoderConfig, files: JsonFiles, around: Pipeline) -> Pipeline:
     pooling: tuple[str, ...] = ()
     layers: list[Dense] = []
     normed, width = False, config.hidden_size
     for module in read_json_list(directory / MODULES):
         kind, path = _module(module, directory)
-        where = f"{path}/config.json" if path else "config.json"
         if kind == "Transformer" and not path:
             continue
         if kind == "Pooling" and not pooling:
-            own = files.read(where)
-            pooling = _pooling(ConfigFields(own, str(directory / where)), bool(around["prompt"]))
+            pooling = _pooling(_config(files, path), bool(around.prompt))
             width *= len(pooling)
         elif kind == "Dense" and pooling and not normed:
-            own = files.read(where)
-            layer = _dense(ConfigFields(own, str(directory / where)), directory / path, width)
-            layers.append(layer)
-            width = len(layer.weight)
+            layers.append(_dense(_config(files, path), directory / path, width))
+            width = len(layers[-1].weight)
         elif kind == "Normalize" and pooling:
             normed = True
         else:
@@ -136,8 +125,16 @@ def _steps(
                 "at this place: only an encoder, then Pooling, Dense and Normalize."
             )
     if not pooling:
-        raise UnsupportedModelError(f"{directory / MODULES} has no Pooling module.")
-    return Pipeline(pooling=pooling, dense=tuple(layers), normed=normed, **around)
+        raise UnsupportedModelError(
+            f"{directory / MODULES} has no Pooling module. Give a model of sentence embeddings."
+        )
+    return replace(around, pooling=pooling, dense=tuple(layers), normed=normed)
+
+
+def _config(files: JsonFiles, path: str) -> ConfigFields:
+    """Return the config.json of a module."""
+    name = f"{path}/config.json"
+    return ConfigFields(files.read(name), str(files.directory / name))
 
 
 def _module(module: object, directory: Path) -> tuple[str, str]:

@@ -16,7 +16,7 @@ import openvino as ov
 
 from core_openvino.angles import Angles
 from core_openvino.encoder import graph
-from core_openvino.encoder.config import Distances, EncoderConfig
+from core_openvino.encoder.config import MPNET_BUCKETS, Distances, EncoderConfig
 from core_openvino.encoder.pipeline import Pipeline
 from core_openvino.encoder.tokenizer import Encoded
 from core_runtime.processor import cpu_flags
@@ -26,7 +26,7 @@ FAR = -1e9
 """What is added to scores of padding; softmax gives it no share."""
 _SHORT = 128
 """The longest rows whose inputs are cached: those of pairs of tokens grow with its square."""
-_MPNET_BUCKETS, _MPNET_LONGEST = 32, 128
+_MPNET_LONGEST = 128
 
 
 def properties(dtype: str, threads: int) -> dict[str, Any]:
@@ -140,12 +140,12 @@ _cached = lru_cache(maxsize=64)(_of_length)
 
 def _mpnet_rows(behind: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return rows of MPNet's table: half for keys after the query; far distances share rows."""
-    half = _MPNET_BUCKETS // 2
+    half = MPNET_BUCKETS // 2
     exact, far = half // 2, np.abs(behind)
     steps = np.log(np.maximum(far, 1).astype(np.float32) / exact) / np.log(_MPNET_LONGEST / exact)
     large = np.minimum(exact + (steps * (half - exact)).astype(np.int64), half - 1)
     rows = (behind < 0) * half + np.where(far < exact, far, large)
-    return rows.astype(np.int32)
+    return np.asarray(rows, np.int32)
 
 
 def _deberta_rows(distances: Distances, behind: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
@@ -156,4 +156,4 @@ def _deberta_rows(distances: Distances, behind: npt.NDArray[Any]) -> npt.NDArray
         steps = np.log(far / middle) / np.log(np.float32((distances.longest - 1) / middle))
         large = np.ceil(steps * (middle - 1)) + middle
         behind = np.where(far <= middle, behind, large * np.sign(behind)).astype(np.int64)
-    return np.clip(behind + distances.span, 0, 2 * distances.span - 1).astype(np.int32)
+    return np.asarray(np.clip(behind + distances.span, 0, 2 * distances.span - 1), np.int32)

@@ -17,7 +17,7 @@ import openvino as ov
 from openvino import opset13 as ops
 
 from core.errors import InvalidModelError
-from core_openvino.encoder.config import EncoderConfig, encoder_tensors
+from core_openvino.encoder.config import MPNET_BUCKETS, EncoderConfig
 from core_openvino.encoder.families import UNREAD, Family
 from core_openvino.weights import bfloat16
 from core_runtime.checkpoint.arrays import StoredTensors
@@ -78,6 +78,76 @@ def _check(header: Header, shapes: dict[str, Shape], directory: Path) -> None:
             f"The tensors in {directory} do not fit its config.json: "
             f"{'; '.join(problems[:_SHOWN])}{more}."
         )
+
+
+def encoder_tensors(config: EncoderConfig) -> dict[str, Shape]:
+    """Return the name and shape of every tensor, in BERT's spelling."""
+    norms, attention, mlp = config.biases
+    hidden, wide = config.hidden_size, config.intermediate_size
+    tensors: dict[str, Shape] = {
+        "embeddings.word_embeddings.weight": (config.vocab_size, config.embedding_size)
+    }
+
+    def linear(name: str, rows: int, columns: int, bias: bool) -> None:
+        tensors[f"{name}.weight"] = (rows, columns)
+        if bias:
+            tensors[f"{name}.bias"] = (rows,)
+
+    def norm(name: str) -> None:
+        tensors[f"{name}.weight"] = (hidden,)
+        if norms:
+            tensors[f"{name}.bias"] = (hidden,)
+
+    # The embeddings, and tables that all layers share.
+    if config.table:
+        tensors["embeddings.position_embeddings.weight"] = (config.table, config.embedding_size)
+    if config.segments:
+        tensors["embeddings.token_type_embeddings.weight"] = (
+            config.segments,
+            config.embedding_size,
+        )
+    if config.embedding_size != hidden:
+        linear("embeddings.embed_proj", hidden, config.embedding_size, False)
+    norm("embeddings.LayerNorm")
+    if config.model_type == "mpnet":
+        tensors["encoder.relative_attention_bias.weight"] = (MPNET_BUCKETS, config.num_heads)
+    if config.distances is not None:
+        tensors["encoder.rel_embeddings.weight"] = (2 * config.distances.span, hidden)
+        if config.distances.normed:
+            norm("encoder.LayerNorm")
+
+    for index in range(config.num_layers):
+        layer = f"encoder.layer.{index}"
+        if config.family.modern:
+            linear(f"{layer}.attention.self.qkv", 3 * hidden, hidden, attention)
+            linear(f"{layer}.attention.output.dense", hidden, hidden, attention)
+            linear(f"{layer}.intermediate.dense", 2 * wide, hidden, mlp)
+            linear(f"{layer}.output.dense", hidden, wide, mlp)
+            if index:  # the first has the embeddings' norm before it
+                norm(f"{layer}.attn_norm")
+            norm(f"{layer}.mlp_norm")
+            continue
+        parts = ["query", "key", "value"]
+        if config.distances is not None and not config.distances.shared:
+            parts += ["pos_key"] * config.distances.content
+            parts += ["pos_query"] * config.distances.position
+        for part in parts:
+            linear(f"{layer}.attention.self.{part}", hidden, hidden, True)
+        linear(f"{layer}.attention.output.dense", hidden, hidden, True)
+        norm(f"{layer}.attention.output.LayerNorm")
+        linear(f"{layer}.intermediate.dense", wide, hidden, True)
+        linear(f"{layer}.output.dense", hidden, wide, True)
+        norm(f"{layer}.output.LayerNorm")
+
+    if config.family.modern:
+        norm("final_norm")
+    if config.head is not None:
+        names = config.family.head
+        linear(names.dense, hidden, hidden, config.head.bias)
+        if names.norm:
+            norm(names.norm)
+        linear(names.last, config.head.outputs, hidden, True)
+    return tensors
 
 
 class EncoderWeights:

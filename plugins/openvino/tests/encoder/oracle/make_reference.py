@@ -1,6 +1,7 @@
 """Write the reference numbers of encoders: transformers in double precision, on tiny random models.
 
-    pip install torch==2.13.0 transformers==5.24.0 && python make_reference.py
+    pip install torch==2.13.0 transformers==5.24.0
+    python -m plugins.openvino.tests.encoder.oracle.make_reference
 
 One file per case: config.json as transformers writes it, the names and shapes of the tensors, and
 the outputs. The weights themselves are drawn again by the tests, from the case's name (`weights`).
@@ -12,9 +13,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-import torch
-import transformers
-from weights import PAIRS, ROWS, VOCABULARY, drawn
+import torch  # type: ignore[import-not-found, unused-ignore]
+import transformers  # type: ignore[import-not-found, unused-ignore]
+
+from plugins.openvino.tests.encoder.oracle.weights import PAIRS, ROWS, VOCABULARY, drawn
 
 DATA = Path(__file__).parent / "data"
 SMALL: dict[str, Any] = {
@@ -113,9 +115,8 @@ def write(name: str) -> None:
     for tied in getattr(model, "all_tied_weights_keys", {}):  # as save_pretrained leaves them out
         tensors.pop(tied, None)
     values = {key: torch.from_numpy(array) for key, array in drawn(name, tensors).items()}
-    missing, unexpected = model.load_state_dict(values, strict=False)
+    _, unexpected = model.load_state_dict(values, strict=False)
     assert not unexpected, unexpected
-    print(name, "not stored:", missing)
     if hasattr(model, "tie_weights"):
         model.tie_weights()
     model = model.double().eval()
