@@ -36,7 +36,7 @@ import numpy as np
 from benchmarks import machine
 from benchmarks.classify_parts.comparison import say, threads_environment
 from benchmarks.encoder_parts import contestants as field
-from benchmarks.encoder_parts import quality, tables
+from benchmarks.encoder_parts import languages, quality, tables
 from benchmarks.encoder_parts.contestants import ENCODERS, NAMES, REFERENCE, Contestant, Timed
 from benchmarks.label_parts.sets import LabelledSet, load_sets
 
@@ -144,6 +144,8 @@ def main(given: Sequence[str] | None = None) -> int:
             "contestants": figures,
             "sentences": sentences(reference[0], sets) if reference else {},
         }
+    if reference and not arguments.model:
+        report["languages"] = languages.right(encoder, field.fetched("gemma-3-270m"))
     if arguments.json:
         arguments.json.write_text(json.dumps(report, indent=1) + "\n", encoding="utf-8")
     goals = tables.goals(figures)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import sys
+import tomllib
+from collections import Counter
 from contextlib import ExitStack
 from importlib.util import find_spec
 from pathlib import Path
@@ -12,8 +14,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+import core
 from benchmarks import encoder
-from benchmarks.encoder_parts import contestants, quality, tables
+from benchmarks.encoder_parts import contestants, languages, quality, tables
 from benchmarks.encoder_parts.contestants import MLX, ONNX, OURS, REFERENCE, SPARROW, Timed
 from benchmarks.encoder_parts.subject import RUNNERS, Spec
 from benchmarks.label_parts.sets import FITTING, LabelledSet
@@ -150,6 +153,24 @@ def test_the_tables_have_a_line_for_each() -> None:
     shown = tables.sentences(report)
     assert f"| `{LABEL_SENTENCE}` | 90.0 / 80.0 |" in shown
     assert "| worst of them | 90.0 / 80.0 |" in shown
+
+
+# Languages
+
+
+def test_each_language_has_as_many_headlines_of_each_label() -> None:
+    for of in tomllib.loads(languages.FILE.read_text("utf-8")).values():
+        counts = Counter(label for label, _ in of["rows"])
+        assert counts == dict.fromkeys(of["labels"], 4)
+        assert len({text for _, text in of["rows"]}) == 12
+        assert of["english"] == ["finance", "sports", "technology"]
+        assert "{text}" in of["template"]
+
+
+def test_right_labels_are_counted_in_either_language() -> None:
+    of = {"labels": ["x", "y"], "english": ["a", "b"], "rows": [["x", "1"], ["y", "2"], ["y", "3"]]}
+    results = [core.ClassifyResult(label=label) for label in ("a", "y", "x")]
+    assert languages._count(of, results) == 2
 
 
 # Processes

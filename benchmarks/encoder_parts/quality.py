@@ -25,6 +25,8 @@ SENTENCES = (  # of which the first is the default
     "This is a text about {label}.",
     "The following text is about {label}.",
     "A text about {label}.",
+    "A message about {label}.",
+    "This is a {label} text.",
     "The topic is {label}.",
     "The topic of this text is {label}.",
     "The subject is {label}.",
