@@ -1,9 +1,17 @@
-"""The figures as Markdown, and the goals that they are held against."""
+"""The figures as Markdown, and the goals that they are held against.
+
+    python -m benchmarks.encoder_parts.tables FILE.json
+
+prints them from a report of ``encoder.py --json``.
+"""
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from benchmarks.encoder_parts.contestants import MLX, ONNX, OURS
@@ -129,3 +137,14 @@ def _two(figures: Figures | None) -> str:
 def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     rule = ["---", *["---:"] * (len(columns) - 1)]
     return "".join(f"| {' | '.join(cells)} |\n" for cells in [columns, rule, *lines])
+
+
+def main() -> None:
+    """Print everything from a report of ``encoder.py --json``."""
+    report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
+    held = goals(report["contestants"])
+    print("\n".join([peers(report), sentences(report), told(held)]))
+
+
+if __name__ == "__main__":
+    main()
