@@ -25,11 +25,10 @@ from core_runtime.sequences.session import CLASSIFY_SEQUENCES
 from core_runtime.served import Memory
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
-# How far one prompt's logits may move with how it was computed. Neighbours, shared prefixes and
-# chunks moved nothing; passes of a single token use other kernels, and moved them by up to 4e-5 in
-# float32 (SmolLM2), 0.38 in bfloat16 and 0.51 in int8 (also Gemma 3; an Intel Xeon with AMX): the
-# bounds are about twice that, and wider in float32 for other processors.
-TOLERANCE = {"float32": 1e-3, "bfloat16": 0.75, "int8": 1.0}
+# How far one prompt's logits may move with how it was computed. Neighbours, shared prefixes, chunks
+# and decoding moved nothing in SmolLM2 and Gemma 3, and 0.03 in a tiny bfloat16 model with a window
+# (an Intel Xeon with AMX); the bounds leave room for other processors.
+TOLERANCE = {"float32": 1e-3, "bfloat16": 0.1, "int8": 0.1}
 _FLOAT, _HALF = 4, 2
 
 

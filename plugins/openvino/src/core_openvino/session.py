@@ -161,9 +161,10 @@ class PagedSession:
         self._logits = self._states = self._hidden = None
         if self._body.broken:
             self._settle()
-        states = self._reserved(batch)
+        states = self._reserved(batch.with_pairs())
         for sequence, tokens in batch.spans:
             self._tables.grow(sequence, tokens)
+            self._tables.cut(sequence, self._tables.end(sequence))  # without a pair's second place
         self._rows = {token: row for row, token in enumerate(batch.rows)}
         self._states = states
 
@@ -280,7 +281,7 @@ class PagedSession:
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
         broken, batch = self._body.broken, PagedBatch()
-        size = next(n for n in count(1) if n not in broken)
+        size = next(n for n in count(2) if n not in broken)
         batch.add([0] * size, 0, _SETTLING, size)
         # Capped attention has tensors of as many rows as it reads blocks, and keys.
         fresh = (n for n in count(WIDTH) if broken.isdisjoint((n, n * WIDTH + size)))
