@@ -245,7 +245,7 @@ class NullBackend:
 
     name = "null"
     protocol = PROTOCOL_VERSION
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.LABEL_SENTENCES}
     formats = frozenset({"safetensors", "gguf"})
 
     def available(self) -> bool:
