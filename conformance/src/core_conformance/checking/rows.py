@@ -219,9 +219,9 @@ def _classified(prompts: Sequence[str], results: Sequence[ClassifyResult]) -> li
 
 
 def _told(row: ClassifyResult) -> tuple[float, ...]:
-    if row.token is None:  # a model of label sentences has none
-        return tuple(label_logprobs(row).values()) if row.error is None else ()
-    return () if row.token.logprob is None else (row.token.logprob,)
+    if row.token is not None:
+        return () if row.token.logprob is None else (row.token.logprob,)
+    return tuple(label_logprobs(row).values()) if row.probabilities else ()
 
 
 def _no_more(what: str, prompts: Sequence[str], results: Sequence[object]) -> None:

@@ -57,7 +57,8 @@ def surrogates_fail_alone(subject: Subject) -> None:
 
 @check(
     "errors.surrogate-options",
-    "A label or a label_prefix that is not valid Unicode MUST raise OptionError at the call",
+    "A label, label_prefix or label_sentence that is not valid Unicode MUST raise OptionError at "
+    "the call",
     (*_READERS,),
     Capability.LABELS,
 )
@@ -68,6 +69,7 @@ def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
             for options in (
                 {"labels": ("good", text)},
                 {"labels": ("a", "b"), "label_prefix": text},
+                {"labels": ("a", "b"), "label_sentence": f"{text} {{label}}"},
             ):
                 call = partial(getattr(model, _READERS[name]), list(_GOOD), **options)
                 must_raise(OptionError, call, f"{_READERS[name]} with {options!r}")

@@ -48,8 +48,6 @@ PASSES = frozenset(
         # it calls nothing its own
         "loading.description-agrees",
         "loading.description-of-others",
-        # it declares everything: there is nothing to refuse
-        "errors.undeclared-options",
         # who does nothing leaves nothing, and changes nothing
         "errors.inputs-unchanged",
         "lifecycle.close-twice",

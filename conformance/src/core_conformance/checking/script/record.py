@@ -246,7 +246,8 @@ def _writing(
         if getattr(_thread, "inside", False):  # one operation may be made of another
             return method(self, *arguments, **options)
         _thread.inside = True
-        options = {**usual, **options}
+        if not any(getattr(argument, "labels", ()) for argument in arguments):  # in a config
+            options = {**usual, **options}
         call = _written(number, operation, arguments, options)
         try:
             return method(self, *arguments, **options)
