@@ -61,6 +61,8 @@ SEVERAL_WORDS = (_OWN and _OWN.several_words) or ("very good", "very bad", "not 
 QUESTION = (_OWN and _OWN.prompts[0]) or "The weather today is"
 SPEAKING = (Capability.GENERATE, Capability.CHAT, Capability.SUBMITTING)
 """The operations that give a stream."""
+CONTINUING = (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE)
+"""The operations of a model that continues its prompt."""
 
 _HOT = {"temperature": 50.0}  # where the model ends every prompt at once, a draw still continues
 _heard: WeakKeyDictionary[Subject, set[Capability]] = WeakKeyDictionary()

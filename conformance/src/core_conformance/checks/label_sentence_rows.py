@@ -94,7 +94,7 @@ def errors_stay_in_their_rows(subject: Subject) -> None:
     Capability.LABEL_SENTENCES,
 )
 def earlier_calls_change_nothing(subject: Subject) -> None:
-    cases = [
+    cases: list[dict[str, Any]] = [
         {"labels": labels, "label_sentence": sentence}
         for labels in (ask.LABELS, ask.LABELS[::-1], ask.SEVERAL_WORDS)
         for sentence in _SENTENCES
