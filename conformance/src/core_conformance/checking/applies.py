@@ -129,6 +129,8 @@ def _chats(check: Check, subject: Subject) -> bool:
 
 def refuses(subject: Subject, capability: Capability) -> None:
     """Raise `Violation` unless the backend refuses what it does not declare."""
+    if capability is Capability.LABEL_SENTENCES and not subject.classifies:
+        capability = Capability.CLASSIFY  # whose options cannot be seen
     if capability in _OPERATIONS:
         _must_raise(UnsupportedOperationError, capability, lambda: _OPERATIONS[capability](subject))
     elif capability in _LOAD_OPTIONS:
