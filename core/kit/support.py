@@ -164,6 +164,11 @@ def _offering(capability: Capability, instead: str) -> tuple[str, ...]:
     return REGISTRY.offering(capability, formats)
 
 
+def compares_sentences(model: object) -> bool:
+    """Return True for a model that scores label sentences; such a model is `Declaring`."""
+    return isinstance(model, Declaring) and Capability.LABEL_SENTENCES in model.declared()
+
+
 def offered(model: object, backend: Backend) -> frozenset[Capability]:
     """Return the capabilities of a loaded model: its own if it declares them, or its backend's."""
     return model.declared() if isinstance(model, Declaring) else backend.capabilities
