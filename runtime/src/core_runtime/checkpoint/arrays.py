@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -51,6 +51,11 @@ class TensorArrays(ABC):
 
     @property
     @abstractmethod
+    def files(self) -> Sequence[Path]:
+        """The files that hold the tensors."""
+
+    @property
+    @abstractmethod
     def rounded(self) -> bool:
         """True if no matrix is stored at more than 16 bits: bfloat16 then loses little."""
 
@@ -74,11 +79,17 @@ class SafetensorArrays(TensorArrays):
     """
 
     def __init__(self, directory: Path, config: ModelConfig) -> None:
-        self._directory, files = directory, tensor_files(directory)
-        header = read_header(files)
-        self._places = {name: place for path in files for name, place in _places(path).items()}
+        self._directory, self._files = directory, tensor_files(directory)
+        header = read_header(self._files)
+        places = map(_places, self._files)
+        self._places = {name: place for own in places for name, place in own.items()}
         config, self._packings = checked_tensors(header, config, directory, self._equal)
         super().__init__(config)
+
+    @property
+    def files(self) -> Sequence[Path]:
+        """See `TensorArrays`."""
+        return self._files
 
     @property
     def rounded(self) -> bool:
