@@ -33,6 +33,7 @@ from core_openvino import graph  # noqa: E402
 from core_openvino.angles import Angles  # noqa: E402
 from core_openvino.checkpoint import Checkpoint, read_checkpoint  # noqa: E402
 from core_openvino.loaded import open_session  # noqa: E402
+from core_openvino.nodes import ints, named_output  # noqa: E402
 from core_openvino.session import SessionSettings  # noqa: E402
 from core_openvino.weights import Weights  # noqa: E402
 from core_runtime.processor import processor_name  # noqa: E402
@@ -60,13 +61,13 @@ class DenseBody(graph._Body):
         ]
         scale = ops.constant(np.array(config.attention_scale, np.float32))
         mixed = ops.scaled_dot_product_attention(split, *whole, mask, scale)
-        flat = _ints(-1, config.num_heads * config.head_dim)
-        return ops.reshape(ops.transpose(mixed, _ints(0, 2, 1, 3)), flat, False)
+        flat = ints(-1, config.num_heads * config.head_dim)
+        return ops.reshape(ops.transpose(mixed, ints(0, 2, 1, 3)), flat, False)
 
     def _split(self, x: ov.Node, heads: int) -> ov.Node:
         """Return [slots, heads, T, D] for [slots * T, heads * D]."""
-        rows = ops.reshape(x, _ints(SLOTS, -1, heads, self.config.head_dim), False)
-        return ops.transpose(rows, _ints(0, 2, 1, 3))
+        rows = ops.reshape(x, ints(SLOTS, -1, heads, self.config.head_dim), False)
+        return ops.transpose(rows, ints(0, 2, 1, 3))
 
     def _with_past(self, name: str, new: ov.Node) -> ov.Node:
         shape = [SLOTS, self.config.num_kv_heads, -1, self.config.head_dim]
@@ -75,9 +76,9 @@ class DenseBody(graph._Body):
             whole = ops.concat([past, new], 2)
             self.outputs[graph.new_name(name)] = ops.convert(whole, self.weights.cached)
             return whole
-        empty = ops.broadcast(ops.constant(np.float32(0)), _ints(*(max(n, 0) for n in shape)))
+        empty = ops.broadcast(ops.constant(np.float32(0)), ints(*(max(n, 0) for n in shape)))
         state = opset6.read_value(empty, name, ov.Type.f32, ov.PartialShape([-1, *shape[1:]]))
-        past = ops.gather(state, self.input("beam_idx", [-1]), _ints(0))
+        past = ops.gather(state, self.input("beam_idx", [-1]), ints(0))
         whole = ops.concat([past, new], 2)
         self.sinks.append(opset6.assign(whole, name))
         return whole
@@ -85,10 +86,10 @@ class DenseBody(graph._Body):
     def _repeated(self, x: ov.Node) -> ov.Node:
         """Repeat each head of keys or values for its group of query heads, as the plugin knows."""
         group, shape = self.config.num_heads // self.config.num_kv_heads, ops.shape_of(x)
-        first, last = (ops.gather(shape, _ints(*axes), _ints(0)) for axes in ((0, 1), (2, 3)))
-        target = ops.concat([first, _ints(group), last], 0)
-        wide = ops.broadcast(ops.unsqueeze(x, _ints(2)), target, broadcast_spec="BIDIRECTIONAL")
-        return ops.reshape(wide, _ints(0, self.config.num_heads, -1, self.config.head_dim), True)
+        first, last = (ops.gather(shape, ints(*axes), ints(0)) for axes in ((0, 1), (2, 3)))
+        target = ops.concat([first, ints(group), last], 0)
+        wide = ops.broadcast(ops.unsqueeze(x, ints(2)), target, broadcast_spec="BIDIRECTIONAL")
+        return ops.reshape(wide, ints(0, self.config.num_heads, -1, self.config.head_dim), True)
 
 
 class PagedSlots:
@@ -172,19 +173,15 @@ class PaddedSlots:
         return {**inputs, "mask": mask, **beams}
 
 
-def _ints(*values: int) -> ov.Node:
-    return ops.constant(np.array(values, np.int64))
-
-
 def _dense(parts: DenseBody) -> ov.Model:
     """Return the graph from tokens to the last hidden state of each slot."""
     tokens = parts.input(graph.TOKENS, [-1])
-    x = ops.convert(ops.gather(parts.weights.embedding(), tokens, _ints(0)), ov.Type.f32)
+    x = ops.convert(ops.gather(parts.weights.embedding(), tokens, ints(0)), ov.Type.f32)
     for layer in range(parts.config.num_layers):
         x = parts.layer(x, layer)
-    rows = ops.gather(x, parts.input(graph.ROWS, [-1]), _ints(0))
+    rows = ops.gather(x, parts.input(graph.ROWS, [-1]), ints(0))
     parts.outputs[graph.HIDDEN] = parts.norm(rows, "model.norm")
-    outputs = [graph._output(node, name) for name, node in parts.outputs.items()]
+    outputs = [named_output(node, name) for name, node in parts.outputs.items()]
     inputs = list(parts.inputs.values())
     if parts.sinks:
         return ov.Model(outputs, parts.sinks, inputs, graph.HIDDEN)
