@@ -72,7 +72,8 @@ def refuse_options(
     operations are ignored. With `Capability.LABEL_SENTENCES`, `UnsupportedOperationError` is raised
     for a classify call without labels.
     """
-    if operation in CLASSIFYING and Capability.LABEL_SENTENCES in capabilities:
+    sentences = Capability.LABEL_SENTENCES in capabilities
+    if operation in CLASSIFYING and sentences and Capability.CLASSIFY not in capabilities:
         _refuse_continuations(config, backend)
     unsupported = REFUSABLE.difference(honours)
     known = _KEYWORDS.get(operation, GenerateOptions)
