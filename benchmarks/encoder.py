@@ -99,8 +99,8 @@ def sentences(contestant: Contestant, sets: Mapping[str, LabelledSet]) -> Figure
     for sentence in (*quality.SENTENCES, *quality.SPECIAL):
         figures[sentence] = {}
         for name, of in sets.items():
-            asked = [sentence.format(label=label) for label in of.labels]
-            embedded = np.array(contestant.embed(asked))
+            filled = [sentence.format(label=label) for label in of.labels]
+            embedded = np.array(contestant.embed(filled))
             rows = quality.scores(vectors[name], embedded)
             scale = quality.best_scale(vectors[name], embedded, of)
             figures[sentence][name] = {**quality.accuracies(rows, of), "best_scale": scale}

@@ -63,7 +63,8 @@ def test_so_are_the_figures_of_the_encoder() -> None:
     """``python benchmarks/encoder.py`` prints these tables."""
     written = recorded("encoder")
     assert tables.peers(written) in page("speed")
-    assert tables.sentences(written) in page("speed")
+    assert tables.told(tables.goals(written["contestants"])) in page("speed")
+    assert tables.sentences(written) in page("levels")
     assert machine.caption(written["machine"]) in page("speed")
 
 

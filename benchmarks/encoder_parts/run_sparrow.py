@@ -23,10 +23,10 @@ class Sparrow:
 
     def label(self, texts: Sequence[str], labels: Sequence[str], question: str) -> Rows:
         """Ask one question about each text."""
-        asked = {"type": "choice", "instructions": question, "criteria": {k: k for k in labels}}
+        query = {"type": "choice", "instructions": question, "criteria": {k: k for k in labels}}
         rows = []
         for text in texts:
-            _, names, _, shares = self._decider.probs(text, asked)
+            _, names, _, shares = self._decider.probs(text, query)
             share = dict(zip(names, shares, strict=True))
             rows.append([math.log(max(float(share[label]), 1e-30)) for label in labels])
         return rows

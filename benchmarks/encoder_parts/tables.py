@@ -30,6 +30,7 @@ class Goal:
     figure: float
     least: float
     unit: str = ""
+    digits: int = 1
 
     @property
     def met(self) -> bool:
@@ -54,7 +55,7 @@ def _speed(contestants: Figures) -> Iterator[Goal]:
     for dtype, other, least in pairs:
         if OURS[dtype] in contestants and other in contestants:
             times = contestants[other]["cpu_ms"] / contestants[OURS[dtype]]["cpu_ms"]
-            yield Goal(f"{dtype}: rows of {other} per CPU second", times, least, " x")
+            yield Goal(f"{dtype}: times the rows of {other}", times, least, " x", 2)
 
 
 def _quality(contestants: Figures) -> Iterator[Goal]:
@@ -70,7 +71,8 @@ def _quality(contestants: Figures) -> Iterator[Goal]:
         figure = 100 * exact["heads"]["tickets"][_HEAD]
         yield Goal(f"tickets, head of {_HEAD} rows a label", figure, 85, " %")
     if rounded is not None:
-        yield Goal("int8: least cosine to float32", rounded["cosine"]["least"], 0.997)
+        least = rounded["cosine"]["least"]
+        yield Goal("int8: least cosine to float32", least, 0.997, digits=6)
         for name, figures in accuracy.items():
             for kind in ("plain", "prior"):
                 change = 100 * (rounded["accuracy"][name][kind] - figures[kind])
@@ -79,11 +81,12 @@ def _quality(contestants: Figures) -> Iterator[Goal]:
 
 def told(held: Sequence[Goal]) -> str:
     """Return a line for each goal."""
-    return "\n".join(
-        f"{'met' if goal.met else 'MISSED'}: {goal.words} {goal.figure:.4g}{goal.unit}, "
-        f"wanted {goal.least:g}"
+    lines = [
+        [goal.words, f"{goal.figure:.{goal.digits}f}{goal.unit}", f"{goal.least:g}{goal.unit}",
+         "yes" if goal.met else "**no**"]
         for goal in held
-    )
+    ]  # fmt: skip
+    return _table(["goal", "measured", "at least", "met"], lines)
 
 
 def peers(report: Figures) -> str:
@@ -142,8 +145,8 @@ def _table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def main() -> None:
     """Print everything from a report of ``encoder.py --json``."""
     report = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
-    held = goals(report["contestants"])
-    print("\n".join([peers(report), sentences(report), told(held)]))
+    all_goals = goals(report["contestants"])
+    print("\n".join([peers(report), sentences(report), told(all_goals)]))
 
 
 if __name__ == "__main__":

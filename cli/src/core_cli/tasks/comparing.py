@@ -83,7 +83,7 @@ def _row(model: str, tried: Tried) -> Row:
     accuracies = [trial.accuracy or 0.0 for trial in tried.tuning.by_candidate]
     size = None
     with contextlib.suppress(CoreError):  # such as a server's address
-        size = sum(found.size_bytes for found in discover(tried.location, 0)) or None
+        size = sum(entry.size_bytes for entry in discover(tried.location, 0)) or None
     return Row(model, tried, fmean(accuracies), min(accuracies), size)
 
 

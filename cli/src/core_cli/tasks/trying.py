@@ -40,7 +40,7 @@ def try_model(
 ) -> Tried:
     """Load the model, try the candidates of its kind, and close it.
 
-    Those of the other kind are refused, unless it is ``compared`` with other models.
+    Candidates of the other kind are refused, unless the model is ``compared`` with others.
     """
     from core_cli.loading import explain, load
     from core_tasks.tuning import tune
