@@ -295,7 +295,8 @@ class Declaring(Protocol):
 
     For example, a server's model supports what that server supports. The backend's
     ``capabilities`` are all that any of its models supports; `core.kit.support.offered` combines
-    both.
+    both. Every model with `Capability.LABEL_SENTENCES` declares itself, so that a caller without
+    its backend can tell (`core.kit.support.compares_sentences`).
     """
 
     def declared(self) -> frozenset[Capability]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import zlib
+from functools import lru_cache
 from typing import ClassVar
 
 from core.errors import ChatTemplateError
@@ -21,7 +22,7 @@ SCALE = 20.0  # of the cosine
 ENCODING = frozenset(
     {
         *(Capability.LABELS, Capability.LABEL_SENTENCES, Capability.CLASSIFY_STREAMING),
-        *(Capability.HIDDEN_STATES, Capability.TOKENIZING),
+        *(Capability.HIDDEN_STATES, Capability.TOKENIZING, Capability.DECLARING),
     }
 )
 _WORD = re.compile(r"\w+")
@@ -31,13 +32,13 @@ class FakeEncoder(ReadingModel):
     """A fake with `core.Capability.LABEL_SENTENCES`: it only reads, and has no next token.
 
     A label's score is 20 times the cosine of two embeddings: of the text, and of the label's
-    sentence. An embedding, the hidden state of the only layer, counts words without case in 64
+    sentence. An embedding, the hidden state of the only layer, counts words without case in 256
     numbers. ``labels`` replaces the scores: a function of text and labels, or a mapping from text,
     that gives a label, or the probability of each label. ``errors`` is as in `FakeModel`.
     """
 
     capabilities = ENCODING
-    state_size: ClassVar[int] = 64
+    state_size: ClassVar[int] = 256
 
     def __init__(
         self,
@@ -49,6 +50,10 @@ class FakeEncoder(ReadingModel):
     ) -> None:
         super().__init__(Script("", labels, errors), context_length, "stop", name)
         self._scripted = labels is not None
+
+    def declared(self) -> frozenset[Capability]:
+        """Return the capabilities of every fake encoder."""
+        return ENCODING
 
     def read(self, prompt: str, ids: list[int], request: GenerateConfig) -> ClassifyResult:
         """Return the labels' probabilities: the softmax of their scores."""
@@ -70,12 +75,17 @@ class FakeEncoder(ReadingModel):
         size = self.state_size
         if layer == 0:
             return [float(index == ord(prompt[-1]) % size) for index in range(size)]
-        values = [0.0] * size
-        for word in _WORD.findall(prompt.casefold()):
-            values[zlib.crc32(word.encode()) % size] += 1.0
-        length = math.hypot(*values) or 1.0
-        return [value / length for value in values]
+        return [*_embedding(prompt, size)]
 
     def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
         """Raise `core.ChatTemplateError`: an encoder has no conversations."""
         raise ChatTemplateError("FakeEncoder has no chat template: pass plain text.")
+
+
+@lru_cache(maxsize=64)  # label sentences come with every text
+def _embedding(text: str, size: int) -> tuple[float, ...]:
+    values = [0.0] * size
+    for word in _WORD.findall(text.casefold()):
+        values[zlib.crc32(word.encode("utf-8", "surrogatepass")) % size] += 1.0
+    length = math.hypot(*values) or 1.0
+    return tuple(value / length for value in values)

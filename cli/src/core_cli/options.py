@@ -100,6 +100,14 @@ def template_options(command: Any) -> Any:
     return command
 
 
+label_sentence_option = click.option(
+    "--label-sentence",
+    metavar="TEXT",
+    help="Sentence of a label, {label} filled in, that an encoder compares with the text. "
+    "[default: This text is about {label}.]",
+)
+
+
 def load_options(command: Any) -> Any:
     """Decorate a command with the load options."""
     flags = [

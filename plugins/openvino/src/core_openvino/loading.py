@@ -1,19 +1,19 @@
-"""Loading a model, for a process that may do it. Imports openvino."""
+"""Loading a model on its own thread, for a process that may do it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from core.errors import CoreError, OutOfMemoryError, UnsupportedModelError
-from core.options import LoadConfig
 from core.system.limited_files import hold
-from core.types import Choice
-from core_openvino.loaded import LoadedModel, load
-from core_openvino.model import OpenVinoModel
 from core_runtime.owner import FirstProcess, OwnerThread
 from core_runtime.request import forget_frames
+
+L = TypeVar("L")
+M = TypeVar("M")
 
 # In lower case; the last is the message of a thread that cannot be started.
 _SCARCE = ("alloc", "not enough memory", "resource temporarily unavailable")
@@ -21,9 +21,12 @@ _first_process = FirstProcess("OpenVINO")  # a fork has none of its threads: a p
 
 
 def open_model(
-    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
-) -> OpenVinoModel:
-    """Load a model on its own thread.
+    backend: str,
+    path: str | os.PathLike[str],
+    load: Callable[[], L],
+    model: Callable[[str, L, OwnerThread], M],
+) -> M:
+    """Run ``load`` on a thread of its own, and return the ``model`` of its result.
 
     Raises `core.ModelError`, `core.OptionError`, `core.OutOfMemoryError`.
     """
@@ -32,8 +35,8 @@ def open_model(
     owners: list[OwnerThread] = []
     try:
         hold(owners, partial(OwnerThread, backend))
-        loaded = owners[0].run(lambda: _load(backend, path, config, chosen))
-        return OpenVinoModel(backend, loaded, owners[0])
+        loaded = owners[0].run(lambda: _loaded(path, load))
+        return model(backend, loaded, owners[0])
     except BaseException as error:
         forget_frames(error)  # else a reference to the error keeps the weights alive
         for owner in owners:
@@ -41,11 +44,9 @@ def open_model(
         raise
 
 
-def _load(
-    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
-) -> LoadedModel:
+def _loaded(path: str | os.PathLike[str], load: Callable[[], L]) -> L:
     try:
-        return load(backend, path, config, chosen)
+        return load()
     except CoreError:
         raise
     except (MemoryError, RuntimeError) as error:
