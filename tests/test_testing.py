@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 
 import core
 from core.registry import REGISTRY
-from core.testing import Call, FakeBackend, FakeModel, write_model
+from core.testing import Call, FakeBackend, FakeEncoder, FakeModel, write_model
 from core.testing.script import Answers
 
 ROOT = Path(core.__file__).parents[1]
@@ -45,7 +45,7 @@ def test_the_code_of_the_page_runs(tmp_path: Path) -> None:
     for block in re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL):
         exec(block, namespace)
     tests = [value for name, value in namespace.items() if name.startswith("test_")]
-    assert len(tests) == PAGE.count("\ndef test_") == 4
+    assert len(tests) == PAGE.count("\ndef test_") == 5
     for test in tests:
         test(*([tmp_path] if inspect.signature(test).parameters else []))
 
@@ -358,6 +358,70 @@ def test_a_stream_of_prompts_is_read_one_by_one() -> None:
     assert [call.prompts for call in model.calls] == [("a",), ("",), ("b",)]
     with pytest.raises(RuntimeError):
         next(results)
+
+
+# --------------------------------------------------------------------------- label sentences
+
+
+def test_an_encoder_compares_words_with_those_of_the_sentence() -> None:
+    model = FakeEncoder()
+    texts = ["A lot of RAIN today.", "The sun is out."]
+    rows = model.classify(texts, labels=["rain", "sun"])
+    assert [row.label for row in rows] == ["rain", "sun"]
+    assert (rows[0].token, rows[0].logprobs, rows[0].label_mass) == (None, None, None)
+    assert rows[0].probabilities is not None
+    assert rows[0].margin == pytest.approx(abs(1 - 2 * rows[0].probabilities["sun"]))
+    about = FakeEncoder().classify(texts, labels=["rain", "sun"], label_sentence="{label} is out")
+    assert about[0].probabilities != rows[0].probabilities
+
+    [text, same] = model.hidden_states(["the sun", "Sun, the!"])
+    assert text.vectors[0].tolist() == same.vectors[0].tolist()
+    assert len(text.vectors[0]) == model.info.hidden_size
+    assert [call.operation for call in model.calls] == ["classify", "hidden_states"]
+
+
+def test_an_encoder_gives_the_scripted_labels_and_errors() -> None:
+    broken = core.RequestError("Not this one.")
+    model = FakeEncoder(
+        {"a": "x", "b": {"x": 0.2, "y": 0.6}, "c": {}}, errors={"broken": broken}, context_length=8
+    )
+    rows = model.classify(["a", "b", "c", "broken", "", "far too long"], labels=["x", "y"])
+    assert [row.probabilities for row in rows[:3]] == [
+        {"x": 1.0, "y": 0.0},
+        pytest.approx({"x": 0.25, "y": 0.75}),
+        {"x": 0.5, "y": 0.5},
+    ]
+    errors = [row.error for row in rows[3:]]
+    assert errors[0] is broken
+    assert [type(e) for e in errors[1:]] == [core.EmptyPromptError, core.PromptTooLongError]
+
+
+def test_an_encoder_has_no_next_token() -> None:
+    model = FakeEncoder()
+    assert core.Capability.CLASSIFY not in model.capabilities
+    assert not isinstance(model, core.Submitting | core.BatchStreaming)
+    with pytest.raises(core.UnsupportedOperationError, match="classify"):
+        model.classify(["a"])
+    with pytest.raises(core.UnsupportedOperationError, match="generate"):
+        model.generate("a")
+    with pytest.raises(core.UnsupportedOptionError, match="label_sentence"):
+        model.classify(["a"], labels=["x"], label_prefix="")
+    with pytest.raises(core.ChatTemplateError, match="no chat template"):
+        model.render_chat([core.Message("user", "a")])
+    with pytest.raises(core.UnsupportedOptionError, match="label_sentence"):
+        FakeModel(labels={}).classify(["a"], labels=["x"], label_sentence="{label}!")
+
+
+def test_an_encoder_is_loaded_by_name(tmp_path: Path) -> None:
+    backend = FakeBackend(labels={"p": "y"}, name="encoder", encoder=True)
+    core.register(backend)
+    path = write_model(tmp_path / "model", context_length=64)
+    with core.load_model(path, backend="encoder") as model:
+        assert model.classify(["p"], labels=["x", "y"])[0].label == "y"
+        assert model.info.context_length == 64
+    assert backend.models == [model]
+    with pytest.raises(core.UnsupportedOptionError, match="context_overflow"):
+        core.load_model(path, backend="encoder", context_overflow="rotate")
 
 
 # --------------------------------------------------------------------------- the backend

@@ -11,7 +11,7 @@ import pytest
 
 import core
 from core.registry import REGISTRY
-from core.testing import FakeBackend, FakeModel, write_model
+from core.testing import FakeBackend, FakeEncoder, FakeModel, write_model
 from core_conformance.checking.check import Check, all_checks
 from core_conformance.running.result import Status
 from core_conformance.running.run import Run
@@ -24,7 +24,9 @@ _BLANK = 0.9  # the probability of a blank behind a character
 class Fake(FakeBackend):
     """Forgets its models, which it keeps for a test to look at: here only the suite holds them."""
 
-    def load_model(self, path: str | os.PathLike[str], config: core.LoadConfig) -> FakeModel:
+    def load_model(
+        self, path: str | os.PathLike[str], config: core.LoadConfig
+    ) -> FakeModel | FakeEncoder:
         model = super().load_model(path, config)
         self.models.remove(model)
         return model
@@ -98,6 +100,16 @@ def test_the_fake_is_certified(
     assert failed(run) == {}
     assert [result.id for result in run.all_results()] == [check.id for check in suite]
     assert run.verdict().certifiable or run.partial
+
+
+@pytest.mark.parametrize(
+    "suite",
+    ["narrow", pytest.param("all", marks=pytest.mark.long)],
+    indirect=True,
+)
+def test_the_fake_encoder_is_certified(model: str, suite: list[Check]) -> None:
+    core.register(Fake(encoder=True))
+    assert failed(asked(model, suite)) == {}
 
 
 @pytest.mark.parametrize(

@@ -72,7 +72,8 @@ def refuse_options(
     operations are ignored. With `Capability.LABEL_SENTENCES`, `UnsupportedOperationError` is raised
     for a classify call without labels.
     """
-    if operation in CLASSIFYING and Capability.LABEL_SENTENCES in capabilities:
+    sentences = Capability.LABEL_SENTENCES in capabilities
+    if operation in CLASSIFYING and sentences and Capability.CLASSIFY not in capabilities:
         _refuse_continuations(config, backend)
     unsupported = REFUSABLE.difference(honours)
     known = _KEYWORDS.get(operation, GenerateOptions)
@@ -162,6 +163,11 @@ def _offering(capability: Capability, instead: str) -> tuple[str, ...]:
     except BackendError:  # not registered, as within a test
         formats = None
     return REGISTRY.offering(capability, formats)
+
+
+def compares_sentences(model: object) -> bool:
+    """Return True for a model that scores label sentences; such a model is `Declaring`."""
+    return isinstance(model, Declaring) and Capability.LABEL_SENTENCES in model.declared()
 
 
 def offered(model: object, backend: Backend) -> frozenset[Capability]:

@@ -16,6 +16,7 @@ import json
 import os
 import struct
 from pathlib import Path
+from typing import Literal, TypeAlias
 
 from core.errors import (
     InvalidModelError,
@@ -27,10 +28,14 @@ from core.kit.support import refuse_load_options
 from core.models.files import read_config_json
 from core.options import LoadConfig
 from core.protocols import PROTOCOL_VERSION
-from core.testing.model import CONTEXT_LENGTH, NAME, Call, FakeModel, capabilities
+from core.testing.encoder import ENCODING, FakeEncoder
+from core.testing.model import FakeModel, capabilities
+from core.testing.reading import CONTEXT_LENGTH, NAME, Call
 from core.testing.script import Answers, Errors, Labels
 
-__all__ = ["Call", "FakeBackend", "FakeModel", "write_model"]
+Fake: TypeAlias = FakeModel | FakeEncoder
+
+__all__ = ["Call", "FakeBackend", "FakeEncoder", "FakeModel", "write_model"]
 
 _LENGTH = "max_position_embeddings"
 
@@ -38,6 +43,7 @@ _LENGTH = "max_position_embeddings"
 class FakeBackend:
     """A `core.Backend` for ``core.register``; each load makes a `FakeModel` of these arguments.
 
+    With ``encoder=True`` it makes a `FakeEncoder` of ``labels`` and ``errors``.
     ``name`` is the backend that the application requests; a plugin's backend with that name is
     replaced in this process. It only loads models from `write_model`. ``models`` are the loaded
     ones, including closed ones; ``calls`` are all of their calls.
@@ -53,11 +59,13 @@ class FakeBackend:
         labels: Labels | None = None,
         errors: Errors | None = None,
         name: str = NAME,
+        encoder: bool = False,
     ) -> None:
         self.name = name
-        self.capabilities = capabilities(labels)
-        self.models: list[FakeModel] = []
+        self.capabilities = ENCODING if encoder else capabilities(labels)
+        self.models: list[Fake] = []
         self._answers, self._labels, self._errors = answers, labels, errors
+        self._encoder = encoder
 
     @property
     def calls(self) -> list[Call]:
@@ -72,23 +80,29 @@ class FakeBackend:
         """Return None."""
         return None
 
-    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> FakeModel:
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> Fake:
         """Return a new model for each load. Raises `ModelError` and `OptionError`."""
         refuse_load_options(config, self.name, self.capabilities)
         if config.gpu_layers > 0:
             raise UnsupportedOptionError("gpu_layers", self.name)
 
         length = _context_length(path)
-        model = FakeModel(
-            self._answers,
-            labels=self._labels,
-            errors=self._errors,
-            context_length=config.context_len or length,
-            context_overflow=config.context_overflow,
-            name=self.name,
-        )
+        model = self._model(config.context_len or length, config.context_overflow)
         self.models.append(model)
         return model
+
+    def _model(self, length: int, overflow: Literal["stop", "rotate"]) -> Fake:
+        labels, errors, name = self._labels, self._errors, self.name
+        if self._encoder:
+            return FakeEncoder(labels, errors=errors, context_length=length, name=name)
+        return FakeModel(
+            self._answers,
+            labels=labels,
+            errors=errors,
+            context_length=length,
+            context_overflow=overflow,
+            name=name,
+        )
 
 
 def write_model(directory: str | os.PathLike[str], context_length: int = CONTEXT_LENGTH) -> Path:

@@ -2,48 +2,23 @@
 
 from __future__ import annotations
 
-from array import array
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
-from typing import Literal
+from collections.abc import Iterator, Sequence
+from typing import ClassVar, Literal
 
-from core import validate
 from core.errors import GenerationCancelled, RequestError
-from core.kit.base import RequestClock, TextModelBase
+from core.kit.base import RequestClock
 from core.kit.chat import RenderedPrompt
 from core.kit.labels import label_texts, with_scores
-from core.kit.operations import (
-    BatchStreamingOperations,
-    ClassifyStreamingOperations,
-    HiddenStatesOperations,
-    SubmittingOperations,
-    TokenizingOperations,
-)
-from core.kit.support import (
-    checked_layers,
-    checked_prompts,
-    checked_stream,
-    refuse_options,
-)
+from core.kit.operations import BatchStreamingOperations, SubmittingOperations
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.testing import language
-from core.testing.language import FakeEngine, FakeGeneration, FakeStream, FinishedRow
+from core.testing.language import FakeGeneration, FakeStream, FinishedRow
+from core.testing.reading import CONTEXT_LENGTH, NAME, Call, ReadingModel
 from core.testing.script import Answers, Errors, Labels, Script
-from core.types import (
-    BatchResult,
-    ClassifyResult,
-    Conversation,
-    GenerateMetrics,
-    HiddenResult,
-    Message,
-    ModelInfo,
-    Token,
-)
+from core.types import BatchResult, ClassifyResult, Conversation, GenerateMetrics, Token
 
-NAME = "fake"
-CONTEXT_LENGTH = 4096
 _ALWAYS = frozenset(
     {
         *(Capability.GENERATE, Capability.CHAT, Capability.CHAT_TEMPLATE, Capability.CLASSIFY),
@@ -52,17 +27,6 @@ _ALWAYS = frozenset(
         *(Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING, Capability.HIDDEN_STATES),
     }
 )
-_HONOURED = frozenset({"temperature", "top_k", "top_p", "min_p", "repeat_penalty"})
-
-
-@dataclass(frozen=True, slots=True)
-class Call:
-    """A request that reached the model with valid options. ``chat`` has messages only."""
-
-    operation: str
-    prompts: tuple[str, ...]
-    messages: tuple[Message, ...]
-    config: GenerateConfig
 
 
 def capabilities(labels: Labels | None) -> frozenset[Capability]:
@@ -70,14 +34,7 @@ def capabilities(labels: Labels | None) -> frozenset[Capability]:
     return _ALWAYS if labels is None else _ALWAYS | {Capability.LABELS}
 
 
-class FakeModel(
-    TokenizingOperations,
-    SubmittingOperations,
-    BatchStreamingOperations,
-    ClassifyStreamingOperations,
-    HiddenStatesOperations,
-    TextModelBase,
-):
+class FakeModel(SubmittingOperations, BatchStreamingOperations, ReadingModel):
     """A `core.TextModel` without a model, whose answers a test sets by prompt.
 
     ``answers``: one text for all prompts; a mapping from prompt to text; a sequence, of which each
@@ -90,6 +47,10 @@ class FakeModel(
     raises AssertionError.
     """
 
+    honoured: ClassVar[frozenset[str]] = frozenset(
+        {"temperature", "top_k", "top_p", "min_p", "repeat_penalty"}
+    )
+
     def __init__(
         self,
         answers: Answers = "",
@@ -100,42 +61,12 @@ class FakeModel(
         context_overflow: Literal["stop", "rotate"] = "stop",
         name: str = NAME,
     ) -> None:
-        super().__init__(name)
-        self.calls: list[Call] = []
+        super().__init__(Script(answers, labels, errors), context_length, context_overflow, name)
         self.capabilities = capabilities(labels)
-        self._engine = FakeEngine(
-            Script(answers, labels, errors),
-            validate.integer("context_length", context_length, 1),
-            context_overflow == "rotate",
-            self.check_open,
-        )
-
-    @property
-    def model_type(self) -> str:
-        """Always "fake"."""
-        return NAME
-
-    @property
-    def info(self) -> ModelInfo:
-        """Facts about the model; its logits are exact."""
-        return ModelInfo(
-            architecture=NAME,
-            vocab_size=language.VOCAB_SIZE,
-            num_layers=language.LAYERS,
-            hidden_size=language.STATE_SIZE,
-            quant_bits=0,
-            quant_group=0,
-            context_length=self._engine.context_length,
-            logit_tolerance=0.0,
-        )
-
-    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
-        """Raise for options that the fake does not support."""
-        refuse_options(request, capability, self._backend, self.capabilities, honours=_HONOURED)
 
     def do_generate(self, prompt: str, request: GenerateConfig) -> TokenStream:
         """Return the answer to a prompt, character by character."""
-        [text] = self._recorded("generate", [prompt], request)
+        [text] = self.recorded("generate", [prompt], request)
         return self._stream(text, request)
 
     def do_chat(self, messages: Conversation, request: GenerateConfig) -> TokenStream:
@@ -147,7 +78,7 @@ class FakeModel(
 
     def do_submit(self, prompt: str, request: GenerateConfig) -> TokenStream:
         """Run ``generate`` to its end; its tokens wait in the stream."""
-        [text] = self._recorded("submit", [prompt], request)
+        [text] = self.recorded("submit", [prompt], request)
         row = FinishedRow(self._row(text, request, RequestClock(request)))
         return FakeStream(lambda: row, self.record, row.metrics())
 
@@ -155,7 +86,7 @@ class FakeModel(
         self, prompts: Sequence[str], request: GenerateConfig
     ) -> list[BatchResult]:
         """Return the answer to each prompt."""
-        texts, clock = self._recorded("batch_generate", prompts, request), RequestClock(request)
+        texts, clock = self.recorded("batch_generate", prompts, request), RequestClock(request)
         rows = [self._row(text, request, clock) for text in texts]
         results = [_result(row) for row in rows]
         self.record(_metrics(rows, clock))
@@ -165,67 +96,26 @@ class FakeModel(
         self, prompts: Sequence[str], request: GenerateConfig
     ) -> Iterator[tuple[int, Token]]:
         """Return pairs of row and token, row by row; the first failed row's error ends it."""
-        return self._pairs(self._recorded("batch_stream", prompts, request), request)
+        return self._pairs(self.recorded("batch_stream", prompts, request), request)
 
-    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
-        """Return the first token of each answer, without using the answer up, and label scores."""
-        return list(self._classified(self._recorded("classify", prompts, request), request))
+    def read(self, prompt: str, ids: list[int], request: GenerateConfig) -> ClassifyResult:
+        """Return the token drawn after a prompt, and the labels' scores."""
+        script, question = self._engine.script, language.question(prompt)
+        likely = next(map(ord, script.foreseen(question)), language.END)
+        token = language.draw(likely, ids, request)
+        own = language.logprob(token, likely) if request.return_logprobs else None
 
-    def do_classify_iter(
-        self, prompts: Iterable[str], request: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        """Run ``classify``, prompt by prompt; each is a separate call in ``calls``."""
-        stream = enumerate(checked_stream("classify_iter", prompts))
-        texts = (
-            text
-            for index, prompt in stream
-            for text in self._recorded("classify_iter", [prompt], request, index)
-        )
-        return self._classified(texts, request)
-
-    def do_hidden_states(
-        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
-    ) -> list[HiddenResult]:
-        """Return states that are similar for prompts with common words."""
-        numbers = checked_layers(layers, language.LAYERS)
-        texts, clock = self._recorded("hidden_states", prompts, request), RequestClock(request)
-        results: list[HiddenResult] = []
-        tokens = 0
-        for text in texts:
-            try:
-                clock.check()
-                tokens += len(self._engine.ids(text))
-            except RequestError as error:
-                results.append(HiddenResult(error=error))
-            else:
-                states = array("f")
-                for layer in numbers:
-                    states.extend(language.hidden_state(text, layer))
-                results.append(HiddenResult(numbers, states))
-        self.record(GenerateMetrics(tokens, total_seconds=clock.seconds))
-        return results
+        result = ClassifyResult(Token(token, language.decode([token]), own))
+        if not request.labels:
+            return result
+        texts = label_texts(prompt, request.labels, request.label_prefix)
+        self._engine.check_length(len(ids) + max(map(len, texts)) - 1)  # the last is not read
+        scores = script.scores(prompt, question, request.labels, texts)
+        return with_scores(result, scores)
 
     def do_render_chat(self, messages: Conversation, request: GenerateConfig) -> RenderedPrompt:
         """Return the prompt that ``chat`` would continue."""
         return language.render_chat(checked_conversation(messages), request)
-
-    def encode(self, text: str) -> list[int]:
-        """Return the code point of each character; see `core.Tokenizing`."""
-        self.check_open()
-        return language.encode(text)
-
-    def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of these ids without special tokens."""
-        self.check_open()
-        return language.decode(ids)
-
-    def _recorded(
-        self, operation: str, prompts: Sequence[str], config: GenerateConfig, first: int = 0
-    ) -> list[str]:
-        """Return the prompts, checked to be texts and recorded as a call."""
-        texts = checked_prompts(operation, prompts, first)
-        self.calls.append(Call(operation, tuple(texts), (), config))
-        return texts
 
     def _row(self, prompt: str, config: GenerateConfig, clock: RequestClock) -> FakeGeneration:
         return FakeGeneration(self._engine, prompt, config, clock)
@@ -253,44 +143,6 @@ class FakeModel(
 
         if first_error is not None:
             raise first_error
-
-    def _classified(
-        self, prompts: Iterable[str], config: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        clock = RequestClock(config)
-        tokens = rows = 0
-
-        for prompt in prompts:
-            self.check_open()
-            try:
-                clock.check()
-                ids = self._engine.ids(prompt)
-                result = self._read(prompt, ids, config)
-            except RequestError as error:
-                result = ClassifyResult(error=error)
-            else:
-                tokens, rows = tokens + len(ids), rows + 1
-
-            # Before each result, because a reader may stop at any; the log gets the entire call.
-            self._finished.metrics = GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds)
-            yield result
-
-        self.record(GenerateMetrics(tokens, 0, rows, total_seconds=clock.seconds))
-
-    def _read(self, prompt: str, ids: list[int], config: GenerateConfig) -> ClassifyResult:
-        """Return the token drawn after a prompt, and the labels' scores."""
-        script, question = self._engine.script, language.question(prompt)
-        likely = next(map(ord, script.foreseen(question)), language.END)
-        token = language.draw(likely, ids, config)
-        own = language.logprob(token, likely) if config.return_logprobs else None
-
-        result = ClassifyResult(Token(token, language.decode([token]), own))
-        if not config.labels:
-            return result
-        texts = label_texts(prompt, config.labels, config.label_prefix)
-        self._engine.check_length(len(ids) + max(map(len, texts)) - 1)  # the last is not read
-        scores = script.scores(prompt, question, config.labels, texts)
-        return with_scores(result, scores)
 
 
 def _result(row: FakeGeneration) -> BatchResult:

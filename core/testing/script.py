@@ -92,13 +92,14 @@ class Script:
         key = tuple(labels), tuple(texts)
         spaced = prompt[-1:].isspace() or bool(unspaced(prompt))  # no space is usual there
         names = _names(*key, spaced)
-        shares = self._labelled(question, list(names))
+        shares = self.shares(question, list(names))
         scores = _scored(*key, spaced, tuple([shares.get(name, 0.0) for name in names]))
         return replace(  # each row's own
             scores, probabilities=dict(scores.probabilities), logprobs=dict(scores.logprobs)
         )
 
-    def _labelled(self, question: str, names: Sequence[str]) -> Mapping[str, float]:
+    def shares(self, question: str, names: Sequence[str]) -> Mapping[str, float]:
+        """Return the probabilities that the test sets for labels; an omitted one has 0."""
         labels = self._labels
         if isinstance(labels, Mapping) and question not in labels:
             raise AssertionError(

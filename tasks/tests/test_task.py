@@ -202,6 +202,7 @@ def test_a_calibration_serves_its_own_task_alone(model: FakeModel) -> None:
         "labels": (replace(task, labels=("finance", "sports", "law"), words={}), model),
         "words": (replace(task, words={"finance": ("money",)}), model),
         "label_prefix": (replace(task, label_prefix=""), model),
+        "label_sentence": (replace(task, label_sentence="On {label}."), model),
     }
     for name, (foreign, called) in others.items():
         called.calls.clear()

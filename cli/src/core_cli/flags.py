@@ -178,6 +178,7 @@ class RowFlags(SamplingFlags):
     labels_file: str | None = None
     labels_only: bool = False
     label_prefix: str | None = None
+    label_sentence: str | None = None
     task: str | None = None
     head: str | None = None
     min_margin: float | None = None

@@ -11,10 +11,12 @@ import click
 from core import choosing, log
 from core.choosing import BackendChoice
 from core.errors import (
+    BackendUnavailableError,
     InvalidModelError,
     ModelNotFoundError,
     TokenizerError,
     UnsupportedModelError,
+    UnsupportedOperationError,
 )
 from core.extensions import Explaining
 from core.kit.support import load_needs, offered, unsupported
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
     from core.options import LoadConfig
     from core.protocols import Backend, TextModel
+
+
+UNSUPPORTED = (BackendUnavailableError, UnsupportedModelError, UnsupportedOperationError)
+"""The errors of `choose` if no backend, or not the named one, supports an operation of a model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,16 +69,17 @@ def load(
     config: LoadConfig,
     needed: Capability | None = None,
     usual: Mapping[str, object] | None = None,
+    instead: Capability | None = None,
 ) -> Loaded:
     """Load a model with the backend named in ``config``, or with the best one for it.
 
-    The model supports the ``needed`` operation. ``usual`` are default backend-specific options, for
-    a backend that has them. Raises what `core.load_model` raises. Plugins are notified with
-    ``core_model_loaded``.
+    The model supports the ``needed`` operation, or ``instead``. ``usual`` are default
+    backend-specific options, for a backend that has them. Raises what `core.load_model` raises.
+    Plugins are notified with ``core_model_loaded``.
     """
     place = located(path)
     location, config = place.path, place.adapted(config)
-    choice = choose(location, config.backend, needed, load_needs(config).values())
+    choice = _choose_either(location, config, needed, instead)
     name = choice.backend.name
     known = choosing.own_options(choice.backend)
     added = {option: value for option, value in (usual or {}).items() if option in known}
@@ -94,6 +101,21 @@ def load(
     if hooks is not None:
         hooks.emit("core_model_loaded", path=path, backend=name, seconds=seconds)
     return Loaded(location, model, choice.backend, choice.reason, seconds)
+
+
+def _choose_either(
+    location: str, config: LoadConfig, needed: Capability | None, instead: Capability | None
+) -> BackendChoice:
+    of_options = [*load_needs(config).values()]
+    try:
+        return choose(location, config.backend, needed, of_options)
+    except UNSUPPORTED as missing:
+        if instead is None:
+            raise
+        try:
+            return choose(location, config.backend, instead, of_options)
+        except UNSUPPORTED:
+            raise missing from None
 
 
 def explain(loaded: Loaded) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from core.options import LABEL_SENTENCE
 from core.sampling_options import SAMPLING_OPTIONS
 from core.system.outputs import output_type
 from core_cli import completion
@@ -98,6 +99,14 @@ def template_options(command: Any) -> Any:
     for flag in reversed(flags):
         command = flag(command)
     return command
+
+
+label_sentence_option = click.option(
+    "--label-sentence",
+    metavar="TEXT",
+    help="Sentence of a label, {label} filled in, that an encoder compares with the text. "
+    f"[default: {LABEL_SENTENCE}]",
+)
 
 
 def load_options(command: Any) -> Any:

@@ -86,7 +86,7 @@ class Question:
 
     ``content`` identifies all that the answers depend on, ``prompt`` returns a text's prompt, and
     ``decide`` runs a loaded model; it raises for a model that the file is not for, before any work.
-    ``labelled`` has the labels that may follow a prompt, and their prefix; None without labels.
+    ``labelled`` has the labels, and how they are joined to a prompt; None without labels.
     """
 
     labels: tuple[str, ...]

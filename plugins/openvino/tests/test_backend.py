@@ -152,7 +152,15 @@ def test_choices_are_explained(checkpoint: Checkpoint) -> None:
         assert model.info.logit_tolerance == loaded.TOLERANCE["float32"]
     assert list(choices) == [
         *("backend", "device", "context_len", "cache_cells"),
-        *("dtype", "parallel_slots", "n_threads", "n_batch", "prefix_cache", "suits"),
+        *(
+            "dtype",
+            "parallel_slots",
+            "n_threads",
+            "n_batch",
+            "prefix_cache",
+            "weight_cache",
+            "suits",
+        ),
     ]
     assert all(choice.reason for choice in choices.values())
     assert choices["dtype"].value == "float32"

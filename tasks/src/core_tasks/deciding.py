@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from core.errors import TaskError
-from core.options import GenerateConfig
+from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core_tasks.decision import Decision
 from core_tasks.files import load_task
@@ -30,9 +30,11 @@ def question_of(
     label_prefix: str = " ",
     task: Task | Path | None = None,
     head: Question | Path | None = None,
+    label_sentence: str = LABEL_SENTENCE,
 ) -> Question:
     """Return the question: ``labels`` after a ``template``, a ``task``, or a ``head``.
 
+    ``label_prefix`` and ``label_sentence`` are those of `Task`, for ``labels``.
     Raises `TaskError` unless exactly one is given, `LabelError`, and the errors of its file.
     """
     if [bool(labels), task is not None, head is not None].count(True) != 1:
@@ -41,7 +43,7 @@ def question_of(
         return task if isinstance(task, Task) else load_task(task)
     if head is not None:
         return learner().load_head(head) if isinstance(head, str | os.PathLike) else head
-    return Task(template, tuple(labels), label_prefix=label_prefix)
+    return Task(template, tuple(labels), label_prefix=label_prefix, label_sentence=label_sentence)
 
 
 def decider(question: Question, model: TextModel) -> Decide:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from core.kit.labels import choice_confidence, score_confidence, softmax
 from core.records import RowResult, error_record, html_labels, number, numbers
 from core.types import Token
+from core_tasks.asking import Answer, logarithms
 from core_tasks.calibration.logspace import checked_row
 from core_tasks.calibration.value import Calibration, Level
 
@@ -20,7 +21,8 @@ class Decision(RowResult):
     ``label`` is the best label, and ``labels`` contains it; in mode "many", ``label`` is None and
     ``labels`` are the labels that hold. ``probabilities`` are calibrated at ``level`` and sum to 1
     (in mode "many", each is the probability of yes); ``logprobs`` are raw, joint and over the full
-    vocabulary, with the words of a label summed.
+    vocabulary, with the words of a label summed. A model of label sentences has no ``logprobs``, no
+    ``label_mass`` and no ``token``.
 
     ``confidence`` is defined as by decision servers, 0 for chance and 1 for certain; ``margin`` is
     the best probability minus the second best; ``label_mass`` the raw probability that any label
@@ -44,6 +46,13 @@ class Decision(RowResult):
     accepted: bool = True
     parts: dict[str, Decision] = field(default_factory=dict)
     error: Exception | None = None
+
+    @property
+    def scores(self) -> dict[str, float] | None:
+        """The labels' ``logprobs``; without them, the logarithms of ``probabilities``."""
+        if self.logprobs is not None or self.probabilities is None:
+            return self.logprobs
+        return logarithms(self.probabilities)
 
     def to_dict(self) -> dict[str, object]:
         """Return the decision for JSON."""
@@ -70,16 +79,15 @@ class Decision(RowResult):
 
 
 def decided(
-    row: Mapping[str, float],
-    label_mass: float | None,
+    answer: Answer,
     calibration: Calibration | None,
     *,
     question: str = "",
     threshold: float | None = None,
     numeric: bool = False,
-    token: Token | None = None,
 ) -> Decision:
     """Return the decision between labels. Raises `CalibrationError` for NaN, or other labels."""
+    row = answer.scores
     values = checked_row([*row.values()], len(row), "The model's answer")
     if calibration is not None:
         values = [*calibration.apply(row, question).values()]
@@ -94,12 +102,12 @@ def decided(
         label=labels[best],
         labels=(labels[best],),
         probabilities=dict(zip(labels, shares, strict=True)),
-        logprobs=dict(row),
+        logprobs=answer.logprobs,
         level="raw" if calibration is None else calibration.level,
         confidence=choice_confidence(shares) if confident is None else confident,
         margin=shares[best] - second,
-        label_mass=label_mass,
-        token=token,
+        label_mass=answer.label_mass,
+        token=answer.token,
         value=value,
         spread=spread,
         accepted=threshold is None or shares[best] >= threshold,

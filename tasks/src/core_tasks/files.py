@@ -13,6 +13,7 @@ from core.system import outputs
 from core.system.fields import Fields
 from core.system.limited_files import FileKind, Refused, check_format, toml_table
 from core_tasks.calibration import Calibration
+from core_tasks.calibration.value import sentence_field
 from core_tasks.task import Task
 
 FORMAT = 1
@@ -22,7 +23,7 @@ FILE = outputs.Kind("a task", re.compile(re.escape(_MARK).encode()))
 """The kind of task files that this program wrote, recognised by their first line."""
 _FIELDS = {
     *("format", "model", "template", "mode", "labels", "label_prefix", "threshold"),
-    *("words", "calibration"),
+    *("label_sentence", "words", "calibration"),
 }
 
 
@@ -51,6 +52,7 @@ def to_toml(task: Task) -> str:
         "mode": task.mode,
         "labels": [*task.labels],
         "label_prefix": task.label_prefix,
+        **sentence_field(task.label_sentence),
     }
 
     if task.threshold is not None:
@@ -78,7 +80,9 @@ def _read(data: Fields) -> Task:
     data.only(_FIELDS)
 
     optional: dict[str, Any] = {
-        name: data.text(name) for name in ("mode", "label_prefix", "model") if data.given(name)
+        name: data.text(name)
+        for name in ("mode", "label_prefix", "label_sentence", "model")
+        if data.given(name)
     }
     if data.given("words"):
         words = data.table("words")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core import validate
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
-from core.kit.support import checked_prompts
+from core.kit.support import checked_prompts, compares_sentences
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_tasks.asking import answers
@@ -23,6 +23,7 @@ from core_tasks.calibration import (
     content_free_prior,
     fit_isotonic,
     fit_temperature,
+    mean_prior,
     naming,
     pmi_prior,
 )
@@ -35,7 +36,7 @@ MOST_NAMED = 20
 """Maximum number of labels named to the model, to check that the prompt responds to its text."""
 Row = list[float]
 Rows = dict[str, list[Row | None]]
-"""The answers' log-probabilities by question and text; None for a skipped text."""
+"""The answers' scores by question and text; None for a skipped text."""
 
 
 def prior(
@@ -48,16 +49,21 @@ def prior(
     config: GenerateConfig | None,
 ) -> Calibration | None:
     """Return the calibration of level L0, or None to stay raw; see `core_tasks.Task.fit_prior`."""
-    validate.one_of("method", method, ("batch", "content-free", "pmi"))
+    validate.one_of("method", method, ("batch", "content-free", "mean", "pmi"))
+    if method == "pmi" and compares_sentences(model):
+        raise TaskError(
+            "A pmi prior is what follows a prompt without its text, but this model compares a text "
+            "with label sentences. Use method='mean' with texts."
+        )
     plain = replace(task, calibration=None)
     named: list[Row | None] = []
-    if method == "batch":
+    if method in ("batch", "mean"):
         if texts is None:
-            raise CalibrationError("A batch prior requires texts like the ones to classify.")
+            raise CalibrationError(f"A {method} prior requires texts like the ones to classify.")
         rows = ask_rows(plain, model, plain.prompts(texts), config)
     elif texts is not None:
         raise CalibrationError(
-            f"A {method} prior does not use texts. Omit them, or pass method='batch'."
+            f"A {method} prior does not use texts. Omit them, or pass method='batch' or 'mean'."
         )
     elif method == "pmi":
         rows = ask_rows(plain, model, domain_prompts(task, domain), config)
@@ -151,7 +157,7 @@ def ask_rows(
         left_out = isinstance(answer.error, EmptyPromptError | PromptTooLongError)
         if answer.error is not None and not left_out:
             raise answer.error
-        row = None if left_out else [*answer.logprobs.values()]
+        row = None if left_out else [*answer.scores.values()]
         rows[task.questions[place % len(task.questions)]].append(row)
     return rows
 
@@ -168,6 +174,8 @@ def prior_of(
     """
     if method == "batch":
         return batch_prior(rows, BATCH_STRENGTH if strength is None else strength)
+    if method == "mean":
+        return mean_prior(rows, 1.0 if strength is None else strength)
     if method == "content-free":
         part = CONTENT_FREE_STRENGTH if strength is None else strength
         return content_free_prior(rows, part, named)

@@ -21,11 +21,11 @@ from itertools import chain, islice
 from typing import Literal, Self
 
 from core import validate
-from core.errors import CalibrationError, InvalidOptionError, LabelError
+from core.errors import CalibrationError, InvalidOptionError, LabelError, TaskError
 from core.extensions import ClassifyStreaming
-from core.kit.support import checked_prompts, checked_stream
+from core.kit.support import checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
-from core.options import GenerateConfig
+from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
 from core_tasks.asking import Answer, answers
@@ -35,7 +35,7 @@ from core_tasks.template import Template
 from core_tasks.words import flat, may_overlap, tokenizing
 
 Mode = Literal["one", "many", "levels"]
-PriorMethod = Literal["batch", "content-free", "pmi"]
+PriorMethod = Literal["batch", "content-free", "mean", "pmi"]
 GoldMethod = Literal["temperature", "isotonic"]
 Gold = Sequence[str] | Sequence[Collection[str]]
 """The gold label of each text; in mode "many", its gold labels."""
@@ -54,6 +54,10 @@ class Task:
     after the text, so that the text is computed once). ``words`` are the verbalizers of a label, by
     default the label itself; with "many", the words for "yes" and for "no".
 
+    With a model of label sentences, such as an encoder, a label does not follow the prompt: the
+    prompt, usually the text alone (template ``{text}``), is compared with its ``label_sentence``.
+    ``label_prefix`` then keeps its default, and mode "many" is refused.
+
     ``threshold`` is the minimum probability of an accepted decision; with "many", the minimum
     probability at which a label holds (default 0.5). ``model`` names the model that the task was
     made for. Raises `TaskError` and `LabelError` for an invalid task.
@@ -67,10 +71,13 @@ class Task:
     threshold: float | None = None
     label_prefix: str = " "
     model: str = ""
+    label_sentence: str = LABEL_SENTENCE
 
     def __post_init__(self) -> None:
         mode = validate.one_of("mode", self.mode, ("one", "many", "levels"))
-        labels = GenerateConfig(labels=self.labels, label_prefix=self.label_prefix).labels
+        labels = GenerateConfig(
+            labels=self.labels, label_prefix=self.label_prefix, label_sentence=self.label_sentence
+        ).labels
         possible = (YES, NO) if mode == "many" else labels
         if not labels or len(possible) < 2:
             raise LabelError(f"A task of mode {mode!r} needs more labels than {[*labels]!r:.80}.")
@@ -99,7 +106,14 @@ class Task:
         """Return the key of a calibration of this task with this model."""
         questions = self.labels if self.mode == "many" else ()
         fingerprint = fingerprint_of(model)
-        return Key(fingerprint, self.template, self.words, questions, self.label_prefix)
+        return Key(
+            fingerprint,
+            self.template,
+            self.words,
+            questions,
+            self.label_prefix,
+            self.label_sentence,
+        )
 
     def prompts(self, texts: Iterable[str]) -> list[str]:
         """Return the prompt of each text; in mode "many" one per label, text after text."""
@@ -166,14 +180,29 @@ class Task:
         """
         if self.calibration is not None:
             self.calibration.check(self.key(model))
-        if may_overlap(self.words):
+        if compares_sentences(model):
+            self._refuse_many()
+        elif may_overlap(self.words):
             tokenizing(model)
         words = flat(self.words)
         given = config or GenerateConfig()
         if given.labels not in ((), words):
             raise InvalidOptionError("labels", given.labels, "no labels: the task sets them")
-        changes = {"labels_only": False, "return_logits": False, "label_prefix": self.label_prefix}
-        return replace(given, labels=words, **changes)  # type: ignore[arg-type]
+        return replace(
+            given,
+            labels=words,
+            labels_only=False,
+            return_logits=False,
+            label_prefix=self.label_prefix,
+            label_sentence=self.label_sentence,
+        )
+
+    def _refuse_many(self) -> None:
+        if self.mode == "many":
+            raise TaskError(
+                "Mode 'many' asks for yes or no after each label, but this model compares a text "
+                "with label sentences. Use mode='one', or a language model."
+            )
 
     def decisions(
         self, model: TextModel, prompts: Iterable[str], results: Iterable[ClassifyResult]
@@ -196,13 +225,11 @@ class Task:
             return Decision(level=self.level, error=answer.error)
         try:
             return decided(
-                answer.logprobs,
-                answer.label_mass,
+                answer,
                 self.calibration,
                 question=question,
                 threshold=threshold,
                 numeric=self.mode == "levels",
-                token=answer.token,
             )
         except CalibrationError as error:
             return Decision(level=self.level, error=error)
@@ -224,10 +251,11 @@ class Task:
         "content-free" runs neutral texts (`core_tasks.calibration.CONTENT_FREE`), and leaves the
         task raw if the prompt does not recognise two labels that a text names. "pmi" runs the
         ``domain`` prompt, by default the part of the template after ``{text}``. "batch" runs your
-        ``texts``, for example a hundred: if labels are not equally frequent, it costs accuracy. An
-        earlier calibration is replaced. Texts that are empty or too long are skipped; raises
-        `CalibrationError` if too few remain, or for texts with another method, and any other error
-        of a text.
+        ``texts``, for example a hundred: if labels are not equally frequent, it costs accuracy.
+        "mean" runs them too and takes the mean of the logarithms; it suits models of label
+        sentences, for which "pmi" is refused. An earlier calibration is replaced. Texts that are
+        empty or too long are skipped; raises `CalibrationError` if too few remain, or for texts
+        with another method, and any other error of a text.
         """
         from core_tasks.fitting import prior
 

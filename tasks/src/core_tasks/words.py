@@ -3,7 +3,7 @@
 An answer's probability is the probability that any of its words follows. If one word is a prefix of
 another in tokens (perhaps ``tech`` and ``technology``), the shorter one's probability includes the
 longer one, which adds nothing, as in a label mass. The tokeniser is run only if the letters do not
-rule this out.
+rule this out. Label sentences do not overlap: each word has a sentence of its own.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Collection, Mapping
 from itertools import pairwise
 
-from core.errors import LabelError, TaskError
+from core.errors import LabelError
 from core.extensions import Tokenizing
 from core.kit.labels import Path, label_paths, label_texts
 from core.protocols import TextModel
@@ -63,17 +63,10 @@ def extending(prompt: str, words: Words, prefix: str, model: Tokenizing) -> froz
     return frozenset(longer)
 
 
-def summed(
-    logprobs: Mapping[str, float] | None, words: Words, without: frozenset[str]
-) -> dict[str, float]:
+def summed(scores: Mapping[str, float], words: Words, without: frozenset[str]) -> dict[str, float]:
     """Return the log-probability of each answer: the sum of its words, except ``without``."""
-    if logprobs is None:
-        raise TaskError(
-            "The backend returned no log-probabilities of labels, which a task requires. Use a "
-            "backend that does: `infer-cli backends` lists them."
-        )
     return {
-        answer: log_sum([logprobs[word] for word in alternatives if word not in without])
+        answer: log_sum([scores[word] for word in alternatives if word not in without])
         for answer, alternatives in words.items()
     }
 

@@ -8,7 +8,7 @@ import click
 
 from core_cli import options
 
-METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
+METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
 
 
 @click.command()
@@ -25,18 +25,20 @@ METHODS = ("batch", "content-free", "pmi", "temperature", "isotonic")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
+@options.label_sentence_option
 @click.option(
     "--method",
     "methods",
     type=click.Choice(METHODS),
     multiple=True,
-    help="Calibration method: one prior (content-free, batch, pmi) and, with --gold, one fit "
-    "(temperature, isotonic). [default: content-free; with --gold also temperature]",
+    help="Calibration method: one prior (content-free, batch, mean, pmi) and, with --gold, one fit "
+    "(temperature, isotonic). [default: content-free, of an encoder mean; with --gold also "
+    "temperature]",
 )
 @click.option(
     "--strength",
     type=click.FloatRange(0, 2),
-    help="Weight of the prior. [default: 0.75 for batch, 0.6 for content-free, 1 for pmi]",
+    help="Weight of the prior. [default: 0.75 for batch, 0.6 for content-free, 1 for mean and pmi]",
 )
 @click.option(
     "--error-rate",
@@ -63,7 +65,7 @@ def calibrate(**given: Any) -> None:
     """Calibrate label probabilities and save them as a task file.
 
     Raw probabilities depend heavily on the prompt's wording. Without gold labels, a prior is
-    subtracted (content-free, batch, pmi). With gold labels for a few hundred rows (--gold), a
+    subtracted (content-free, batch, mean, pmi). With gold labels for a few hundred rows (--gold), a
     temperature or an isotonic map is fitted too. Use the file with classify --task TASK.
     """
     from core_cli.tasks import calibrating

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
 )
+@options.label_sentence_option
 @click.option(
     "--labels-only",
     is_flag=True,
@@ -133,28 +134,50 @@ def _classify(flags: RowFlags, labels: tuple[str, ...]) -> None:
     from core.protocols import Capability
     from core_cli.flags import given
     from core_cli.jobs.run import RowJob, run
+    from core_cli.loading import UNSUPPORTED
     from core_cli.rows.asker import answering
     from core_cli.writing import answers
 
-    options = flags.sampling() | given(label_prefix=flags.label_prefix) | flags.template_config()
+    joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)
+    options = flags.sampling() | joining | flags.template_config()
     config = GenerateConfig(labels=labels, labels_only=flags.labels_only, **options)
     if config.labels_only:
         kind = answers.labels_alone()
     else:
         kind = answers.labelled(flags.min_margin) if labels else answers.next_tokens()
-    run(
-        flags,
-        RowJob(
-            command="classify",
-            needed=Capability.CLASSIFY,
-            config=config,
-            kind=kind,
-            ask=lambda loaded: loaded.model.classify,
-            generate=answering,
-            fitted=_with_logprobs,
-            room=lambda loaded: _longest(loaded, labels),
-            labelled=config if labels else None,
-        ),
+    job = RowJob(
+        command="classify",
+        needed=Capability.LABELS if labels else Capability.CLASSIFY,
+        config=config,
+        kind=kind,
+        ask=lambda loaded: loaded.model.classify,
+        generate=answering,
+        fitted=_with_logprobs,
+        room=lambda loaded: _longest(loaded, labels),
+        labelled=config if labels else None,
+    )
+    try:
+        run(flags, job)
+    except UNSUPPORTED:
+        if not labels:
+            _refuse_encoder(flags)
+        raise
+
+
+def _refuse_encoder(flags: RowFlags) -> None:
+    """Raise `click.UsageError` if a backend loads the model, but only compares label sentences."""
+    from core.models.locating import located
+    from core.protocols import Capability
+    from core_cli.loading import UNSUPPORTED, choose
+
+    place, name = located(flags.need_model()), flags.load_config().backend
+    try:
+        choice = choose(place.path, name, Capability.LABEL_SENTENCES)
+    except UNSUPPORTED:
+        return
+    raise click.UsageError(
+        f"Backend {choice.backend.name!r} compares this model's texts with label sentences and "
+        "predicts no token. Pass --labels, or use a language model."
     )
 
 
@@ -171,7 +194,10 @@ def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
 def _longest(loaded: Loaded, labels: Sequence[str]) -> int:
     """Return the tokens that a prompt leaves for the longest label, with some to join them."""
     from core.extensions import Tokenizing
+    from core.kit.support import compares_sentences
 
     model = loaded.model
+    if compares_sentences(model):  # a label sentence is read by itself
+        return 0
     sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
     return max(sizes, default=1) + 2

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 @click.option(
     "--answer-prefix", help="Text between prompt and answer. [default: a space, if it fits]"
 )
+@options.label_sentence_option
 @click.option(
     "--letters", is_flag=True, help="Score the letters of the choices instead of their texts."
 )

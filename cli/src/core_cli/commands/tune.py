@@ -26,6 +26,13 @@ from core_cli import options
     help="Read templates from FILE, one per line.",
 )
 @click.option(
+    *("--label-sentence", "sentences"),
+    multiple=True,
+    metavar="TEXT",
+    help="For an encoder, instead of a template: sentence of a label, with {label}, to try. "
+    "Repeatable. [default: several]",
+)
+@click.option(
     "--task", "tasks", type=options.FILE, multiple=True, help="Task file to try. Repeatable."
 )
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
@@ -70,7 +77,8 @@ from core_cli import options
 def tune(**given: Any) -> None:
     """Compare prompt templates and save the best as a task file.
 
-    Each template is tried with the labels as they are and with --words, at each calibration level.
+    Each template is tried with the labels as they are and with --words, at each calibration level;
+    with an encoder, which reads the text alone, each label sentence.
     With gold labels (--gold), the most accurate is chosen on held-out rows, and its expected
     accuracy is estimated by nested cross-validation. Without them, the choice rests on weaker
     signals. With --gold, the accuracy that learn would reach (L2) is shown for comparison. Use the

@@ -72,6 +72,7 @@ def evaluate(flags: EvalFlags) -> Marks:
     row_job = RowJob(
         command="eval",
         needed=Capability.SCORING if metric == "choice" else Capability.GENERATE,
+        instead=Capability.LABEL_SENTENCES if metric == "choice" else None,
         config=config,
         kind=kind(),
         ask=answering,
@@ -117,7 +118,7 @@ def prompting_of(flags: EvalFlags) -> Prompting:
         system=flags.system,
         chat_template_kwargs=flags.template_config().get("chat_template_kwargs"),
         opening=flags.opening or "",
-        **given(prefix=flags.answer_prefix),
+        **given(prefix=flags.answer_prefix, label_sentence=flags.label_sentence),
     )
     try:
         prompting.check()

@@ -205,6 +205,7 @@ def _question(flags: RowFlags) -> list[str]:
         "--labels": flags.labels,
         "--labels-file": flags.labels_file,
         "--label-prefix": flags.label_prefix,
+        "--label-sentence": flags.label_sentence,
     }
     return [part for flag, value in options.items() if value is not None for part in (flag, value)]
 

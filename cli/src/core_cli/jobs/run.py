@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from core.kit.support import compares_sentences
 from core.system import outputs
 from core_cli import exits, interrupts, output, reports
 from core_cli.jobs import identity, job
@@ -50,13 +51,14 @@ class RowJob:
     ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
     options adapted to the backend. ``room`` returns the number of context tokens that a shortened
     prompt leaves free. ``question`` identifies a task, head or evaluation beyond the flags, and
-    ``shown`` turns a row's prompt into its prompt. ``labelled`` has the labels that may follow such
-    a prompt, and their prefix; None without labels. ``gold`` compares the answers with a field of
+    ``shown`` turns a row's prompt into its prompt. ``labelled`` has the labels, and how they are
+    joined to such a prompt; None without labels. ``gold`` compares the answers with a field of
     the input, ``marks`` in another way.
 
     ``fields`` name the fields of a row, and ``asker`` handles rows that need more than the text.
     ``block`` is the number of rows per block; by default blocks grow. ``steady`` disables caches
-    between calls, so that measurements are independent.
+    between calls, so that measurements are independent. ``instead`` is a capability that serves as
+    well as ``needed``.
     """
 
     command: str
@@ -76,6 +78,7 @@ class RowJob:
     asker: Callable[[Loaded], RowAsker] | None = None
     block: int | None = None
     steady: bool = False
+    instead: Capability | None = None
 
 
 def run(flags: RowFlags, row_job: RowJob) -> None:
@@ -99,7 +102,8 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
             usual = _STEADY if row_job.steady or work is not None else None
-            loaded = load(flags.need_model(), flags.load_config(), row_job.needed, usual)
+            needs = row_job.needed, usual, row_job.instead
+            loaded = load(flags.need_model(), flags.load_config(), *needs)
         stack.enter_context(loaded.model)
         if flags.verbose:
             explain(loaded)
@@ -108,7 +112,8 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
 
         asker = _asker(flags, loaded, template, row_job, rows)
         if flags.show_prompt:
-            preview.show(asker, rows.rows, row_job.shown, row_job.labelled)
+            sentences = compares_sentences(loaded.model)
+            preview.show(asker, rows.rows, row_job.shown, row_job.labelled, sentences=sentences)
         elif flags.dry_run:
             preview.estimate(asker, rows.rows, loaded)
         else:

@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import TYPE_CHECKING
 
 from core.errors import CoreError
-from core.kit.labels import label_lead, label_texts, unspaced
+from core.kit.labels import label_lead, label_sentences, label_texts, unspaced
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -29,6 +29,12 @@ def joined(prompt: str, config: GenerateConfig) -> str:
     end = prompt[-_SHOWN:]
     cut = "" if end == prompt else "…"
     return f"labels are joined {_way(prompt, config)}: {cut + end + text!r}"
+
+
+def compared(config: GenerateConfig) -> str:
+    """Return a line with the first label's sentence, with which a model compares the prompt."""
+    [sentence] = label_sentences(config.labels[:1], config.label_sentence)
+    return f"compared with the sentence of each label: {sentence!r}"
 
 
 def _way(prompt: str, config: GenerateConfig) -> str:

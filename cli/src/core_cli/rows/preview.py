@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from core.extensions import Tokenizing
 from core_cli import output
-from core_cli.rows.joining import joined
+from core_cli.rows.joining import compared, joined
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -26,10 +26,13 @@ def show(
     rows: Iterator[Row],
     shown: Callable[[str], str] = str,
     labelled: GenerateConfig | None = None,
+    *,
+    sentences: bool = False,
 ) -> None:
     """Print the first row's prompt, how labels are joined to it, and the result.
 
-    ``labelled`` has the labels. Raises the error of a row that has no prompt.
+    ``labelled`` has the labels, ``sentences`` if they are compared with the prompt instead. Raises
+    the error of a row that has no prompt.
     """
     row = next(rows, None)
     if row is None:
@@ -48,11 +51,13 @@ def show(
     if asker.variables:
         output.say(f"chat_template_kwargs: {json.dumps(dict(asker.variables))}")
     if labelled is not None:
-        output.say(joined(read, labelled))
+        output.say(compared(labelled) if sentences else joined(read, labelled))
     probabilities, mass = answered.answer.get("probabilities"), answered.answer.get("label_mass")
-    if isinstance(probabilities, dict) and isinstance(mass, float):
+    if isinstance(probabilities, dict) and (sentences or isinstance(mass, float)):
         for label, share in sorted(probabilities.items(), key=lambda pair: -pair[1]):
             output.say(f"{share:.4f}  {label}")
+        if mass is None:
+            return
         output.say(f"label mass {mass:.3g}: the probability that one of the labels comes next")
         token = answered.answer.get("token")
         if isinstance(token, dict):

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import click
 
 from core.kit.labels import softmax
+from core.kit.support import compares_sentences
 from core.protocols import Capability, TextModel
 from core.system import outputs
 from core_cli import output
@@ -30,10 +31,13 @@ from core_tasks.calibration import (
 from core_tasks.files import FILE
 from core_tasks.fitting import prior_of
 from core_tasks.folds import FOLDS, folds_of
+from core_tasks.template import TEXT, Template
 from core_tasks.tuning.judging import left_out
 
-PRIORS, FITTED = ("content-free", "batch", "pmi"), ("temperature", "isotonic")
-Row = Sequence[float]  # the labels' log-probabilities after one text
+PRIORS, FITTED = ("content-free", "batch", "mean", "pmi"), ("temperature", "isotonic")
+OF_ROWS = ("batch", "mean")
+"""The priors that are fitted on the rows."""
+Row = Sequence[float]  # the labels' log-probabilities after one text, or other scores
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +64,7 @@ class CalibrateFlags(FitFlags):
     labels: str | None = None
     labels_file: str | None = None
     label_prefix: str | None = None
+    label_sentence: str | None = None
     methods: tuple[str, ...] = ()
     strength: float | None = None
     error_rate: float | None = None
@@ -84,6 +89,8 @@ def run(flags: CalibrateFlags) -> None:
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
+        if not flags.methods and compares_sentences(model):
+            methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
         fitted = _fitted(task, model, rows, methods, flags.strength)
         if rows.gold is not None:
             fitted = _judged(task, fitted, model, rows, methods, flags)
@@ -103,16 +110,22 @@ def _task(flags: CalibrateFlags) -> Task:
             labels=flags.labels,
             labels_file=flags.labels_file,
             label_prefix=flags.label_prefix,
+            label_sentence=flags.label_sentence,
             template=flags.template,
             template_file=flags.template_file,
         )
         return load_task(flags.task)
     template = checks.template_of(flags.template, flags.template_file, records=False)
+    if template is None and flags.label_sentence is not None:
+        template = Template(f"{{{TEXT}}}")
     labels = parse_labels(flags.labels, flags.labels_file)
     if template is None or not labels:
-        raise click.UsageError("Pass --template and --labels, or --task to start from a task file.")
-    prefix = given(label_prefix=flags.label_prefix)
-    return Task(template.source, labels, **prefix)
+        raise click.UsageError(
+            "Pass --template and --labels, or --task to start from a task file. For an encoder, "
+            "pass --label-sentence instead of --template."
+        )
+    joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)
+    return Task(template.source, labels, **joining)
 
 
 def _methods(flags: CalibrateFlags, task: Task) -> tuple[str, ...]:
@@ -145,7 +158,7 @@ def _fitted(
     """Return the task with all methods applied in order."""
     for method in methods:
         if method in PRIORS:
-            texts = rows.texts if method == "batch" else None
+            texts = rows.texts if method in OF_ROWS else None
             task = task.fit_prior(model, texts, method, strength=strength)  # type: ignore[arg-type]
             _tell_prior(task, method)
         else:
@@ -207,12 +220,12 @@ def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
     questions = []
     for question in plain.questions:
         parts = [decisions[n].parts[question] if question else decisions[n] for n in known]
-        label_logprobs = [[*(part.logprobs or {}).values()] for part in parts]
+        label_scores = [[*(part.scores or {}).values()] for part in parts]
         if question:  # yes is the first answer
             gold = [0 if question in holding else 1 for holding in right]
         else:
             gold = [plain.labels.index(label) for label in right]
-        questions.append(Asked(question, label_logprobs, gold, folds_of(texts, gold)))
+        questions.append(Asked(question, label_scores, gold, folds_of(texts, gold)))
     return questions
 
 
@@ -226,8 +239,8 @@ def _out_of_fold(
 
     def fit(rows: Sequence[int]) -> Adjustment:
         known, right = [question.rows[n] for n in rows], [question.gold[n] for n in rows]
-        batch = "batch" in methods
-        prior = prior_of(known, "batch", strength) if batch else _of(fitted, question.question)
+        own = next((method for method in methods if method in OF_ROWS), None)
+        prior = prior_of(known, own, strength) if own else _of(fitted, question.question)
         if FITTED[0] in methods:
             return fit_temperature(known, right, prior)
         return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
@@ -265,9 +278,9 @@ def _tell_prior(task: Task, method: str) -> None:
         )
         return
     why = (
-        "If that is its true share, batch loses accuracy; --method content-free does not depend "
-        "on the rows."
-        if method == "batch"
+        f"If that is its true share, {method} loses accuracy; --method content-free does not "
+        "depend on the rows."
+        if method in OF_ROWS
         else "The prompt favours it before seeing a text. Try other prompts with tune."
     )
     for question, adjustment in task.calibration.adjustments.items():

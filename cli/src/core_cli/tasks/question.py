@@ -50,6 +50,7 @@ def _question_flags(flags: RowFlags) -> dict[str, object]:
         "labels": flags.labels,
         "labels_file": flags.labels_file,
         "label_prefix": flags.label_prefix,
+        "label_sentence": flags.label_sentence,
         "template": flags.template,
         "template_file": flags.template_file,
         "chat": flags.chat,
@@ -73,11 +74,15 @@ def of_task(task: Task) -> Question:
         task.mode,
         task.level,
         task.threshold,
-        Capability.CLASSIFY,
+        Capability.LABELS,
         content=to_toml(task),
         prompt=lambda text: "\n".join(task.prompts([text])),
         decide=lambda loaded: _of_task(task, loaded),
-        labelled=GenerateConfig(labels=flat(task.words), label_prefix=task.label_prefix),
+        labelled=GenerateConfig(
+            labels=flat(task.words),
+            label_prefix=task.label_prefix,
+            label_sentence=task.label_sentence,
+        ),
     )
 
 

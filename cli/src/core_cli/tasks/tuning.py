@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from core.errors import PromptTooLongError
+from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core.system import outputs
 from core_cli import output
@@ -24,6 +25,7 @@ from core_tasks.calibration import quality
 from core_tasks.files import FILE
 from core_tasks.heads import installed_learner, learner
 from core_tasks.template import Template
+from core_tasks.tuning import SENTENCES
 
 if TYPE_CHECKING:
     from core.protocols import TextModel
@@ -31,8 +33,8 @@ if TYPE_CHECKING:
 
 _SHOWN = 20  # trials on a terminal
 _HEAD = (
-    *("TEMPLATE", "WORDS", "METHOD", "ACCURACY", "INTERVAL", "CAL. ERROR", "BRIER", "NLL"),
-    *("COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
+    *("TEMPLATE", "LABEL SENTENCE", "WORDS", "METHOD", "ACCURACY", "INTERVAL"),
+    *("CAL. ERROR", "BRIER", "NLL", "COVERAGE", "MASS", "MARGIN", "STABLE", "ROWS/S"),
 )
 
 
@@ -47,6 +49,7 @@ class TuneFlags(FitFlags):
     labels: str | None = None
     labels_file: str | None = None
     label_prefix: str | None = None
+    sentences: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
     levels: tuple[str, ...] = ()
     error_rate: float | None = None
@@ -58,13 +61,14 @@ def run(flags: TuneFlags) -> None:
 
     Raises `click.UsageError` for flags that cannot be combined, and what `core_tasks.tune` raises.
     """
-    tasks = _tasks(flags)
-    flags = replace(flags, model=flags.model or tasks[0].model or None)
+    candidates = _candidates(flags)
+    named = next((task.model for task in candidates.tasks), None)
+    flags = replace(flags, model=flags.model or named or None)
     model_name = flags.need_model()
     if flags.output:
         outputs.check(flags.output, FILE, overwrite=flags.overwrite)
     levels = _levels(flags)
-    rows = gold_rows.read(flags, tasks[0].labels)
+    rows = gold_rows.read(flags, candidates.labels)
 
     from core_cli.loading import explain, load
     from core_tasks.tuning import tune
@@ -73,15 +77,16 @@ def run(flags: TuneFlags) -> None:
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
+        candidates.check([model])
         tuning = tune(
             model,
-            tasks,
+            candidates.for_model(model),
             rows.texts,
             rows.gold,
             levels=levels,
             error_rate=flags.error_rate,
         )
-        head = _head(model, rows, tasks[0].labels, "L2" in flags.levels, flags)
+        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags)
     _show(tuning, head, flags.as_json)
     _tell(tuning)
     if tuning.threshold is not None:
@@ -100,32 +105,86 @@ def run(flags: TuneFlags) -> None:
 # ----------------------------------------------------------------- candidates
 
 
-def _tasks(flags: TuneFlags) -> list[Task]:
+@dataclass(frozen=True, slots=True)
+class Candidates:
+    """The tasks to try: with each model ``tasks``, then those of its kind.
+
+    ``of_templates`` are for models that read labels after a prompt, ``of_sentences`` for models
+    that compare the text with label sentences, ``usual`` for these if no sentence is given.
+    """
+
+    labels: tuple[str, ...]
+    tasks: tuple[Task, ...]
+    of_templates: tuple[Task, ...]
+    of_sentences: tuple[Task, ...]
+    usual: tuple[Task, ...]
+
+    def check(self, models: Sequence[TextModel]) -> None:
+        """Raise `click.UsageError` for templates or label sentences that no model uses."""
+        kinds = {compares_sentences(model) for model in models}
+        if self.of_templates and kinds == {True}:
+            raise click.UsageError(
+                "An encoder compares the text with label sentences, without a template. Use "
+                "--label-sentence instead of --template."
+            )
+        if self.of_sentences and kinds == {False}:
+            raise click.UsageError(
+                "A language model reads labels after a prompt. Use --template instead of "
+                "--label-sentence."
+            )
+
+    def for_model(self, model: TextModel) -> list[Task]:
+        """Return the tasks to try with a model. Raises `click.UsageError` for none."""
+        tasks = [*self.tasks, *self.of_templates]
+        if compares_sentences(model):
+            tasks = [*self.tasks, *(self.of_sentences or self.usual)]
+        if not tasks:
+            raise click.UsageError("--labels and --words require --template.")
+        return tasks
+
+
+def _candidates(flags: TuneFlags) -> Candidates:
     """Return all candidates. Raises `click.UsageError` for none, and `TaskError` for a bad one."""
-    tasks = [load_task(name) for name in flags.tasks]
+    tasks = tuple(load_task(name) for name in flags.tasks)
     templates = [Template.typed(source).source for source in flags.templates]
     if flags.template_list:
         lines = checks.read_text(flags.template_list).split("\n")
         templates += [Template.typed(line).source for line in lines if line.strip()]
 
-    # Each template with the labels as they are, and with --words, if given.
-    if templates:
-        labels = parse_labels(flags.labels, flags.labels_file)
-        labels = labels or (tasks[0].labels if tasks else ())
-        if not labels:
-            raise click.UsageError("Pass --labels, or a --task that has them.")
-        prefix = given(label_prefix=flags.label_prefix)
-        words = _words(flags.words)
-        for template in dict.fromkeys(templates):
-            tasks.append(Task(template, labels, **prefix))
-            if words:
-                tasks.append(Task(template, labels, words=words, **prefix))
-    elif flags.words or flags.labels:
-        raise click.UsageError("--labels and --words require --template.")
+    labels = parse_labels(flags.labels, flags.labels_file)
+    if tasks and not (templates or flags.sentences) and (flags.words or labels):
+        raise click.UsageError("--labels and --words require --template or --label-sentence.")
+    if not (tasks or templates or flags.sentences or labels):
+        raise click.UsageError(
+            "Nothing to try. Pass --template, --templates or --task. For an encoder, pass --labels."
+        )
+    labels = labels or (tasks[0].labels if tasks else ())
+    if not labels:
+        raise click.UsageError("Pass --labels, or a --task that has them.")
 
-    if not tasks:
-        raise click.UsageError("Nothing to try. Pass --template, --templates or --task.")
-    return tasks
+    words = _words(flags.words)
+    prefix = given(label_prefix=flags.label_prefix)
+    return Candidates(
+        labels,
+        tasks,
+        _with_words(words, (Task(template, labels, **prefix) for template in templates)),
+        _with_words(words, _of_sentences(labels, flags.sentences)),
+        () if tasks else _with_words(words, _of_sentences(labels, SENTENCES)),
+    )
+
+
+def _of_sentences(labels: tuple[str, ...], sentences: Iterable[str]) -> Iterator[Task]:
+    return (Task("{text}", labels, label_sentence=sentence) for sentence in sentences)
+
+
+def _with_words(words: Mapping[str, tuple[str, ...]], tasks: Iterable[Task]) -> tuple[Task, ...]:
+    """Return each task once, with the labels as they are, and with their words, if given."""
+    several = dict.fromkeys(tasks)
+    return tuple(
+        task
+        for plain in several
+        for task in ((plain, replace(plain, words=words)) if words else (plain,))
+    )
 
 
 def _words(pairs: Sequence[str]) -> dict[str, tuple[str, ...]]:
@@ -221,9 +280,11 @@ def _show(tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None
 def _cells(trial: Trial) -> list[str]:
     own = [f"{label}={'|'.join(words)}" for label, words in trial.task.words.items()]
     plain = all(words == (label,) for label, words in trial.task.words.items())
-    low_high = trial.interval
+    low_high, sentence = trial.interval, trial.label_sentence
+    template = trial.task.template.replace("\n", "\\n")
     return [
-        trial.task.template.replace("\n", "\\n"),
+        "" if sentence is not None and template == "{text}" else template,
+        sentence or "",
         "" if plain else " ".join(own),
         f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
         _figure(trial.accuracy),
@@ -232,7 +293,7 @@ def _cells(trial: Trial) -> list[str]:
         _figure(trial.brier),
         _figure(trial.nll),
         _figure(trial.coverage),
-        f"{trial.label_mass:.2g}",
+        "" if trial.label_mass is None else f"{trial.label_mass:.2g}",
         _figure(trial.margin),
         _figure(trial.stability),
         f"{trial.rows_per_second:.1f}",
@@ -248,9 +309,12 @@ def _tell(tuning: Tuning) -> None:
     if tuning.left_out:
         output.warn(f"{output.counted(tuning.left_out, 'row')} skipped: empty, or too long")
     if tuning.expected is None:
+        signals = "stability, label mass and margin"
+        if best.label_mass is None:
+            signals = "stability and margin"
         output.say(
-            f"The best of {len(tuning.trials)} by stability, label mass and margin, which are weak "
-            "signals. A few dozen rows with gold labels (--gold) give a better choice."
+            f"The best of {len(tuning.trials)} by {signals}, which are weak signals. A few dozen "
+            "rows with gold labels (--gold) give a better choice."
         )
         return
 

@@ -25,6 +25,7 @@ _OWN_OPTIONS = {
     "n_batch": "tokens of one pass; a request can be cancelled between two",
     "n_threads": "threads of one pass",
     "prefix_cache": "size of the prefix cache in bytes; 0 turns it off",
+    "weight_cache": "bytes of converted weights kept on disk; 0 turns it off",
 }
 
 

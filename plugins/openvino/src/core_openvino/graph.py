@@ -173,11 +173,12 @@ class _Body:
         if self.config.family.activation == "silu":
             return self.linear(ops.multiply(ops.swish(gate), up), f"{name}.down_proj")
 
-        # Halved here and doubled there, both exact: this hides the formula from a pass that would
-        # fuse it into a node (LLMMLP) which divides by zero on one thread, and copies the weights.
+        # Halved and doubled, both exact: this hides the formula from a pass that would fuse it into
+        # a node (LLMMLP) which divides by zero on one thread, and copies the weights. Doubled after
+        # the product instead, the weights would be doubled, and those of int8 become float32.
         halved = ops.multiply(ops.gelu(gate, "tanh"), _number(0.5))
-        down = self.linear(ops.multiply(halved, up), f"{name}.down_proj")
-        return ops.multiply(down, _number(2.0))
+        doubled = ops.multiply(ops.multiply(halved, up), _number(2.0))
+        return self.linear(doubled, f"{name}.down_proj")
 
     def layer(self, x: ov.Node, layer: int) -> ov.Node:
         """Return the hidden states after a layer."""

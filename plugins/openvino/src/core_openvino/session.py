@@ -25,6 +25,7 @@ from core_openvino.batch import PagedBatch, places_of
 from core_openvino.blocks import BlockTables
 from core_openvino.cache import KVCache
 from core_openvino.capped import BLOCKS, WIDTH, Reach
+from core_openvino.stored import StoredMatrices
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
 
@@ -88,8 +89,11 @@ class PagedSession:
         head: ov.CompiledModel,
         compile_inner: Callable[[], ov.CompiledModel],
         settings: SessionSettings,
+        stored: StoredMatrices | None = None,
     ) -> None:
         self.settings, self.config = settings, config
+        self._stored = stored  # the graphs' constants, which live as long as it does
+        self._has_packed = False
         self._plain = self._body = _Body(body.create_infer_request())
         self._head = head.create_infer_request()
         self._compile_inner: Callable[[], ov.CompiledModel] | None = compile_inner
@@ -161,9 +165,10 @@ class PagedSession:
         self._logits = self._states = self._hidden = None
         if self._body.broken:
             self._settle()
-        states = self._reserved(batch)
+        states = self._reserved(batch.with_pairs())
         for sequence, tokens in batch.spans:
             self._tables.grow(sequence, tokens)
+            self._tables.cut(sequence, self._tables.end(sequence))  # without a pair's second place
         self._rows = {token: row for row, token in enumerate(batch.rows)}
         self._states = states
 
@@ -200,6 +205,7 @@ class PagedSession:
             _set(self._head, {graph.HIDDEN: self._states})
             self._head.infer()
             self._logits = self._head.get_tensor(graph.LOGITS).data  # until the next pass
+            self._forget_constants()
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
@@ -255,6 +261,7 @@ class PagedSession:
         self._plain.request = self._body.request = self._head = self._inner = None
         self._states = self._logits = self._hidden = self._compile_inner = None
         self._cache.arrays, self._angles = {}, []
+        self._stored = None
 
     # ------------------------------------------------------------ one pass
 
@@ -280,7 +287,7 @@ class PagedSession:
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
         broken, batch = self._body.broken, PagedBatch()
-        size = next(n for n in count(1) if n not in broken)
+        size = next(n for n in count(2) if n not in broken)
         batch.add([0] * size, 0, _SETTLING, size)
         # Capped attention has tensors of as many rows as it reads blocks, and keys.
         fresh = (n for n in count(WIDTH) if broken.isdisjoint((n, n * WIDTH + size)))
@@ -341,6 +348,12 @@ class PagedSession:
         for name, cache in self._cache.arrays.items():
             new = self._body.request.get_tensor(graph.new_name(name)).data
             cache[blocks, :, places] = new.view(cache.dtype)
+
+    def _forget_constants(self) -> None:
+        """Take stored constants out of memory, once: all products have packed theirs."""
+        if self._stored is not None and not self._has_packed:
+            self._stored.forget_pages()
+        self._has_packed = True
 
     def _failure(self, error: BaseException) -> DecodeError:
         if self._interrupted:

@@ -58,9 +58,18 @@ def test_cosines_of_each_dtype(minilm_dir: Path, dtype: str) -> None:
 
 
 @pytest.mark.parametrize("dtype", LEAST)
+def test_rows_do_not_depend_on_their_neighbours(minilm_dir: Path, dtype: str) -> None:
+    """Padding to the longest row of a pass would move them by up to 0.027 in int8."""
+    with load(minilm_dir, dtype) as model:
+        together = embeddings(model, TEXTS)
+        alone = np.vstack([embeddings(model, [text]) for text in TEXTS])
+    assert np.abs(together - alone).max() < 1e-5
+
+
+@pytest.mark.parametrize("dtype", LEAST)
 def test_labels_of_each_dtype(minilm_dir: Path, dtype: str) -> None:
     rows = [json.loads(line) for line in SETS.read_text().splitlines()][:120]
     with load(minilm_dir, dtype) as model:
         results = model.classify([row["text"] for row in rows], labels=LABELS)
     right = sum(result.label == row["label"] for result, row in zip(results, rows, strict=True))
-    assert right >= 100  # 107 in float32, 104 in int8
+    assert right >= 104  # 105 in float32

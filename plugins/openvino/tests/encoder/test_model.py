@@ -106,11 +106,11 @@ def test_equal_texts_run_once_and_labels_once_a_call(
         lambda self, rows: counts.append(len(rows)) or compute(self, rows),
     )
     model.classify(["ab", "cd", "ab", "ab"] * 5, labels=LABELS)
-    assert counts == [3, 2]
+    assert sum(counts) == 3 + 2
     assert model.metrics.cached_prompt_tokens > 0
     counts.clear()
     assert len(list(model.classify_iter(["ab", "cd"] * 200, labels=LABELS))) == 400
-    assert counts == [3, 2]
+    assert sum(counts) == 3 + 2
 
 
 def test_errors_are_those_of_rows(model: EncoderModel) -> None:

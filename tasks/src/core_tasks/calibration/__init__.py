@@ -13,6 +13,7 @@ from core_tasks.calibration.priors import (
     batch_prior,
     content_free_prior,
     far_from_uniform,
+    mean_prior,
     naming,
     pmi_prior,
 )
@@ -37,6 +38,7 @@ __all__ = [
     "fit_isotonic",
     "fit_temperature",
     "load_calibration",
+    "mean_prior",
     "naming",
     "pmi_prior",
     "quality",

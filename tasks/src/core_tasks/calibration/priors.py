@@ -64,6 +64,17 @@ def batch_prior(rows: Sequence[Row], strength: float = BATCH_STRENGTH) -> Adjust
     return _mean(rows, strength, 2, "A batch prior")
 
 
+def mean_prior(rows: Sequence[Row], strength: float = 1.0) -> Adjustment:
+    """Return the mean of the log-probabilities over at least two texts like the ones to classify.
+
+    It is the prior of a model of label sentences, whose scores differ by a constant from the
+    logarithms of their softmax: with a strength of 1, each label's mean score is subtracted. Unlike
+    a mean of probabilities it does not follow the few texts with the largest ones.
+    """
+    columns = zip(*map(normalised, checked_rows(rows, 2, "A mean prior")), strict=True)
+    return _prior([math.fsum(column) / len(rows) for column in columns], strength, "a row")
+
+
 def content_free_prior(
     rows: Sequence[Row],
     strength: float = CONTENT_FREE_STRENGTH,
@@ -117,11 +128,11 @@ def _mean(rows: Sequence[Row], strength: float, least: int, what: str) -> Adjust
     return _prior([log_sum(column) for column in columns], strength)
 
 
-def _prior(logs: Sequence[float], strength: float) -> Adjustment:
+def _prior(logs: Sequence[float], strength: float, where: str = "every row") -> Adjustment:
     checked = validate.real("strength", strength, 0.0)
     if -math.inf in logs:
         raise CalibrationError(
-            f"Label {[*logs].index(-math.inf)} (from 0) has probability 0 in every row, so its "
+            f"Label {[*logs].index(-math.inf)} (from 0) has probability 0 in {where}, so its "
             "prior is unknown. Add rows, or remove the label."
         )
     return Adjustment(prior=tuple(checked * value for value in normalised(logs)))

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, Self
 
 from core.errors import CalibrationError
+from core.options import LABEL_SENTENCE
 from core.system import outputs
 from core.system.fields import MOST, Fields, items_in, number_in
 from core.system.limited_files import FileKind, Refused, check_format, json_value, shown
@@ -28,7 +29,7 @@ _KIND = "core.calibration"
 _FILE = outputs.Kind("a calibration", re.compile(rb'\{\s*"kind": "%b"' % _KIND.encode()))
 _KEYS = (
     *("kind", "format", "level", "method", "rows", "model", "template", "label_prefix"),
-    *("labels", "questions", "words", "adjustments"),
+    *("label_sentence", "labels", "questions", "words", "adjustments"),
 )
 _SHOWN = 60
 
@@ -46,6 +47,7 @@ class Key:
     words: Mapping[str, tuple[str, ...]] = field(hash=False)
     questions: tuple[str, ...] = ()
     label_prefix: str = " "
+    label_sentence: str = LABEL_SENTENCE
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -57,10 +59,10 @@ class Key:
 class Calibration:
     """Fitted calibration, which can be saved and loaded; `apply` depends only on its row.
 
-    ``method`` is "batch", "content-free", "pmi", "temperature", "isotonic", or one of the first
-    three followed by one of the last two, such as "batch+temperature". ``labels`` are in the order
-    of the adjustments' numbers; each question has an adjustment. ``rows`` is the number of rows
-    that it was fitted on.
+    ``method`` is "batch", "content-free", "mean", "pmi", "temperature", "isotonic", or one of the
+    first four followed by one of the last two, such as "batch+temperature". ``labels`` are in the
+    order of the adjustments' numbers; each question has an adjustment. ``rows`` is the number of
+    rows that it was fitted on.
     """
 
     level: Level
@@ -114,6 +116,7 @@ class Calibration:
             ("words", _sorted(mine.words), _sorted(key.words)),
             ("questions", sorted(mine.questions), sorted(key.questions)),
             ("label_prefix", mine.label_prefix, key.label_prefix),
+            ("label_sentence", mine.label_sentence, key.label_sentence),
         ):
             if fitted != here:
                 raise CalibrationError(
@@ -134,6 +137,7 @@ class Calibration:
             "model": self.key.model,
             "template": self.key.template,
             "label_prefix": self.key.label_prefix,
+            **sentence_field(self.key.label_sentence),
             "labels": [*self.labels],
             "questions": [*self.key.questions],
             "words": {label: [*self.key.words[label]] for label in self.labels},
@@ -180,6 +184,7 @@ class Calibration:
             {label: words.texts(label) for label in map(str, words.values)},
             data.texts("questions"),
             data.text("label_prefix"),
+            data.text("label_sentence") if data.given("label_sentence") else LABEL_SENTENCE,
         )
 
         # One adjustment for each question, in the order of the key.
@@ -208,6 +213,11 @@ def load_calibration(path: str | os.PathLike[str]) -> Calibration:
     data = READING.read(path)
     with READING.named(path):
         return Calibration.from_json(data)
+
+
+def sentence_field(label_sentence: str) -> dict[str, str]:
+    """Return the field of a file for this label sentence: none for the default."""
+    return {} if label_sentence == LABEL_SENTENCE else {"label_sentence": label_sentence}
 
 
 def _adjustment(data: Fields) -> Adjustment:

@@ -19,11 +19,12 @@ from core.errors import (
 )
 from core.extensions import Scoring
 from core.kit.labels import softmax
-from core.kit.support import unsupported
+from core.kit.support import compares_sentences, unsupported
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
 from core.types import ClassifyResult, Score
 from core_tasks.agreement.measures import share
+from core_tasks.asking import logarithms
 from core_tasks.evaluation.drawing import Drawn, Generate, drawn
 from core_tasks.evaluation.items import Item
 from core_tasks.evaluation.marking import Marking, majority
@@ -84,6 +85,7 @@ class Asker:
         self._samples, self._clock, self._warm = samples, clock, False
         self._speed = Speed()
         self._told = {told_by(example) for example in prompting.examples}
+        self._sentences = compares_sentences(model)
         self._generate = generate or model.batch_generate
         labels = marking.metric == "choice"
         self._render = rendering(prompting, model, labels=labels) if prompting.chat else None
@@ -221,7 +223,9 @@ class Asker:
         """Return the likeliest choices.
 
         Items with the same choices are classified, which is faster and gives the same numbers: a
-        label's log-probability is its score (`labels.scores` in the suite)."""
+        label's log-probability is its score (`labels.scores` in the suite). With label sentences
+        every item is classified, and no choice has a log-probability.
+        """
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
         together: dict[tuple[str, ...], list[int]] = {}
         for place, item in enumerate(items):
@@ -231,10 +235,7 @@ class Asker:
         for names, places in together.items():
             texts = [prompts[place] for place in places]
             for place, result in zip(places, self._classified(names, texts, limits), strict=False):
-                item = items[place]
-                sums = [(result.logprobs or {}).get(name, -math.inf) for name in names]
-                failed = result.error
-                results[place] = self._failed(item, failed) if failed else self._of(item, sums)
+                results[place] = self._of_classified(items[place], names, result)
 
         others = [place for place in range(len(items)) if place not in results]
         scored = self._scored([(items[place], prompts[place]) for place in others], limits)
@@ -245,16 +246,33 @@ class Asker:
         self, names: tuple[str, ...], prompts: Sequence[str], limits: GenerateConfig
     ) -> list[ClassifyResult]:
         """Return the results for these labels; none for few items or unsupported labels."""
-        if len(prompts) < _MANY:
+        if len(prompts) < _MANY and not self._sentences:
             return []
+        request = replace(
+            limits,
+            labels=names,
+            label_prefix=self.prompting.prefix,
+            label_sentence=self.prompting.label_sentence,
+        )
         try:
-            results = self.model.classify(
-                prompts, limits, labels=names, label_prefix=self.prompting.prefix
-            )
+            results = self.model.classify(prompts, request)
         except (LabelError, UnsupportedOperationError, UnsupportedOptionError):
+            if self._sentences:
+                raise
             return []
         self._note_cost()
         return results
+
+    def _of_classified(
+        self, item: Item, names: Sequence[str], result: ClassifyResult
+    ) -> ItemResult:
+        if result.error is not None:
+            return self._failed(item, result.error)
+        if not self._sentences:
+            return self._of(item, [(result.logprobs or {}).get(name, -math.inf) for name in names])
+        scores = logarithms(result.probabilities or {})
+        of_sentences = self._of(item, [scores[name] for name in names])
+        return replace(of_sentences, logprobs={}, right_normalised=None)
 
     def _scored(
         self, pending: Sequence[tuple[Item, str]], limits: GenerateConfig

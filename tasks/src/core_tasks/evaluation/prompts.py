@@ -10,7 +10,7 @@ from string import ascii_uppercase
 from core.errors import EvaluationError
 from core.extensions import Tokenizing
 from core.kit.labels import label_texts
-from core.options import GenerateConfig
+from core.options import LABEL_SENTENCE, GenerateConfig
 from core.rendering import Rendering
 from core.types import Message
 from core_tasks.evaluation.items import Item
@@ -32,7 +32,8 @@ class Prompting:
     ``template`` may use ``{question}``, ``{choices}`` (one per line, with letters), and any field
     of the record; None is the usual one. ``examples`` precede each item in order, each with its
     answer, with ``separator`` in between; in a ``chat`` they are turns of the conversation.
-    ``prefix`` is inserted between a prompt and an answer, like ``label_prefix``.
+    ``prefix`` is inserted between a prompt and an answer, like ``label_prefix``;
+    ``label_sentence`` is that of a choice, for a model of label sentences.
     With ``letters``, the model answers with the letter of a choice instead of its text.
     ``chat_template_kwargs`` are passed to a chat's template; ``opening`` is its response prefix.
     """
@@ -46,6 +47,7 @@ class Prompting:
     system: str | None = None
     chat_template_kwargs: Mapping[str, object] | None = field(default=None, hash=False)
     opening: str = ""
+    label_sentence: str = LABEL_SENTENCE
 
     def prompt(self, item: Item, model: object = None) -> str:
         """Return the prompt of an item. A chat needs the ``model``, whose template formats it.
@@ -156,6 +158,8 @@ def fingerprint(prompting: Prompting) -> dict[str, object]:
     }
     if prompting.chat_template_kwargs:
         record["chat_template_kwargs"] = dict(prompting.chat_template_kwargs)
+    if prompting.label_sentence != LABEL_SENTENCE:
+        record["label_sentence"] = prompting.label_sentence
     return record | ({"opening": prompting.opening} if prompting.opening else {})
 
 

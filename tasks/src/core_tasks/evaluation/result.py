@@ -32,7 +32,8 @@ class ItemResult(RowResult):
 
     ``prediction`` is the chosen choice, or the text's answer; ``right`` is None if the item failed
     with an ``error``. For choices, ``sureness`` is the probability of the chosen one among all, and
-    ``right_normalised`` the mark of the likeliest one per character. For texts, ``samples`` are all
+    ``right_normalised`` the mark of the likeliest one per character; with label sentences it is
+    None, and ``logprobs`` is empty. For texts, ``samples`` are all
     sampled texts, of which the first is the prediction; ``majority`` is their most frequent answer.
     ``again`` has for each further batch size whether the item is right there, and whether the
     answer is the same. ``among_examples``: the prompt contains the answer.
@@ -63,7 +64,7 @@ class ItemResult(RowResult):
         if self.probabilities:
             record |= {
                 "probabilities": numbers(self.probabilities),
-                "logprobs": numbers(self.logprobs),
+                "logprobs": numbers(self.logprobs or None),
                 "right_normalised": self.right_normalised,
             }
         if self.samples:

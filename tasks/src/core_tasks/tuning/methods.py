@@ -14,7 +14,9 @@ Row = Sequence[float]
 """The labels' log-probabilities after one text."""
 
 LEVELS: tuple[Level, ...] = ("raw", "L0", "L1")
-_PRIORS = ("content-free", "batch", "pmi")  # the default first
+# The default first; the second with label sentences, which follow no prompt.
+_PRIORS = ("content-free", "batch", "pmi")
+_PRIORS_OF_SENTENCES = ("mean", "batch", "content-free")
 _FITTED = {"temperature": fit_temperature, "isotonic": fit_isotonic}
 
 
@@ -24,13 +26,13 @@ class Said:
 
     ``content_free`` are the rows for neutral texts, ``named`` the rows for texts that name the
     labels, ``domain`` the row of the prompt without its text, if it has one. ``label_mass`` is the
-    mean over the texts.
+    mean over the texts, None with label sentences.
     """
 
     rows: Sequence[Row]
     content_free: Sequence[Row]
     domain: Sequence[Row]
-    label_mass: float
+    label_mass: float | None
     seconds: float
     named: Sequence[Row | None] = ()
 
@@ -64,18 +66,19 @@ class Method:
         Raises `CalibrationError` if they cannot be fitted.
         """
         known = [answers.rows[row] for row in rows]
-        sources = {"batch": known, "content-free": answers.content_free, "pmi": answers.domain}
+        sources = {"content-free": answers.content_free, "pmi": answers.domain}
         base = Adjustment()
         if self.prior:
-            base = prior_of(sources[self.prior], self.prior, None, answers.named)
+            base = prior_of(sources.get(self.prior, known), self.prior, None, answers.named)
         if not self.fitted:
             return base
         return _FITTED[self.fitted](known, [gold[row] for row in rows], base)
 
 
-def methods_of(levels: Collection[Level], with_gold: bool) -> list[Method]:
+def methods_of(levels: Collection[Level], with_gold: bool, sentences: bool = False) -> list[Method]:
     """Return the methods of some levels, the simplest first; without gold labels only one prior.
 
+    ``sentences`` is for a model of label sentences.
     Raises `CalibrationError` for a level that requires gold labels if they are missing.
     """
     for level in levels:
@@ -83,8 +86,9 @@ def methods_of(levels: Collection[Level], with_gold: bool) -> list[Method]:
     if "L1" in levels and not with_gold:
         raise CalibrationError("Level L1 requires gold labels. Pass some, or omit the level.")
     methods = [Method()] if "raw" in levels else []
-    priors = _PRIORS if with_gold else _PRIORS[:1]
-    methods += [Method(prior) for prior in priors if "L0" in levels]
+    priors = _PRIORS_OF_SENTENCES if sentences else _PRIORS
+    tried = priors if with_gold else priors[:1]
+    methods += [Method(prior) for prior in tried if "L0" in levels]
     if "L1" in levels:
-        methods += [Method(prior, fitted) for prior in ("", _PRIORS[0]) for fitted in _FITTED]
+        methods += [Method(prior, fitted) for prior in ("", priors[0]) for fitted in _FITTED]
     return methods

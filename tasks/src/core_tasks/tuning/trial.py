@@ -43,7 +43,8 @@ class Trial:
     (95 %, Wilson), the calibration error (15 bins), ``brier``, ``nll``, and ``coverage``, the share
     of the rows accepted at an error rate of 5 % (with 95 % confidence).
 
-    ``label_mass`` is the mean probability that any label follows, ``margin`` the mean lead of the
+    ``label_mass`` is the mean probability that any label follows, None with a model of label
+    sentences, ``margin`` the mean lead of the
     chosen one, ``stability`` the share of the texts whose label is the one given by most of the
     other trials. ``rows_per_second`` is the candidate's.
     """
@@ -51,7 +52,7 @@ class Trial:
     task: Task
     level: Level
     method: str
-    label_mass: float
+    label_mass: float | None
     margin: float
     stability: float
     rows_per_second: float
@@ -62,10 +63,24 @@ class Trial:
     nll: float | None = None
     coverage: float | None = None
 
+    @property
+    def label_sentence(self) -> str | None:
+        """The candidate's label sentence; None with a model that has a label mass instead."""
+        return self.task.label_sentence if self.label_mass is None else None
+
+    @property
+    def candidate(self) -> str:
+        """The template, the label sentence, or both, without the template that is the text."""
+        template, sentence = self.task.template, self.label_sentence
+        if sentence is None or template == "{text}":
+            return sentence or template
+        return f"{template} | {sentence}"
+
     def to_dict(self) -> dict[str, object]:
         """Return the trial for JSON."""
         return {
             "template": self.task.template,
+            "label_sentence": self.label_sentence,
             "words": {label: [*alternatives] for label, alternatives in self.task.words.items()},
             "level": self.level,
             "method": self.method,
@@ -114,11 +129,11 @@ class Tuning:
         head = ["template", "method", "accuracy", "calibration error", "label mass", "stability"]
         rows = [
             [
-                trial.task.template,
+                trial.candidate,
                 f"{trial.method} ({trial.level})",
                 "" if trial.accuracy is None else f"{100 * trial.accuracy:.1f} %",
                 "" if trial.calibration_error is None else f"{trial.calibration_error:.3f}",
-                f"{trial.label_mass:.3f}",
+                "" if trial.label_mass is None else f"{trial.label_mass:.3f}",
                 f"{100 * trial.stability:.0f} %",
             ]
             for trial in self.trials[: self._shown]

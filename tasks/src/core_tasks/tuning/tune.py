@@ -10,8 +10,8 @@ from statistics import fmean
 
 from core.errors import CalibrationError, TaskError
 from core.kit.labels import softmax
-from core.kit.support import checked_prompts
-from core.options import GenerateConfig
+from core.kit.support import checked_prompts, compares_sentences
+from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import Level, quality
@@ -29,6 +29,15 @@ from core_tasks.tuning.judging import (
 from core_tasks.tuning.methods import LEVELS, Method, Row, Said, methods_of
 from core_tasks.tuning.trial import Expectation, Trial, Tuning
 
+SENTENCES = (
+    LABEL_SENTENCE,
+    "{label}",
+    "The topic is {label}.",
+    "This is a {label} text.",
+    "A message about {label}.",
+)
+"""Label sentences to try with a model that compares them with the text."""
+
 _FEWEST = 2 * FOLDS  # rows: with fewer, a fold may be empty
 
 
@@ -44,14 +53,14 @@ def tune(
 ) -> Tuning:
     """Try candidate tasks at several levels on texts, and choose one.
 
-    ``tasks`` have the same labels, and different templates or words; their calibrations are
-    ignored. With ``gold``, the label of each text, the most accurate trial is chosen, and of
-    several the one with the lowest negative log-likelihood, on rows that it was not fitted on.
-    Without, it is the one with the best ranks in stability, label mass and margin together, which
-    are weak signs. ``levels``: "raw", "L0" and, with gold labels, "L1"; all by default.
-    ``error_rate`` gives the best task a threshold, at 95 % confidence
-    (`core_tasks.calibration.threshold_for`). One half of the texts is reserved for it: a threshold
-    from the rows that chose the task would not keep the error rate.
+    ``tasks`` have the same labels, and different templates, words or, for a model of label
+    sentences, label sentences; their calibrations are ignored. With ``gold``, the label of each
+    text, the most accurate trial is chosen, and of several the one with the lowest negative
+    log-likelihood, on rows that it was not fitted on. Without, it is the one with the best ranks in
+    stability, label mass and margin together, which are weak signs. ``levels``: "raw", "L0" and,
+    with gold labels, "L1"; all by default. ``error_rate`` gives the best task a threshold, at 95 %
+    confidence (`core_tasks.calibration.threshold_for`). One half of the texts is reserved for it: a
+    threshold from the rows that chose the task would not keep the error rate.
 
     Texts that are empty or too long for a candidate are skipped. Raises `TaskError` for candidates
     that cannot be compared, `CalibrationError` for fewer than ten texts, gold labels that are not
@@ -91,7 +100,8 @@ def _chosen(
 ) -> Tuning:
     """Return all trials on these texts, and the best task, fitted, without a threshold."""
     with_gold = places is not None
-    methods = methods_of(levels or LEVELS[: 3 if with_gold else 2], with_gold)
+    sentences = compares_sentences(model)
+    methods = methods_of(levels or LEVELS[: 3 if with_gold else 2], with_gold, sentences)
 
     # Every prompt runs once. A text that fails for one candidate is skipped for all.
     priors = {method.prior for method in methods}
@@ -194,9 +204,9 @@ def _asked(
 
     # Rows by index, without failed ones.
     rows: dict[int, Row] = {
-        place: [*decision.logprobs.values()]
+        place: [*decision.scores.values()]
         for place, decision in enumerate(decisions)
-        if decision.logprobs is not None
+        if decision.scores is not None
     }
     masses = [decided.label_mass for decided in decisions if decided.label_mass is not None]
 
@@ -207,7 +217,7 @@ def _asked(
         content_free=[row for row in free.get("", ()) if row is not None],
         named=named,
         domain=_domain(model, task, config) if "pmi" in priors else [],
-        label_mass=fmean(masses) if masses else 0.0,
+        label_mass=fmean(masses) if masses else None,
         seconds=seconds,
     )
     return answers, rows
@@ -221,9 +231,7 @@ def _domain(model: TextModel, task: Task, config: GenerateConfig | None) -> list
         return []
     bare = replace(task, template="{text}")
     decisions = bare.classify(model, prompts, config)
-    return [
-        [*decision.logprobs.values()] for decision in decisions if decision.logprobs is not None
-    ]
+    return [[*decision.scores.values()] for decision in decisions if decision.scores is not None]
 
 
 # ----------------------------------------------------------------------- what is found
@@ -293,7 +301,7 @@ def _order(
     def rank(value: float, values: Sequence[float]) -> int:
         return sum(other > value for other in values)
 
-    signs = [[t.stability for t in trials], [t.label_mass for t in trials]]
+    signs = [[t.stability for t in trials], [t.label_mass or 0.0 for t in trials]]
     signs.append([t.margin for t in trials])
     return sorted(numbers, key=lambda place: sum(rank(sign[place], sign) for sign in signs))
 

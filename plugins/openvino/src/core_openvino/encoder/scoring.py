@@ -18,9 +18,8 @@ from core.kit.labels import label_sentences, sentence_result
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult
 from core_openvino.encoder.loaded import SCALE, LoadedEncoder
-from core_openvino.encoder.session import Floats
+from core_openvino.encoder.session import Floats, padded
 from core_openvino.encoder.tokenizer import Encoded
-from core_runtime.batches import micro_batches
 from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 from core_runtime.request import own_error
@@ -46,8 +45,7 @@ class Passes:
         A request that stops ends all rows that are left.
         """
         left = set(range(len(rows)))
-        lengths = [len(row.ids) for row in rows]
-        for batch in micro_batches(lengths, self.loaded.n_batch):
+        for batch in _passes([padded(len(row.ids)) for row in rows], self.loaded.n_batch):
             since = time.monotonic()
             some = [rows[index] for index in batch]
             try:
@@ -65,6 +63,14 @@ class Passes:
             left.difference_update(batch)
             log_batch(_LOG, len(some), partial(sum, map(len, [row.ids for row in some])), since)
             yield batch, result
+
+
+def _passes(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
+    """Yield the rows of each pass, which are equally wide; the widest first."""
+    for width in sorted(set(widths), reverse=True):
+        rows = [row for row, own in enumerate(widths) if own == width]
+        for start in range(0, len(rows), size := max(1, budget // width)):
+            yield rows[start : start + size]
 
 
 class EncodedRows(Generic[A]):
