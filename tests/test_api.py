@@ -212,9 +212,7 @@ def test_what_a_fallback_does_not_offer_is_answered_with_the_refusal_before_it(
     use_plugins()
     core.register(Strict())
     core.register(Lenient())
-    reason = (
-        "These support it but cannot load this model:\n  a_strict: its quantization is broken"
-    )
+    reason = "These support it but cannot load this model:\n  a_strict: its quantization is broken"
     for loaded_one in (core.load_model(model), core.load_model(model, backend="b_lenient")):
         with pytest.raises(core.UnsupportedOperationError) as caught:
             loaded_one.classify(["a"])

@@ -28,7 +28,7 @@ OFF = {"enable_thinking": False}
 
 
 class Thinkers(FakeBackend):
-    def load_model(self, path: Any, config: LoadConfig) -> FakeModel:
+    def load_model(self, path: Any, config: LoadConfig) -> Any:
         sound = super().load_model(path, config)
         self.models[-1] = Thinker(str.upper, labels=lambda prompt, labels: "a", name=self.name)
         assert sound.info.context_length == self.models[-1].info.context_length
