@@ -14,7 +14,7 @@ import core_tasks
 from core.kit.chat import RenderedPrompt
 from core.options import LoadConfig
 from core.registry import REGISTRY
-from core.testing import FakeBackend, FakeModel, write_model
+from core.testing import FakeBackend, write_model
 from tests.thinker import Thinker
 
 if TYPE_CHECKING:
