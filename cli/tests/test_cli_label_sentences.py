@@ -13,6 +13,7 @@ import pytest
 
 import core
 import core_tasks
+from core.options import LABEL_SENTENCE
 from core.registry import REGISTRY
 from core.testing import FakeBackend, write_model
 
@@ -139,6 +140,14 @@ def test_a_truncated_text_may_fill_the_context(
     )
     assert done.exit_code == 0, done.output
     assert backend.calls[-1].prompts == ("a b a b ",)
+
+
+def test_the_help_names_the_default() -> None:
+    """As text of its own, since the help of a command does not import the contract."""
+    from core_cli.commands.classify import classify
+
+    [option] = [parameter for parameter in classify.params if parameter.name == "label_sentence"]
+    assert f"[default: {LABEL_SENTENCE}]" in str(getattr(option, "help", ""))
 
 
 # --------------------------------------------------------------------------- jobs

@@ -7,7 +7,6 @@ from typing import Any
 
 import click
 
-from core.options import LABEL_SENTENCE
 from core.sampling_options import SAMPLING_OPTIONS
 from core.system.outputs import output_type
 from core_cli import completion
@@ -119,7 +118,7 @@ label_sentence_option = click.option(
     "--label-sentence",
     metavar="TEXT",
     help="Sentence of a label, {label} filled in, that an encoder compares with the text. "
-    f"[default: {LABEL_SENTENCE}]",
+    "[default: This text is about {label}.]",
 )
 
 

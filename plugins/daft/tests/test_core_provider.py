@@ -60,6 +60,16 @@ def test_a_query_is_labelled_as_the_task_would(model: Path, backend: FakeBackend
     assert len(backend.models) == 1  # which is kept
 
 
+def test_an_encoder_is_asked_with_the_label_sentence(
+    model: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    encoder = FakeBackend(encoder=True, name="encoder")
+    monkeypatch.setattr(REGISTRY, "_registered", {**REGISTRY._registered, "encoder": encoder})
+    provider = CoreProvider(model, backend="encoder", label_sentence="{label} news")
+    assert labels(provider, ["good day", "bad day"]) == ["good", "bad"]
+    assert {call.config.label_sentence for call in encoder.calls} == {"{label} news"}
+
+
 def test_nulls_stay_null_and_a_text_that_fails_has_no_label(
     model: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -11,11 +11,12 @@ import pytest
 
 import core
 import core_tasks
-from core.testing import FakeModel
+from core.testing import FakeEncoder, FakeModel
 from core_ray import ActorLoadError
 from core_ray.actor import Actor, _key
 from core_ray.record import Record
 from core_ray.work import Classifying, Generating, Work
+from core_tasks.deciding import question_of
 
 LABELS = ("good", "bad")
 TASK = core_tasks.Task("{text}", LABELS)
@@ -182,3 +183,13 @@ def test_a_column_that_is_not_there_ends_the_job() -> None:
         actor(Classifying(TASK))(pa.table({"body": ["good"]}))
     with pytest.raises(core.InvalidOptionError, match="a column of text, not int64"):
         actor(Classifying(TASK))(pa.table({"text": [1, 2]}))
+
+
+def test_an_encoder_is_asked_with_its_label_sentence() -> None:
+    question = question_of(("good", "bad"), label_sentence="{label} news")
+    made = actor(Classifying(question), load=FakeEncoder)(texts("good day", "bad day"))
+    wanted = question.classify(FakeEncoder(), ["good day", "bad day"])
+    rows = made.to_pylist()
+    assert [row["label"] for row in rows] == ["good", "bad"]
+    assert [row["probabilities"] for row in rows] == [d.probabilities for d in wanted]
+    assert [row["label_mass"] for row in rows] == [None, None]

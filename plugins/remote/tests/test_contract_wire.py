@@ -24,11 +24,13 @@ from core.errors import (
     ModelAccessError,
     ModelClosedError,
     ModelNotFoundError,
+    UnsupportedOperationError,
     UnsupportedOptionError,
 )
+from core.kit.support import compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.protocols import Capability
-from core.testing import FakeModel
+from core.testing import FakeEncoder, FakeModel
 from core_server import Settings
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
@@ -361,3 +363,43 @@ def test_no_stream_stays_however_it_ends(both: tuple[FakeModel, Any], stop: str)
     left = leave()
     gc.collect()
     assert left() is None
+
+
+# --------------------------------------------------------------------------- label sentences
+
+
+def test_an_encoder_is_the_same_over_the_wire(serving: Serving) -> None:
+    own = FakeEncoder()
+    with core.load_model(serving(encoder=FakeEncoder())) as model:
+        assert compares_sentences(model)
+        assert not isinstance(model, core.Submitting)
+        for sentence in ("This text is about {label}.", "the {label}"):
+            options = core.GenerateConfig(labels=("river", "hill"), label_sentence=sentence)
+            rows, wanted = model.classify(PROMPTS, options), own.classify(PROMPTS, options)
+            assert [row.probabilities for row in rows] == [row.probabilities for row in wanted]
+            assert [type(row.error) for row in rows] == [type(row.error) for row in wanted]
+            assert isinstance(model, core.ClassifyStreaming)
+            assert [row.label for row in model.classify_iter(PROMPTS, options)] == [
+                row.label for row in wanted
+            ]
+        assert isinstance(model, core.HiddenStates)
+        [state], [alone] = model.hidden_states(["a river"]), own.hidden_states(["a river"])
+        assert state.states == alone.states
+
+        with pytest.raises(UnsupportedOperationError, match="classify"):
+            model.classify(PROMPTS)
+        with pytest.raises(UnsupportedOperationError, match="generate"):
+            model.generate("a river")
+        with pytest.raises(UnsupportedOptionError, match="label_prefix"):
+            model.classify(PROMPTS, labels=LABELS, label_prefix="")
+        with pytest.raises(UnsupportedOptionError, match="temperature"):
+            model.classify(PROMPTS, labels=LABELS, temperature=1.0)
+
+
+def test_a_language_model_over_the_wire_refuses_a_label_sentence(
+    both: tuple[FakeModel, Any],
+) -> None:
+    _, model = both
+    assert not compares_sentences(model)
+    with pytest.raises(UnsupportedOptionError, match="label_sentence"):
+        model.classify(PROMPTS, labels=LABELS, label_sentence="On {label}.")

@@ -28,7 +28,7 @@ import core
 import core_sklearn
 import core_tasks
 from core import api
-from core.testing import FakeModel
+from core.testing import FakeEncoder, FakeModel
 from core_sklearn import LabelClassifier, LogProbFeatures
 from core_tasks.calibration import CONTENT_FREE
 
@@ -147,6 +147,30 @@ def test_features_are_the_raw_log_probabilities(model: Counting) -> None:
     np.testing.assert_allclose(found.transform(TEXTS), wanted)
     assert [*found.get_feature_names_out()] == ["a", "b", "c"]
     assert found.transform([]).shape[0] == 0
+
+
+def test_an_encoder_compares_label_sentences() -> None:
+    texts = ["a day of rain", "a day of sun", "rain again", "sun again"]
+    names, gold = ("rain", "sun"), ["rain", "sun", "rain", "sun"]
+    for sentence in ("This text is about {label}.", "{label} again"):
+        encoder = FakeEncoder()
+        results = encoder.classify(texts, labels=names, label_sentence=sentence)
+        wanted = np.log([[*(result.probabilities or {}).values()] for result in results])
+        features = LogProbFeatures(encoder, "{text}", names, label_sentence=sentence).fit(texts)
+        np.testing.assert_allclose(features.transform(texts), wanted)
+        raw = LabelClassifier(encoder, labels=names, label_sentence=sentence).fit(texts)
+        np.testing.assert_allclose(raw.predict_log_proba(texts), wanted)
+
+        fitted = LabelClassifier(
+            encoder, labels=names, label_sentence=sentence, level="L0", prior="mean"
+        ).fit(texts)
+        assert fitted.calibration_ is not None
+        assert fitted.calibration_.method == "mean"
+        assert fitted.calibration_.key.label_sentence == sentence
+        assert [*fitted.predict(texts)] == gold
+    with pytest.raises(core.TaskError, match="A pmi prior"):
+        LabelClassifier(FakeEncoder(), labels=names, level="L0", prior="pmi").fit(texts)
+    assert [*LabelClassifier(FakeEncoder(), level="L2").fit(texts, gold).predict(texts)] == gold
 
 
 @pytest.mark.parametrize("make", [LabelClassifier, LogProbFeatures])

@@ -50,11 +50,7 @@ def prior(
 ) -> Calibration | None:
     """Return the calibration of level L0, or None to stay raw; see `core_tasks.Task.fit_prior`."""
     validate.one_of("method", method, ("batch", "content-free", "mean", "pmi"))
-    if method == "pmi" and compares_sentences(model):
-        raise TaskError(
-            "A pmi prior is what follows a prompt without its text, but this model compares a text "
-            "with label sentences. Use method='mean' with texts."
-        )
+    check_prior(model, method)
     plain = replace(task, calibration=None)
     named: list[Row | None] = []
     if method in ("batch", "mean"):
@@ -78,6 +74,15 @@ def prior(
     if not any(adjustment.prior for adjustment in fitted.values()):
         return None
     return calibration_of(plain, model, "L0", method, fitted, rows)
+
+
+def check_prior(model: TextModel, method: str) -> None:
+    """Raise `TaskError` for a prior that does not exist with label sentences."""
+    if method == "pmi" and compares_sentences(model):
+        raise TaskError(
+            "A pmi prior is what follows a prompt without its text, but this model compares a text "
+            "with label sentences. Use the prior 'mean', from texts."
+        )
 
 
 def without_content(

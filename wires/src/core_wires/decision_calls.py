@@ -8,17 +8,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import islice
 from typing import TypeVar, cast
 
 from core.errors import CoreError, UnsupportedOperationError
 from core.extensions import Tokenizing
+from core.kit.support import compares_sentences
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.rendering import Rendering
 from core.types import ClassifyResult
 from core_wires.questions import Answer, DecisionRequest
-from core_wires.reading import Reading, readings
+from core_wires.reading import Reading, readings, sentence_readings
 from core_wires.usage import Usage, token_count
 
 Key = TypeVar("Key", bound=Hashable)
@@ -39,8 +41,16 @@ class Prepared:
         return [reading.answer(result) for reading, result in pairs]
 
 
-def prepare(request: DecisionRequest, render: Rendering | None = None) -> Prepared:
-    """Return a request with its prompts, which ``render`` formats with a chat template."""
+def prepare(
+    request: DecisionRequest, render: Rendering | None = None, *, sentences: bool = False
+) -> Prepared:
+    """Return a request with its prompts, which ``render`` formats with a chat template.
+
+    ``sentences`` is for a model of label sentences, whose prompts are the states alone.
+    """
+    if sentences:
+        parts = sentence_readings(request)
+        return Prepared(parts, tuple(part.as_text() for part in parts))
     parts = readings(request)
     if render is None:
         return Prepared(parts, tuple(part.as_text() for part in parts))
@@ -83,7 +93,8 @@ def decide(
         error = UnsupportedOperationError("chat templates", type(model).__name__, ())
         return [error for _ in requests]
     render = Rendering(cast("Tokenizing", model), config, labels=True) if chat else None
-    prepared = [_attempt(prepare, request, render) for request in requests]
+    prepare_one = partial(prepare, sentences=compares_sentences(model))
+    prepared = [_attempt(prepare_one, request, render) for request in requests]
 
     # Every question is a row, and rows with equal labels share a call.
     valid = [one for one in prepared if isinstance(one, Prepared)]

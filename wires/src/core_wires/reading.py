@@ -24,6 +24,7 @@ from itertools import pairwise
 from string import ascii_uppercase
 from typing import TypeAlias
 
+from core.errors import RequestError
 from core.kit.labels import choice_confidence, score_confidence
 from core.types import ClassifyResult, Message
 from core_wires.byte_cache import ByteCache
@@ -112,6 +113,31 @@ def readings(request: DecisionRequest) -> tuple[Reading, ...]:
     """Return the readings of a request, one for each question, in their order."""
     how = request.reading
     return tuple(reading(question, request.state, how) for question in request.questions)
+
+
+def sentence_readings(request: DecisionRequest) -> tuple[Reading, ...]:
+    """Return the readings for a model of label sentences, which follow no prompt.
+
+    The state alone is compared with the sentence of each option or level, with its description; the
+    instructions are not read. Raises `RequestError` for a predicate, and for letters.
+    """
+    if request.reading == "letters":
+        raise RequestError(
+            "This model compares texts with label sentences and cannot read letters. Use the "
+            "reading 'labels'."
+        )
+    return tuple(_of_sentences(question, request.state) for question in request.questions)
+
+
+def _of_sentences(question: Question, state: str) -> Reading:
+    if isinstance(question, Predicate):
+        raise RequestError(
+            "This model compares texts with label sentences and answers no question with yes or "
+            "no. Ask for a choice, or use a language model."
+        )
+    words, descriptions = _options(question)
+    labels = tuple(_lines([option]) for option in zip(words, descriptions, strict=True))
+    return Reading(question, state.strip(), "", "", labels)
 
 
 def reading(question: Question, state: str, how: How = "labels") -> Reading:

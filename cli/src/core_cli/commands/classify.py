@@ -175,6 +175,8 @@ def _refuse_encoder(flags: RowFlags) -> None:
         choice = choose(place.path, name, Capability.LABEL_SENTENCES)
     except UNSUPPORTED:
         return
+    if Capability.CLASSIFY in choice.backend.capabilities:  # a server's model may be either
+        return
     raise click.UsageError(
         f"Backend {choice.backend.name!r} compares this model's texts with label sentences and "
         "predicts no token. Pass --labels, or use a language model."

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, cast
 
 from core.errors import CoreError, UnsupportedOperationError
 from core.extensions import Tokenizing
+from core.kit.support import compares_sentences
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.rendering import Rendering
@@ -129,7 +130,9 @@ class RequestAsker:
     def _decision(self, row: Row, line: batch.Line, request: DecisionRequest) -> _Request:
         if not self._labels:
             raise UnsupportedOperationError("decisions", self.backend, ())
-        prepared = prepare(request, self.rendering if self._chat else None)
+        sentences = compares_sentences(self._model)
+        render = self.rendering if self._chat and not sentences else None
+        prepared = prepare(request, render, sentences=sentences)
         timeout = self._defaults.timeout
         prompts = tuple(
             _Prompt(text, GenerateConfig(labels=reading.labels, timeout=timeout))

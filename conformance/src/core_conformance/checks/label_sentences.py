@@ -38,6 +38,7 @@ _ODD = (
     *("{label}", "{0}", "{", "}}", "%s", "$&", r"\1", r"\g<0>"),
     *("a\nb", "é 漢字", ask.LABELS[0].upper()),
 )
+_ASKED = ask.PLAIN[:2]
 _MANY = (9, 17, 33, 60, 150)  # labels
 _SUM = 1e-5  # how far sums of probabilities may be off
 _SOME = 0.3  # of the passes for one check
@@ -114,7 +115,7 @@ def tolerance_is_small(subject: Subject) -> None:
     testable(spread > 0, _ALIKE)
     tolerance = subject.model.info.logit_tolerance
     must(
-        4 * tolerance < spread,
+        2 * tolerance < spread,
         f"info.logit_tolerance is {tolerance:g}, and a text's scores spread over {spread:.3g}",
     )
 
@@ -130,8 +131,12 @@ def labels_are_independent(subject: Subject) -> None:
     for some in (labels[::-1], labels[1:4], [labels[5], labels[0]]):
         _compare_alike(subject, labels, some)
     for count in within(subject, _MANY, lambda count: 2 + count, "labels in one call", _SOME):
-        many = (words(count) + [str(number) for number in range(count)])[:count]
+        many = [label for first in ("", *words(2)) for label in _with(first, words(count))][:count]
         _compare_alike(subject, many, [many[-1], *many[8:-1:8], many[0]])
+
+
+def _with(first: str, others: Sequence[str]) -> list[str]:
+    return [f"{first} {other}".strip() for other in others]
 
 
 def _compare_alike(subject: Subject, labels: Sequence[str], some: Sequence[str]) -> None:
@@ -154,12 +159,14 @@ def _compare_alike(subject: Subject, labels: Sequence[str], some: Sequence[str])
     Capability.LABEL_SENTENCES,
 )
 def labels_stand_in_their_sentence(subject: Subject) -> None:
-    for labels in (ask.LABELS, ask.SEVERAL_WORDS, _ODD):
-        spelled = [_spelled(subject, labels, sentence) for sentence in _SENTENCES]
-        for sentence, wanted in zip(_SENTENCES, spelled, strict=True):
-            results = classify(subject, ask.PLAIN[:3], labels=labels, label_sentence=sentence)
+    # In pairs, because a small vocabulary may not tell odd ones apart.
+    odd = [(label, ask.LABELS[1]) for label in _ODD]
+    for labels in (ask.LABELS, ask.SEVERAL_WORDS, *odd):
+        for sentence in _SENTENCES[1:]:
+            wanted = _spelled(subject, labels, sentence)
+            results = classify(subject, _ASKED, labels=labels, label_sentence=sentence)
             what = f"label_sentence={sentence!r}, and the sentences as labels,"
-            same_results(subject, ask.PLAIN[:3], wanted, results, what)
+            same_results(subject, _ASKED, wanted, results, what)
 
 
 @check(
@@ -170,9 +177,9 @@ def labels_stand_in_their_sentence(subject: Subject) -> None:
 def the_default_is_the_contract_s(subject: Subject) -> None:
     spelled = _spelled(subject, ask.LABELS, LABEL_SENTENCE)
     for options in ({}, {"label_sentence": LABEL_SENTENCE}):
-        results = classify(subject, ask.PLAIN[:3], labels=ask.LABELS, **options)
+        results = classify(subject, _ASKED, labels=ask.LABELS, **options)
         what = f"the default sentence, spelled, and {options}"
-        same_results(subject, ask.PLAIN[:3], spelled, results, what)
+        same_results(subject, _ASKED, spelled, results, what)
 
 
 @check(
@@ -197,7 +204,7 @@ def the_sentence_reaches_the_model(subject: Subject) -> None:
 def _spelled(subject: Subject, labels: Sequence[str], sentence: str) -> list[ClassifyResult]:
     """Return the results for whole sentences as labels, under the labels' names."""
     sentences = [sentence.replace("{label}", label) for label in labels]
-    results = classify(subject, ask.PLAIN[:3], labels=sentences, label_sentence="{label}")
+    results = classify(subject, _ASKED, labels=sentences, label_sentence="{label}")
     names = dict(zip(sentences, labels, strict=True))
     return [_renamed(result, names) for result in results]
 

@@ -21,6 +21,7 @@ import core_tasks
 from core import validate
 from core.api import shared_model
 from core.kit.support import without_blank
+from core.options import LABEL_SENTENCE
 from core.secret import refuse_secrets
 from core_tasks.deciding import Path, Question, decider, question_of
 
@@ -42,6 +43,7 @@ class CoreProvider(Provider):
         *,
         template: str = "{text}",
         label_prefix: str = " ",
+        label_sentence: str = LABEL_SENTENCE,
         task: core_tasks.Task | Path | None = None,
         head: Question | Path | None = None,
         backend: str = "",
@@ -54,7 +56,11 @@ class CoreProvider(Provider):
         self._question = None
         if task is not None or head is not None:
             self._question = question_of(task=task, head=head)
-        self._wording = {"template": template, "label_prefix": label_prefix}
+        self._wording = {
+            "template": template,
+            "label_prefix": label_prefix,
+            "label_sentence": label_sentence,
+        }
         refuse_secrets(options or {}, "the processes that Daft starts")
         self._loading = {"backend": backend, "options": dict(options or {})}
         self._placing = {"concurrency": concurrency, "num_gpus": num_gpus}

@@ -13,7 +13,7 @@ import ray.data
 import core
 import core_tasks
 from core import validate
-from core.options import resolve_generate
+from core.options import LABEL_SENTENCE, resolve_generate
 from core.secret import refuse_secrets
 from core_ray.actor import Actor, load_model
 from core_ray.placement import alive, placed
@@ -56,6 +56,7 @@ def classify(
     labels: Sequence[str] = (),
     template: str = "{text}",
     label_prefix: str = " ",
+    label_sentence: str = LABEL_SENTENCE,
     task: core_tasks.Task | Path | None = None,
     head: Question | Path | None = None,
     **running: Unpack[Running],
@@ -69,7 +70,7 @@ def classify(
     text they are null. Raises `TaskError` and `OptionError`. Errors while the rows are computed are
     Ray's, caused by an `ActorLoadError` if a model could not be loaded.
     """
-    question = question_of(labels, template, label_prefix, task, head)
+    question = question_of(labels, template, label_prefix, task, head, label_sentence)
     return _mapped(dataset, model, text, Classifying(question), running)
 
 

@@ -58,6 +58,13 @@ def core_register_commands(cli: Any) -> None:
         help="Text between prompt and label. [default: a space, if it fits]",
     )
     @click.option(
+        "--label-sentence",
+        metavar="TEXT",
+        default="This text is about {label}.",
+        show_default=True,
+        help="Sentence of a label, {label} filled in, that an encoder compares with the text.",
+    )
+    @click.option(
         "--template",
         default="{text}",
         help="Prompt template; {text} is filled in. [default: {text}]",

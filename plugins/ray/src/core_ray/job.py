@@ -41,8 +41,8 @@ def run(flags: Mapping[str, Any]) -> None:
     actor failed, and `click.exceptions.Exit` if rows failed.
     """
     labels = tuple(label.strip() for label in flags["labels"].split(",")) if flags["labels"] else ()
-    definition = (labels, flags["template"], flags["label_prefix"], flags["task"], flags["head"])
-    question = question_of(*definition)
+    names = ("template", "label_prefix", "task", "head", "label_sentence")
+    question = question_of(labels, **{name: flags[name] for name in names})
     source, out = _address(flags["source"]), _address(flags["output"]).rstrip("/")
     folders.refuse_inside(out, source)
     files, folder = pyarrow.fs.FileSystem.from_uri(out)

@@ -78,6 +78,8 @@ class RemoteModel(TextModelBase):
     def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
         """Raise for operations and options that the server's model does not support."""
         offered = self._facts.capabilities
-        if capability not in offered:
+        # A model of label sentences classifies, but only with labels: `refuse_options` checks that.
+        compared = capability is Capability.CLASSIFY and Capability.LABEL_SENTENCES in offered
+        if capability not in offered and not compared:
             raise self.unsupported(capability)
         refuse_options(request, capability, self._backend, offered, honours=self._facts.honours)

@@ -20,6 +20,7 @@ from core_server.replies import JSON, error_reply, reply
 from core_server.routes.classify import classify, classify_as_vllm, classify_lines
 from core_server.routes.contract.answering import Contract
 from core_server.routes.decisions import decide
+from core_server.routes.embeddings import embed
 from core_server.routes.generations import complete
 from core_server.routes.metrics import metrics
 from core_server.routes.scoring import score_items
@@ -53,6 +54,7 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
         post("/v1/chat/completions", OPENAI, partial(complete, "chat")),
         post("/v1/completions", OPENAI, partial(complete, "completion")),
         post("/v1/classify", OPENAI, classify, classify_lines),
+        post("/v1/embeddings", OPENAI, embed),
         post("/classify", OPENAI, classify_as_vllm),
         post("/generative_scoring", OPENAI, score_items),
         post("/tokenize", OPENAI, tokenize),

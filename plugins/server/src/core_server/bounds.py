@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
+from core.options import LABEL_PLACE, LABEL_SENTENCE
 from core_tasks.calibration import CONTENT_FREE
 from core_tasks.fitting import MOST_NAMED
 from core_tasks.task import Task
@@ -93,10 +94,15 @@ def check_variables(variables: object, texts: int = 1) -> None:
         refuse_beyond(MAX_VARIABLES, "characters of template variables", factors)
 
 
-def check_labels(labels: Sequence[str]) -> None:
+def check_labels(labels: Sequence[str], label_sentence: str = LABEL_SENTENCE) -> None:
     """Refuse labels that would block tokenising for seconds. Raises `WireError`."""
     unit = "characters of labels"
     refuse_beyond(MAX_WORDS, unit, {unit: sum(map(len, labels))})
+    if label_sentence != LABEL_SENTENCE:
+        unit = "characters of label sentences"
+        own = len(label_sentence) * len(labels)
+        filled = label_sentence.count(LABEL_PLACE) * sum(map(len, labels))
+        refuse_beyond(MAX_WORDS, unit, {unit: own + filled})
 
 
 def bytes_of_rows(rows: int, probabilities: int = 0, numbers: int = 0) -> int:
@@ -112,7 +118,7 @@ def bytes_of_rows(rows: int, probabilities: int = 0, numbers: int = 0) -> int:
 
 def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
     """Return the bytes that the answers to these texts take, with prompts. Raises `WireError`."""
-    check_labels(task.labels)
+    check_labels(task.labels, task.label_sentence)
     fitted = _FIT_TEXTS if level != "raw" else 0
     rows, labels = len(texts) + fitted, len(task.labels)
     name = f"texts ({fitted} of them for level {level})" if fitted else "texts"

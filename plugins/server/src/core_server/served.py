@@ -10,8 +10,8 @@ from core.errors import UnsupportedOperationError
 from core.extensions import Tokenizing
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel
+from core.records import RowResult
 from core.rendering import Rendering
-from core.types import ClassifyResult
 from core_server.queues.fits import FittedTasks
 from core_server.queues.question_queue import QuestionQueue
 from core_server.queues.text_queue import TextQueue
@@ -59,7 +59,7 @@ class Served:
         """
         return Rendering(self.tokenizing(), self.defaults, labels=True)
 
-    def tokens(self, prompts: Sequence[str], results: Sequence[ClassifyResult]) -> int:
+    def tokens(self, prompts: Sequence[str], results: Sequence[RowResult]) -> int:
         """Return the token count of the prompts that were read; 0 without a tokenizer.
 
         They are counted afterwards: by then the model has refused prompts that are much too long,

@@ -16,12 +16,13 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d
 
 import core_tasks
 from core import validate
+from core.options import LABEL_SENTENCE
 from core.secret import hidden
 from core_learn import FewShot
 from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, label_logprobs
 from core_tasks.calibration import CONTENT_FREE, Adjustment, Level
-from core_tasks.fitting import calibration_of, named_rows, texts_with_names
+from core_tasks.fitting import calibration_of, check_prior, named_rows, texts_with_names
 from core_tasks.template import Template
 from core_tasks.tuning.methods import Method, Said
 
@@ -36,10 +37,12 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     mapping from class to label, or a sequence of labels that are the classes themselves; by default
     each class is its label. ``words`` are further ones for a label, as in `core_tasks.Task`.
 
-    ``level``: "raw"; "L0", with the ``prior`` subtracted ("content-free", "pmi", or "batch", the
-    prior of the texts of `fit`), as in `core_tasks.Task.fit_prior`; "L1", with a prior (or none,
-    "") and a ``method`` fitted on the texts' classes ("temperature" or "isotonic"); "L2", a
-    classifier head on the hidden states, which learns the classes and reads no labels
+    ``label_sentence`` is for an encoder, which compares it with the text.
+
+    ``level``: "raw"; "L0", with the ``prior`` subtracted ("content-free", "pmi", or "batch" and
+    "mean", the priors of the texts of `fit`), as in `core_tasks.Task.fit_prior`; "L1", with a prior
+    (or none, "") and a ``method`` fitted on the texts' classes ("temperature" or "isotonic"); "L2",
+    a classifier head on the hidden states, which learns the classes and reads no labels
     (`core_learn.FewShot`). Sample weights are not supported.
 
     ``classes_`` [K] are sorted as in scikit-learn. ``calibration_`` is the fitted calibration, None
@@ -54,6 +57,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         *,
         words: Mapping[str, Sequence[str]] | None = None,
         label_prefix: str = " ",
+        label_sentence: str = LABEL_SENTENCE,
         level: Level = "raw",
         prior: str = "content-free",
         method: str = "temperature",
@@ -65,6 +69,7 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
         self.labels = labels
         self.words = words
         self.label_prefix = label_prefix
+        self.label_sentence = label_sentence
         self.level = level
         self.prior = prior
         self.method = method
@@ -97,7 +102,11 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
             self._few = few
             return self
         self.task_ = core_tasks.Task(
-            self.template, names, words=self._words(), label_prefix=self.label_prefix
+            self.template,
+            names,
+            words=self._words(),
+            label_prefix=self.label_prefix,
+            label_sentence=self.label_sentence,
         )
         if level != "raw":
             self.calibration_ = self._fitted(texts, places or [])
@@ -177,10 +186,11 @@ class LabelClassifier(ClassifierMixin, TextEstimator):  # type: ignore[misc]
     def _fitted(self, texts: Sequence[str], places: Sequence[int]) -> core_tasks.Calibration | None:
         """Return the calibration that the level fits to these texts; None for none."""
         model, task = self._model(), self.task_
+        check_prior(model, self.prior)
         rows = label_logprobs(model, task, texts).tolist()
         method = Method(self.prior, self.method if self.level == "L1" else "")
         free, named = self._content_free()
-        heard = Said(rows, free, self._domain(), 0.0, 0.0, named)
+        heard = Said(rows, free, self._domain(), None, 0.0, named)
         if not method.possible(heard):
             method = replace(method, prior="")
         if method.level == "raw":

@@ -10,6 +10,7 @@ from sklearn.base import TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
 import core_tasks
+from core.options import LABEL_SENTENCE
 from core.secret import hidden
 from core_sklearn.estimating import TextEstimator
 from core_sklearn.logprobs import Array, label_logprobs
@@ -20,7 +21,8 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
 
     They are joint and over the model's entire vocabulary, so that they also show how likely any of
     the labels is. ``labels`` need not be classes: any words that the model may generate about a
-    text are informative. ``model``, ``template`` and ``words`` are as in `LabelClassifier`.
+    text are informative. With an encoder they are the logarithms of the labels' probabilities.
+    ``model``, ``template``, ``words`` and ``label_sentence`` are as in `LabelClassifier`.
     """
 
     def __init__(
@@ -31,6 +33,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         *,
         words: Mapping[str, Sequence[str]] | None = None,
         label_prefix: str = " ",
+        label_sentence: str = LABEL_SENTENCE,
         backend: str = "",
         options: Mapping[str, Any] | None = None,
     ) -> None:
@@ -39,6 +42,7 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         self.labels = labels
         self.words = words
         self.label_prefix = label_prefix
+        self.label_sentence = label_sentence
         self.backend = backend
         self.options = hidden(options)
 
@@ -47,7 +51,11 @@ class LogProbFeatures(TransformerMixin, TextEstimator):  # type: ignore[misc]
         self._texts(X, reset=True)
         words = {label: tuple(synonyms) for label, synonyms in (self.words or {}).items()}
         self.task_ = core_tasks.Task(
-            self.template, tuple(self.labels), words=words, label_prefix=self.label_prefix
+            self.template,
+            tuple(self.labels),
+            words=words,
+            label_prefix=self.label_prefix,
+            label_sentence=self.label_sentence,
         )
         return self
 

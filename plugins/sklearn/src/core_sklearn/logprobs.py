@@ -27,18 +27,19 @@ _KEPT: WeakKeyDictionary[Any, OrderedDict[Hashable, list[float]]] = WeakKeyDicti
 def label_logprobs(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> Array:
     """Return the raw log-probabilities of a task's labels after each text: [n, K].
 
-    Cached texts are not computed again. Raises the error of the first failed text, and the errors
-    of ``model.classify``.
+    Of a model of label sentences, the logarithms of the probabilities. Cached texts are not
+    computed again. Raises the error of the first failed text, and the errors of ``model.classify``.
     """
     cache = _kept_of(model)
-    question = task.template, tuple(task.words.items()), task.label_prefix
+    joining = task.label_prefix, task.label_sentence
+    question = task.template, tuple(task.words.items()), joining
     with _LOCK:
         rows = {text: cache[question, text] for text in texts if (question, text) in cache}
     unknown = [text for text in dict.fromkeys(texts) if text not in rows]
     for text, decision in zip(unknown, task.classify(model, unknown), strict=True):
         if decision.error is not None:
             decision.error.add_note(f"This is the error of text {[*texts].index(text)}.")
-        rows[text] = [*(decision.raise_for_error().logprobs or {}).values()]
+        rows[text] = [*(decision.raise_for_error().scores or {}).values()]
 
     with _LOCK:
         cache.update({(question, text): rows[text] for text in unknown})

@@ -25,7 +25,7 @@ from core_runtime.processor import cpu_flags
 Floats = npt.NDArray[np.float32]
 FAR = -1e9
 """What is added to scores of padding; softmax gives it no share."""
-_MULTIPLE = 4
+_MULTIPLE, _LEAST = 4, 8  # int8 products of fewer rows take another kernel
 _SHORT = 128
 """The longest rows whose inputs are cached: those of pairs of tokens grow with its square."""
 _MPNET_LONGEST = 128
@@ -106,7 +106,7 @@ def padded(length: int) -> int:
     Sums over more padding round differently, so rows of one pass have one padded length. Their
     results are then the same to the bit, alone and together, and passes are no slower.
     """
-    return rounded_up(length, _MULTIPLE)
+    return max(_LEAST, rounded_up(length, _MULTIPLE))
 
 
 def shares(pooling: Sequence[str], lengths: npt.NDArray[Any], longest: int) -> Floats:

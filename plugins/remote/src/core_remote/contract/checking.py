@@ -115,7 +115,7 @@ def _classification(
     info: ModelInfo,
     arguments: Mapping[str, Any],
 ) -> Wrong:
-    if row.token is None and not _wants_label_alone(config):
+    if row.token is None and not (_wants_label_alone(config) or _of_sentences(row, config)):
         return "no token"
     if row.token is not None and (wrong := of_token(row.token, info)):
         return wrong
@@ -130,6 +130,13 @@ def _wants_label_alone(config: GenerateConfig) -> bool:
     """Return whether ``labels_only`` applies: options that need more turn it off."""
     more = config.return_logits or config.return_logprobs
     return bool(config.labels) and config.labels_only and not more
+
+
+def _of_sentences(row: ClassifyResult, config: GenerateConfig) -> bool:
+    """Return whether a row may be of a model of label sentences, which has no next token."""
+    if not config.labels or config.return_logits or config.return_logprobs:
+        return False
+    return row.logprobs is None and row.label_mass is None
 
 
 def _labels(row: ClassifyResult, config: GenerateConfig) -> Wrong:

@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
 from core.errors import UnsupportedOperationError
-from core.extensions import Tokenizing, TokenPrompts
-from core.options import CancelToken, GenerateConfig
+from core.extensions import HiddenStates, Tokenizing, TokenPrompts
+from core.options import LABEL_SENTENCE, CancelToken, GenerateConfig
 from core.protocols import TextModel
-from core.types import ClassifyResult, Score, Token
+from core.types import ClassifyResult, HiddenResult, Score, Token
 
 Row = TypeVar("Row", contravariant=True)
 Result = TypeVar("Result", covariant=True)
@@ -43,16 +43,35 @@ class BatchCall(Protocol[Row, Result]):
 
 @dataclass(frozen=True, slots=True)
 class LabelCall:
-    """A call for the label that continues each prompt."""
+    """A call for the label that continues each prompt, or whose sentence is most like it."""
 
     labels: tuple[str, ...]
+    label_sentence: str = LABEL_SENTENCE
     most: int = 256
 
     def __call__(
         self, model: TextModel, rows: Sequence[str], cancel: CancelToken
     ) -> list[ClassifyResult]:
         """Return the results of ``classify``."""
-        return model.classify(rows, GenerateConfig(labels=self.labels, cancel=cancel))
+        config = GenerateConfig(
+            labels=self.labels, label_sentence=self.label_sentence, cancel=cancel
+        )
+        return model.classify(rows, config)
+
+
+@dataclass(frozen=True, slots=True)
+class StateCall:
+    """A call for the last layer's hidden state of each text: its embedding."""
+
+    most: int = 256
+
+    def __call__(
+        self, model: TextModel, rows: Sequence[str], cancel: CancelToken
+    ) -> list[HiddenResult]:
+        """Return the results of ``hidden_states``."""
+        if not isinstance(model, HiddenStates):
+            raise UnsupportedOperationError("embeddings", model.model_type, ())
+        return model.hidden_states(rows, GenerateConfig(cancel=cancel))
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
+from core.options import LABEL_SENTENCE
 from core.protocols import TextModel
 from core.types import ClassifyResult, GenerateMetrics
 from core_server.queues.batch_calls import BatchCall, LabelCall
@@ -86,10 +87,10 @@ class QuestionQueue:
         self.counted: Counter[str] = Counter()
 
     async def ask(
-        self, prompts: Sequence[str], labels: Sequence[str]
+        self, prompts: Sequence[str], labels: Sequence[str], label_sentence: str = LABEL_SENTENCE
     ) -> QueueResults[ClassifyResult]:
         """Return a result for each prompt; a cancelled task withdraws its questions."""
-        return await self.run(prompts, LabelCall(tuple(labels)))
+        return await self.run(prompts, LabelCall(tuple(labels), label_sentence))
 
     async def run(self, rows: Sequence[Row], call: BatchCall[Row, Result]) -> QueueResults[Result]:
         """Return the same for any other call: one result for each row."""

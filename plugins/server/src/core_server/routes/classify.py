@@ -11,7 +11,8 @@ from typing import IO
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
-from core.kit.support import blank_error
+from core.errors import TaskError
+from core.kit.support import blank_error, compares_sentences
 from core.protocols import Capability
 from core.records import error_record
 from core_server.bounds import bytes_of_task, repeats, rows_at_once
@@ -64,7 +65,12 @@ async def classify_lines(server: Server, body: RequestBody) -> Response:
 async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
     served = await server.model_or_first(request.model)
     served.needs(Capability.LABELS, "classify with labels")
-    return served, await served.tasks.at_level(request.task, request.level)
+    task = request.task_of(sentences=compares_sentences(served.model))
+    try:
+        task.request(served.model)
+    except TaskError as error:
+        raise OPENAI.invalid((), str(error), "invalid_value") from None
+    return served, await served.tasks.at_level(task, request.level)
 
 
 async def _classified_body(
@@ -101,7 +107,7 @@ async def _classified(
     errors = [None if allow_blank else blank_error(text, _ALLOWING) for text in texts]
     per_text = len(task.questions)
     valid = [prompt for n, prompt in enumerate(prompts) if errors[n // per_text] is None]
-    answered = await served.questions.ask(valid, labels)
+    answered = await served.questions.ask(valid, labels, task.label_sentence)
 
     def classified() -> _Classified:
         new = iter(task.decisions(served.model, valid, answered.results))

@@ -1,20 +1,21 @@
 """core's API ``/v1/classify``: many texts, one task, a decision for each.
 
 The body is an object: ``texts``, ``labels``, and optionally ``model``, ``template`` (with
-``{text}``), ``mode``, ``threshold`` and ``level``, as in `core_tasks.Task`. Or it is lines of JSON:
-first the same object without ``texts``, then a text in each line, as a string or as an object with
-``text``. Each text has one answer, a `core_tasks.Decision.to_dict`, in input order; with
-``show_prompts`` it has ``prompts``, which the model read: one, or one for each label in the mode
-"many". A text that is empty or white space has an error, unless ``allow_blank`` is set.
+``{text}``), ``mode``, ``threshold``, ``label_sentence`` and ``level``, as in `core_tasks.Task`. Or
+it is lines of JSON: first the same object without ``texts``, then a text in each line, as a string
+or as an object with ``text``. Each text has one answer, a `core_tasks.Decision.to_dict`, in input
+order; with ``show_prompts`` it has ``prompts``, which the model read: one, or one for each label in
+the mode "many". A text that is empty or white space has an error, unless ``allow_blank`` is set.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, cast
 
 from core.errors import CoreError
+from core.options import LABEL_SENTENCE
 from core_tasks.decision import Decision
 from core_tasks.task import Mode, Task
 from core_wires.errors import OPENAI
@@ -23,7 +24,8 @@ from core_wires.values import Value, bounded, parsed
 
 CalibrationLevel = Literal["raw", "L0"]
 _FIELDS = {
-    *("model", "labels", "template", "mode", "threshold", "level", "show_prompts", "allow_blank")
+    *("model", "labels", "template", "mode", "threshold", "level", "show_prompts", "allow_blank"),
+    "label_sentence",
 }
 _TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, without the labels
 _ALWAYS = {"label", "labels", "probabilities", "level", "confidence", "margin", "label_mass"}
@@ -34,7 +36,7 @@ class ClassificationRequest:
     """A task for a list of texts; ``model`` is "" for the server's first.
 
     ``level`` "L0" subtracts a prior, as `core_tasks.Task.fit_prior` does by default; an answer
-    has its own level.
+    has its own level. ``usual`` is True for a request without a template.
     """
 
     model: str
@@ -43,6 +45,11 @@ class ClassificationRequest:
     show_prompts: bool = False
     allow_blank: bool = False
     texts: tuple[str, ...] = ()
+    usual: bool = False
+
+    def task_of(self, *, sentences: bool) -> Task:
+        """Return the task for a model, with its ``usual`` template: the text for ``sentences``."""
+        return replace(self.task, template="{text}") if self.usual and sentences else self.task
 
 
 def read(body: object) -> ClassificationRequest:
@@ -93,6 +100,7 @@ def _request(request: Value, texts: tuple[str, ...] = ()) -> ClassificationReque
             labels,
             mode=cast("Mode", request.optional("mode", Value.text, "one")),
             threshold=request.optional("threshold", Value.number, None),
+            label_sentence=request.optional("label_sentence", Value.text, LABEL_SENTENCE),
         )
     except CoreError as error:
         raise request.wrong(str(error)) from None
@@ -103,6 +111,7 @@ def _request(request: Value, texts: tuple[str, ...] = ()) -> ClassificationReque
         request.optional("show_prompts", Value.flag, False),
         request.optional("allow_blank", Value.flag, False),
         texts,
+        request.get("template") is None,
     )
 
 

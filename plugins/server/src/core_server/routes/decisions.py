@@ -7,6 +7,7 @@ from typing import Literal
 
 from starlette.responses import Response
 
+from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core.types import ClassifyResult
 from core_server.bounds import MAX_CHARACTERS, refuse_beyond
@@ -33,8 +34,11 @@ async def decide(
     served = await server.model(dialect, request.model)
     served.needs(Capability.LABELS, "decisions")
     # Templates take milliseconds, during which the loop serves others.
-    chat = server.settings.chat
-    prepared = await body.run(lambda: prepare(request, served.label_prompts if chat else None))
+    sentences = compares_sentences(served.model)
+    chat = server.settings.chat and not sentences
+    prepared = await body.run(
+        lambda: prepare(request, served.label_prompts if chat else None, sentences=sentences)
+    )
     results, cached = await _results(served, prepared)
 
     def response() -> Response:

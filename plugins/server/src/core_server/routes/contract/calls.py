@@ -9,7 +9,7 @@ from typing import Any
 
 from core.errors import UnsupportedOperationError
 from core.options import GenerateConfig
-from core.protocols import TokenStream
+from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Message, ModelInfo
 from core_server.bounds import (
     ID_BYTES,
@@ -43,7 +43,9 @@ def events(
     Raises ValueError for missing, unknown or invalid arguments.
     """
     declared = METHODS[operation]
-    if declared.capability not in served.capabilities:
+    with_labels = operation == "classify" and bool(config.labels)
+    needed = Capability.LABEL_SENTENCES if with_labels else declared.capability
+    if served.capabilities.isdisjoint({declared.capability, needed}):
         raise UnsupportedOperationError(operation, served.backend)
     positional, keywords = _arguments(operation, call.arguments)
     if declared.takes_config:
@@ -158,7 +160,7 @@ def bytes_of_call(operation: str, call: Call, config: GenerateConfig, info: Mode
     if isinstance(continuations, list) and len(continuations) != prompts:
         message = f"{len(continuations)} continuations for {prompts} prompts: give as many."
         raise OPENAI.invalid(("arguments", "continuations"), message, "invalid_value")
-    check_labels(config.labels)
+    check_labels(config.labels, config.label_sentence)
     check_variables(config.chat_template_kwargs)
     if METHODS[operation].answer not in ("rows", "pairs"):
         return bytes_of_stops(config.stop, 1) + _bytes_of_tokens(operation, arguments)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from contextlib import suppress
+from dataclasses import replace
 
 from core.errors import CoreError, UnsupportedOptionError
 from core.extensions import Explaining
@@ -62,6 +63,8 @@ def _refuses(served: Served, option: str) -> bool:
             served.model.generate("a", config).close()
         elif Capability.CLASSIFY in served.capabilities:
             served.model.classify([], config)
+        elif Capability.LABEL_SENTENCES in served.capabilities:
+            served.model.classify([], replace(config, labels=("a",)))
         elif Capability.BATCH_GENERATE in served.capabilities:
             served.model.batch_generate([], config)
     except UnsupportedOptionError:
