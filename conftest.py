@@ -1,4 +1,4 @@
-"""Fixtures for every test of the workspace: the two real models, made once per machine; the wheels,
+"""Fixtures for every test of the workspace: the real models, made once per machine; the wheels,
 built once per run.
 """
 
@@ -59,7 +59,7 @@ _LONGEST = (
     *("test_guide.py", "test_cli_job_kills.py", "test_classify_benchmark.py", "test_engine.py"),
     *("test_truth.py", "test_fast_paths.py", "test_midway.py", "test_engine_truth.py"),
 )
-_REAL_MODELS = frozenset({"smollm2_dir", "smollm2_gguf", "gemma3_dir", "gemma3_gguf"})
+_REAL_MODELS = frozenset({"smollm2_dir", "smollm2_gguf", "gemma3_dir", "gemma3_gguf", "minilm_dir"})
 _ROOT = Path(__file__).parent
 _FETCH = _ROOT / "tools" / "fetch_models.py"
 
@@ -95,6 +95,12 @@ def gemma3_dir() -> Path:
 def gemma3_gguf() -> Path:
     """Gemma-3-270M (base), the Q4_K_M GGUF file it was converted from."""
     return _fetched("gemma-3-270m", "gguf")
+
+
+@pytest.fixture(scope="session")
+def minilm_dir() -> Path:
+    """all-MiniLM-L6-v2, an encoder in float32 safetensors."""
+    return _fetched("all-minilm-l6-v2", "directory")
 
 
 @pytest.fixture(scope="session", autouse=True)

@@ -46,11 +46,14 @@ class Tokenizing(Protocol):
     """A model that exposes its tokenizer."""
 
     def encode(self, text: str) -> list[int]:
-        """Return the token ids that the model reads for this prompt, including a leading BOS."""
+        """Return the token ids that the model reads for this prompt, including a leading BOS.
+
+        Only an encoder has tokens after the text as well.
+        """
         ...
 
     def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of these ids without special tokens."""
+        """Return the text of these ids without special tokens; an encoder may have changed it."""
         ...
 
     def render_chat(
@@ -213,7 +216,8 @@ class HiddenStates(Protocol):
 
         ``layers`` are numbers: 0 is the embeddings, n the output of the n-th layer, and
         ``info.num_layers``, or -1, the last layer's output after the final norm, which is the
-        input of the LM head; negative numbers count back from there. Every model has -1. Raises
+        input of the LM head; negative numbers count back from there. Every model has -1; of a
+        model with `Capability.LABEL_SENTENCES` it is the embedding of the entire text. Raises
         `UnsupportedOptionError` at the call for a layer that the backend does not expose,
         `OptionError` for a layer that does not exist.
 

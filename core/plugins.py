@@ -100,7 +100,7 @@ def _label(distribution: Distribution) -> str:
     return name or f"a distribution without a name in {distribution.locate_file('')}"
 
 
-PREFERENCE = ("metal", "mlx_cuda", "rocm", "openvino", "llama_cpp", "mlx_cpu", "mlx_lm")
+PREFERENCE = ("metal", "mlx_cuda", "rocm", "openvino", "encoder", "llama_cpp", "mlx_cpu", "mlx_lm")
 """Order of preference for the default backend; any other comes after these."""
 
 _EXTRAS = {
@@ -109,6 +109,7 @@ _EXTRAS = {
     "mlx_cuda": "mlx-cuda",
     "mlx_lm": "mlx-lm",
     "openvino": "openvino",
+    "encoder": "openvino",
     "llama_cpp": "llama-cpp",
     "rocm": "llama-cpp",
     "remote": "remote",

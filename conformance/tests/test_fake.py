@@ -103,6 +103,16 @@ def test_the_fake_is_certified(
 
 
 @pytest.mark.parametrize(
+    "suite",
+    ["narrow", pytest.param("all", marks=pytest.mark.long)],
+    indirect=True,
+)
+def test_the_fake_encoder_is_certified(model: str, suite: list[Check]) -> None:
+    core.register(Fake(encoder=True))
+    assert failed(asked(model, suite)) == {}
+
+
+@pytest.mark.parametrize(
     ("rule", "broken", "check"),
     [
         ("language.FakeGeneration._check", lambda self: None, "cancel.midway"),

@@ -18,7 +18,7 @@ from core.protocols import Capability
 from core.registry import Registry
 from core_conformance.checking.check import Check
 from core_conformance.proof import selftest
-from core_conformance.reference import Reference, write_adapter, write_model
+from core_conformance.reference import Reference, Sentences, write_adapter, write_model
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import BOS, Detokenizer, decode, encode
@@ -58,6 +58,10 @@ IN_THE_SOAKS = (
 def test_it_passes_every_check(path: Path, off: Capability | None) -> None:
     backend = Reference(without={off} if off else ())
     assert selftest.failures(backend, str(path)) == {}
+
+
+def test_a_model_of_label_sentences_passes_every_check(path: Path, suite: list[Check]) -> None:
+    assert selftest.failures(Sentences(), str(path), suite) == {}
 
 
 def test_every_optional_protocol_has_its_capability() -> None:

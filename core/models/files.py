@@ -199,12 +199,21 @@ def read_json_object(path: str | os.PathLike[str]) -> dict[str, object]:
 
     Raises `ModelNotFoundError`, `ModelAccessError`, or `InvalidModelError` for anything else.
     """
+    return cast("dict[str, object]", _read_json(path, dict, "an object"))
+
+
+def read_json_list(path: str | os.PathLike[str]) -> list[object]:
+    """Return the list in a JSON file; raises like `read_json_object`."""
+    return cast("list[object]", _read_json(path, list, "a list"))
+
+
+def _read_json(path: str | os.PathLike[str], kind: type, name: str) -> object:
     location = resolve_path(path)
     with typed_errors(location):
         value = json_value(read_limited(location, MAX_JSON_BYTES), unique=False)
-    if not isinstance(value, dict):
-        raise _broken(location, f"it holds a {type(value).__name__}, not an object")
-    return cast("dict[str, object]", value)
+    if not isinstance(value, kind):
+        raise _broken(location, f"it holds a {type(value).__name__}, not {name}")
+    return value
 
 
 def is_gguf_name(name: str) -> bool:

@@ -65,6 +65,7 @@ class FakeEncoder(ReadingModel):
         text = self.state(prompt, language.LAYERS)
         scores: list[float] = []
         for sentence in label_sentences(labels, request.label_sentence):
+            self._engine.ids(sentence)  # raises for one that is too long
             pairs = zip(text, self.state(sentence, language.LAYERS), strict=True)
             scores.append(SCALE * sum(one * other for one, other in pairs))
         return sentence_result(labels, scores)

@@ -11,10 +11,10 @@ import numpy as np
 import pytest
 
 from core.options import LoadConfig
-from core_openvino import graph
 from core_openvino.blocks import BlockTables
 from core_openvino.capped import WIDTH, Reach, mask_name
 from core_openvino.chosen import Choices
+from core_openvino.nodes import node_counts
 from core_openvino.probe import refusal_of_files
 from core_openvino.session import PagedSession
 from core_runtime.checkpoint.config import load_config
@@ -160,7 +160,7 @@ def test_what_is_tested_would_show(
 @a_case
 def test_attention_is_one_node_of_the_compiled_graph(directory: Path) -> None:
     with session_of(directory) as session:
-        counts = graph.node_counts(session._body.request.get_compiled_model())
+        counts = node_counts(session._body.request.get_compiled_model())
     assert counts["Subgraph"] == 2  # layers
     assert not {"MatMul", "Softmax", "PagedAttention"} & counts.keys()
 

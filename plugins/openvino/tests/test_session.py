@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import pytest
 
+from core_openvino.batch import PagedBatch
 from core_runtime.sequences.session import DecodeError, InterruptedPassError
 from plugins.openvino.tests.passes import (
     Logits,
@@ -76,6 +77,34 @@ def test_neighbours_order_and_equal_prompts_change_nothing(
         steps = np.stack([chunked_logits(session, prompt, 1)[-1] for prompt in prompts])
     for rows in (*others, steps):
         assert distance(rows, alone) < NEIGHBOURS[dtype]
+
+
+def test_a_lone_token_is_computed_as_one_of_two() -> None:
+    batch = PagedBatch()
+    batch.add([4], 10, 0, 1)
+    batch.add([5, 6, 7], 0, 1, 2)
+    batch.add([8], 3, 2)
+    pairs = batch.with_pairs()
+    assert pairs.ids == [4, 4, 5, 6, 7, 8, 8]
+    assert pairs.positions == [10, 11, 0, 1, 2, 3, 4]
+    assert pairs.spans == [(0, 2), (1, 3), (2, 2)]
+    assert pairs.rows == [0, 3, 4]
+    assert pairs.with_pairs() is pairs
+
+
+def test_a_second_token_takes_no_place(session: PagedSession) -> None:
+    """Not even where the lone one fills its block, whose copies then share no further block."""
+    free = _free(session)
+    prompt, *tails = _prompts([WIDTH - 1, 1, 1, 1])
+    wanted = [last_logits(session, [prompt + tails[0] + tail])[0] for tail in tails[1:]]
+    _read(session, prompt, 0)
+    _read(session, tails[0], 0)
+    assert (session.end(0), free - _free(session)) == (WIDTH, 1)
+    session.copy(0, 1)
+    rows = [_read(session, tail, number) for number, tail in enumerate(tails[1:])]
+    assert free - _free(session) == 3
+    assert_equal_rows(rows[0], wanted[0])
+    assert_equal_rows(rows[1], wanted[1])
 
 
 def test_shared_sequences_continue_on_their_own(session: PagedSession) -> None:

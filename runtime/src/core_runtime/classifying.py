@@ -20,6 +20,7 @@ from core.types import ClassifyResult
 from core_runtime.equal_rows import EqualRows, RowComputation
 from core_runtime.generating import GeneratingModel
 from core_runtime.label_mass import LabelMass
+from core_runtime.model import InProcessModel
 from core_runtime.rows import PromptRow, classify_rows, draws_alike
 from core_runtime.served import ServedModel
 from core_runtime.threads import begin
@@ -130,8 +131,8 @@ class ClassifyCall:
             return PromptBlock((), {first + index: error for index in range(len(prompts))})
 
 
-class ClassifyingModel(GeneratingModel):
-    """A model that generates, and classifies through a `Classifier`."""
+class ClassifyingCalls(InProcessModel):
+    """The calls of a model that classifies through a `Classifier`."""
 
     @cached_property
     def _label_mass(self) -> LabelMass:
@@ -140,6 +141,10 @@ class ClassifyingModel(GeneratingModel):
     @abstractmethod
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """Make the `Classifier` of one call."""
+
+    def prompt_options(self, request: GenerateConfig) -> GenerateConfig:
+        """Return the options with which prompts are tokenised: the request's."""
+        return request
 
     def classify(
         self,
@@ -205,13 +210,17 @@ class ClassifyingModel(GeneratingModel):
         classifier = self.classifier(request, clock)
         if several and self.equal_rows and draws_alike(request):
             classifier = EqualRows(classifier, given_out=given_out)
-        call = ClassifyCall(self._served, classifier, request, clock)
+        call = ClassifyCall(self._served, classifier, self.prompt_options(request), clock)
 
         try:
             yield call
         finally:
             clock.stop()  # a part of an interrupted call may still run
             self.record_reading(call.prompt_tokens, call.reused, call.read, clock.seconds)
+
+
+class ClassifyingModel(ClassifyingCalls, GeneratingModel):
+    """A model that generates, and classifies through a `Classifier`."""
 
 
 def _is_quick(prompts: Sequence[str], labels: Sequence[str]) -> bool:

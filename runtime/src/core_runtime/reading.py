@@ -15,15 +15,12 @@ from core.token_ids import TokenIds, token_pairs
 from core.types import HiddenResult, Score
 from core_runtime.classifying import ClassifyingModel
 from core_runtime.equal_rows import A, EqualRows, R, RowComputation
+from core_runtime.model import InProcessModel
 from core_runtime.rows import PromptRow, ScoreRow, prompt_rows, score_rows, score_token_rows
 
 
-class ReadingModel(ClassifyingModel):
-    """A model that generates, classifies, scores, and returns hidden states."""
-
-    @abstractmethod
-    def scorer(self, clock: RequestClock) -> RowComputation[ScoreRow, Score]:
-        """Make the computation of one call of `score`."""
+class HiddenCalls(InProcessModel):
+    """The calls of a model that returns hidden states."""
 
     @abstractmethod
     def state_reader(
@@ -33,36 +30,6 @@ class ReadingModel(ClassifyingModel):
 
         Raises `core.UnsupportedOptionError` for a layer that the engine does not return.
         """
-
-    def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """Score ``continuations[i]`` after ``prompts[i]``; errors are per row."""
-        request = self.checked_request(Capability.SCORING, config, options)
-        heads, tails = checked_pairs("score", prompts, continuations)
-        with stopping(RequestClock(request)) as clock:
-            rows, errors = score_rows(self._served, heads, tails, clock.check)
-            return self._read(self.scorer(clock), rows, _scores(errors), clock)
-
-    def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[RequestOptions],
-    ) -> list[Score]:
-        """Score token ids; see `core.TokenPrompts`."""
-        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
-        pairs = token_pairs(prompts, continuations)
-        with stopping(RequestClock(request)) as clock:
-            rows, errors = score_token_rows(self._served, pairs, clock.check)
-            return self._read(self.scorer(clock), rows, _scores(errors), clock)
 
     def hidden_states(
         self,
@@ -81,9 +48,9 @@ class ReadingModel(ClassifyingModel):
             texts = checked_prompts("hidden_states", prompts)
             rows, errors = prompt_rows(self._served, texts, clock.check)
             failed = {index: HiddenResult(error=error) for index, error in errors.items()}
-            return self._read(reader, rows, failed, clock)
+            return self.read_rows(reader, rows, failed, clock)
 
-    def _read(
+    def read_rows(
         self,
         computation: RowComputation[R, A],
         rows: Sequence[R],
@@ -104,6 +71,44 @@ class ReadingModel(ClassifyingModel):
 
         self.record_reading(tokens, computation.reused, 0, clock.seconds)
         return [results[index] for index in sorted(results)]
+
+
+class ReadingModel(HiddenCalls, ClassifyingModel):
+    """A model that generates, classifies, scores, and returns hidden states."""
+
+    @abstractmethod
+    def scorer(self, clock: RequestClock) -> RowComputation[ScoreRow, Score]:
+        """Make the computation of one call of `score`."""
+
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Score ``continuations[i]`` after ``prompts[i]``; errors are per row."""
+        request = self.checked_request(Capability.SCORING, config, options)
+        heads, tails = checked_pairs("score", prompts, continuations)
+        with stopping(RequestClock(request)) as clock:
+            rows, errors = score_rows(self._served, heads, tails, clock.check)
+            return self.read_rows(self.scorer(clock), rows, _scores(errors), clock)
+
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        """Score token ids; see `core.TokenPrompts`."""
+        request = self.checked_request(Capability.TOKEN_PROMPTS, config, options)
+        pairs = token_pairs(prompts, continuations)
+        with stopping(RequestClock(request)) as clock:
+            rows, errors = score_token_rows(self._served, pairs, clock.check)
+            return self.read_rows(self.scorer(clock), rows, _scores(errors), clock)
 
 
 def _scores(errors: Mapping[int, CoreError]) -> dict[int, Score]:

@@ -19,7 +19,7 @@ from core.sampling_options import SAMPLING_OPTIONS
 from core.types import Message
 from core_conformance.checking.ask import SPEAKING, speaks, submitting, voice
 from core_conformance.checking.check import Check, must, testable, well_formed
-from core_conformance.checking.subject import OPERATIONS, Subject
+from core_conformance.checking.subject import Subject
 
 CONTEXT = 128
 """Tokens that a context has to hold: the longest prompt of any check, a byte a token, and more."""
@@ -42,7 +42,7 @@ OF_BACKENDS = {Capability.MODEL_PROBE, Capability.MODEL_FINDING, Capability.DEVI
 _OPERATIONS: dict[Capability, Callable[[Subject], object]] = {
     Capability.GENERATE: lambda subject: subject.model.generate(_PROMPT),
     Capability.CHAT: lambda subject: subject.model.chat(_CHAT),
-    Capability.CLASSIFY: lambda subject: subject.model.classify([_PROMPT]),
+    Capability.CLASSIFY: lambda subject: subject.model.classify([_PROMPT], labels=()),
     Capability.BATCH_GENERATE: lambda subject: subject.model.batch_generate([_PROMPT]),
 }
 _LOAD_OPTIONS: dict[Capability, tuple[str, Any]] = {
@@ -52,6 +52,7 @@ _LOAD_OPTIONS: dict[Capability, tuple[str, Any]] = {
 }
 _CLASSIFY_OPTIONS: dict[Capability, tuple[str, Any]] = {
     Capability.LABELS: ("labels", ("good", "bad")),
+    Capability.LABEL_SENTENCES: ("label_sentence", "It is {label}."),
     Capability.LOGITS: ("return_logits", True),
 }
 _CHAT_OPTIONS: dict[Capability, tuple[str, Any]] = {
@@ -98,7 +99,7 @@ def has_template(subject: Subject) -> bool:
 
 def usable(subject: Subject) -> list[Capability]:
     """Return the declared ones of `OPERATIONS` that work with this model: chat needs a template."""
-    names = [name for name in OPERATIONS if subject.declares(name)]
+    names = subject.operations()
     if Capability.CHAT in names and not has_template(subject):
         names.remove(Capability.CHAT)
         testable(bool(names), _NO_TEMPLATE)
@@ -128,6 +129,8 @@ def _chats(check: Check, subject: Subject) -> bool:
 
 def refuses(subject: Subject, capability: Capability) -> None:
     """Raise `Violation` unless the backend refuses what it does not declare."""
+    if capability is Capability.LABEL_SENTENCES and not subject.classifies:
+        capability = Capability.CLASSIFY  # whose options cannot be seen
     if capability in _OPERATIONS:
         _must_raise(UnsupportedOperationError, capability, lambda: _OPERATIONS[capability](subject))
     elif capability in _LOAD_OPTIONS:
@@ -158,7 +161,7 @@ def may_refuse(subject: Subject, error: UnsupportedOptionError) -> bool:
 
 
 def _operations(subject: Subject) -> list[Capability]:
-    return [name for name in _OPERATIONS if subject.declares(name)]
+    return subject.operations()
 
 
 def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any]) -> bool:
@@ -172,7 +175,7 @@ def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any])
 def _refuses_option(subject: Subject, capability: Capability) -> None:
     option, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
     known = (Capability.CLASSIFY, Capability.GENERATE)
-    usual = [name for name in known if subject.declares(name)]
+    usual = [name for name in subject.operations() if name in known]
     for name in usual or _operations(subject):  # the others' are for errors.undeclared-options
         if name is Capability.CLASSIFY or capability in _SAMPLING_OPTIONS:
             call = partial(_call, subject, name, {option: value})

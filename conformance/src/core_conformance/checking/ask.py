@@ -19,7 +19,7 @@ from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
 from core.types import BatchResult, ClassifyResult, HiddenResult, Message, Score, Token
 from core_conformance.checking.check import well_formed
-from core_conformance.checking.material import own
+from core_conformance.checking.material import labels, own
 from core_conformance.checking.subject import Subject
 
 _OWN = own()
@@ -56,11 +56,13 @@ REPEATING = (_OWN and _OWN.repeating) or (
     "A B A B A B A",
     "na na na na na na",
 )
-LABELS = (_OWN and _OWN.labels[:3]) or ("good", "bad", "new")
+LABELS = labels()
 SEVERAL_WORDS = (_OWN and _OWN.several_words) or ("very good", "very bad", "not new")
 QUESTION = (_OWN and _OWN.prompts[0]) or "The weather today is"
 SPEAKING = (Capability.GENERATE, Capability.CHAT, Capability.SUBMITTING)
 """The operations that give a stream."""
+CONTINUING = (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE)
+"""The operations of a model that continues its prompt."""
 
 _HOT = {"temperature": 50.0}  # where the model ends every prompt at once, a draw still continues
 _heard: WeakKeyDictionary[Subject, set[Capability]] = WeakKeyDictionary()
@@ -209,6 +211,12 @@ def classify(subject: Subject, prompts: Sequence[str], **options: Any) -> list[C
             result.error is None, f"classify() gave {prompt!r:.60} the error {result.error!r}"
         )
     return results
+
+
+def answered(row: object) -> bool:
+    """Return whether a row without an error has a content; one of a batch may be empty."""
+    parts = (getattr(row, name, True) for name in ("token", "token_logprobs", "states"))
+    return bool(getattr(row, "label", None)) or all(parts)
 
 
 def token(result: ClassifyResult) -> Token:

@@ -78,7 +78,7 @@ def within(
 def _timed(subject: Subject, number: int) -> float:
     prompt, model = _TEXT.format(number), subject.model
     start = time.perf_counter()
-    if subject.declares(Capability.CLASSIFY):
+    if subject.classifies:
         model.classify([prompt])
     elif subject.declares(Capability.BATCH_GENERATE):
         model.batch_generate([prompt], max_tokens=1)

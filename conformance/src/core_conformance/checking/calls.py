@@ -35,7 +35,7 @@ PROMPTS = (_OWN and _OWN.prompts[-4:]) or (
     "1, 2, 3, 4, 5,",
 )
 CHAT = (Message("user", "Tell me about the sea."),)
-ROW_OPERATIONS = (Capability.CLASSIFY, Capability.BATCH_GENERATE)
+ROW_OPERATIONS = (Capability.CLASSIFY, Capability.BATCH_GENERATE, Capability.LABEL_SENTENCES)
 READING = (Capability.GENERATE, *ROW_OPERATIONS)
 """The operations that take prompts as they are."""
 OPERATIONS = (Capability.GENERATE, Capability.CHAT, *ROW_OPERATIONS)
@@ -124,7 +124,7 @@ def call(model: TextModel, operation: Capability, *config: Any, **options: Any) 
 
 def declared(subject: Subject, *among: Capability) -> list[Capability]:
     """Return the operations that the backend offers, of those named, or of all by default."""
-    return [name for name in among or OPERATIONS if subject.declares(name)]
+    return subject.operations(*among or OPERATIONS)
 
 
 def raised(run: Callable[[], object]) -> Exception | None:

@@ -255,9 +255,18 @@ def near(subject: Subject, left: float, right: float, tokens: int = 1) -> bool:
 
 
 def label_logprobs(result: ClassifyResult) -> dict[str, float]:
-    """Return the logprobs of a result for which labels were given."""
+    """Return the logprobs of a result for which labels were given.
+
+    For one of label sentences, which has no token, the logarithms of its probabilities.
+    """
+    if result.token is None and result.probabilities:
+        return {label: _log(share) for label, share in result.probabilities.items()}
     well_formed(isinstance(result.logprobs, dict), f"labels were given: no logprobs in {result}")
     return cast("dict[str, float]", result.logprobs)
+
+
+def _log(probability: float) -> float:
+    return math.log(probability) if probability > 0 else -math.inf
 
 
 def best_label(subject: Subject, wanted: ClassifyResult, result: ClassifyResult, what: str) -> None:

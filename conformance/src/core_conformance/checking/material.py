@@ -50,6 +50,7 @@ class Material:
         return f"{one} {other} " * 3 + one, f"{third} {one} " * 3, f"{other} {other} {other}"
 
 
+LABELS = ("good", "bad", "new")
 _own: Material | None = None
 _taken = False
 
@@ -69,3 +70,9 @@ def own() -> Material | None:
     global _taken
     _taken = True
     return _own
+
+
+def labels() -> tuple[str, ...]:
+    """Return three labels: the author's, or English ones."""
+    material = own()
+    return material.labels[:3] if material else LABELS

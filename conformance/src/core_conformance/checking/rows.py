@@ -20,7 +20,7 @@ from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import PLAIN, SPEAKING, Answer, evidence, opened
 from core_conformance.checking.calls import PROMPTS, ending, promptly
 from core_conformance.checking.check import must
-from core_conformance.checking.compare import near, same_answers
+from core_conformance.checking.compare import label_logprobs, near, same_answers
 from core_conformance.checking.subject import Subject
 
 _TEXTS = (*PROMPTS, *PLAIN)
@@ -213,13 +213,15 @@ def _classify_iter(model: Any, prompts: Sequence[str], options: dict[str, Any]) 
 def _classified(prompts: Sequence[str], results: Sequence[ClassifyResult]) -> list[Row]:
     _no_more("classify", prompts, results)
     return [
-        Row(
-            Answer(() if row.token is None else (row.token,), None, prompt),
-            row.error,
-            () if row.token is None or row.token.logprob is None else (row.token.logprob,),
-        )
+        Row(Answer(() if row.token is None else (row.token,), None, prompt), row.error, _told(row))
         for prompt, row in zip(prompts, results, strict=False)
     ]
+
+
+def _told(row: ClassifyResult) -> tuple[float, ...]:
+    if row.token is not None:
+        return () if row.token.logprob is None else (row.token.logprob,)
+    return tuple(label_logprobs(row).values()) if row.probabilities else ()
 
 
 def _no_more(what: str, prompts: Sequence[str], results: Sequence[object]) -> None:
@@ -247,7 +249,7 @@ def _inspect(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> lis
     ]
 
 
-WAYS: dict[Capability, Way] = {
+_WAYS = {
     way.name: way
     for way in (
         *(Way(name, _spoken(name), single=True) for name in SPEAKING),
@@ -259,11 +261,13 @@ WAYS: dict[Capability, Way] = {
         Way(Capability.ATTENTION_INSPECTOR, _inspect, generates=False, single=True),
     )
 }
+WAYS = _WAYS | {Capability.LABEL_SENTENCES: _WAYS[Capability.CLASSIFY]}
 """All operations that run prompts, by their capability."""
 
 BATCHES = (Capability.BATCH_GENERATE, Capability.BATCH_STREAMING)
 READERS = (
     Capability.CLASSIFY,
+    Capability.LABEL_SENTENCES,
     Capability.CLASSIFY_STREAMING,
     Capability.SCORING,
     Capability.ATTENTION_INSPECTOR,

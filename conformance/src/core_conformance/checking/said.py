@@ -33,7 +33,7 @@ Said = Sequence[ClassifyResult] | Sequence[Answer]
 
 def says(subject: Subject, model: TextModel, prompts: Sequence[str] = _PROMPTS) -> Said:
     """Return a model's outputs after prompts, in all detail that the backend gives."""
-    if subject.declares(Capability.CLASSIFY):
+    if subject.classifies:
         return alone(subject, model, prompts, **telling(subject))
     if any(map(subject.declares, ask.SPEAKING)):
         return [Answer(tuple(greedy(subject, model, prompt, _TOKENS)), None) for prompt in prompts]

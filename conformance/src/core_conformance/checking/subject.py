@@ -10,6 +10,7 @@ from typing import Any
 from core.kit.support import offered
 from core.options import LoadConfig
 from core.protocols import Backend, Capability, TextModel
+from core_conformance.checking.material import labels
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import keywords, spelled
 
@@ -18,6 +19,7 @@ OPERATIONS = (
     Capability.CHAT,
     Capability.CLASSIFY,
     Capability.BATCH_GENERATE,
+    Capability.LABEL_SENTENCES,
 )
 """Operations, of which a backend has to offer one: refusals alone certify nothing."""
 
@@ -91,13 +93,32 @@ class Subject:
         """Return True when all of these capabilities are declared."""
         return self.capabilities.issuperset(capabilities)
 
+    def operations(self, *among: Capability) -> list[Capability]:
+        """Return the declared ones of some operations, or of all, by the names of their methods.
+
+        The method of a model of label sentences is ``classify``, too.
+        """
+        declared = filter(self.declares, among or OPERATIONS)
+        return [
+            Capability.CLASSIFY if name is Capability.LABEL_SENTENCES else name for name in declared
+        ]
+
+    @property
+    def classifies(self) -> bool:
+        """True if there is ``classify``, with labels at least: a `load` supplies them."""
+        return Capability.CLASSIFY in self.operations()
+
     def adapted(self, adapter_path: str) -> Subject:
         """Return a subject whose loads all have this adapter; the caller closes it."""
         options = {**self._of_core, **self._own, "adapter_path": adapter_path}
         return Subject(self.backend, self.path, options, self.effort, self.adapters)
 
     def load(self, **options: Any) -> TextModel:
-        """Load a separate model, for a check that closes it or needs load options."""
+        """Load a separate model, for a check that closes it or needs load options.
+
+        A model of label sentences refuses ``classify`` without labels: it gets those of the
+        material wherever a check names none.
+        """
         own = {**self._own, **options.pop("options", {})}
         requested = {**self._of_core, **options, "backend": self.backend.name, "options": own}
         config = LoadConfig(**requested)
@@ -108,7 +129,9 @@ class Subject:
         number = record.loading(
             self.backend, spelled(self.path) + keywords(spelled_options), places
         )
-        return record.watched(self.backend.load_model(self.path, config), number)
+        model = self.backend.load_model(self.path, config)
+        labelled = Capability.LABEL_SENTENCES in offered(model, self.backend)
+        return record.watched(model, number, {"labels": labels()} if labelled else {})
 
     @contextmanager
     def loaded(self, **options: Any) -> Iterator[TextModel]:

@@ -101,7 +101,7 @@ def abandoned(subject: Subject) -> None:
             not alive,
             f"these are still referenced: {alive}; drop references to streams that have ended",
         )
-    goes_on(subject, [row.answer.tokens for rows in wanted.values() for row in rows])
+    goes_on(subject, [row.answer.tokens or row.numbers for rows in wanted.values() for row in rows])
 
 
 def _readable(subject: Subject) -> list[Way]:

@@ -9,6 +9,7 @@ from core.errors import (
     EmptyPromptError,
 )
 from core.protocols import Capability, TextModel
+from core_conformance.checking.ask import answered
 from core_conformance.checking.calls import (
     PROMPTS,
     READING,
@@ -128,4 +129,4 @@ def _rows_around(model: TextModel, name: Capability, prompt: str) -> Exception |
 def _must_be_good(row: Any, what: str) -> None:
     must(row.error is None, f"{what} ended with {row.error!r}")
     # A row of batch_generate may be empty: its model may end at once.
-    must(getattr(row, "token", row) is not None, f"{what} has neither a token nor an error")
+    must(answered(row), f"{what} has neither a token, nor a label, nor an error")

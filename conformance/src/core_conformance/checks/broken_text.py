@@ -13,7 +13,7 @@ from core.types import Message
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import SPEAKING, generate
-from core_conformance.checking.calls import ending, must_raise, raised
+from core_conformance.checking.calls import READING, ROW_OPERATIONS, ending, must_raise, raised
 from core_conformance.checking.check import check, count_compared, must
 from core_conformance.checking.compare import same_answers
 from core_conformance.checking.subject import Subject
@@ -31,6 +31,11 @@ _CONTROLS = (
     *map(chr, (0x00, 0x01, 0x07, 0x08, 0x0B, 0x1A, 0x1B, 0x1F, 0x7F, 0x85, 0x9B)),
     *"\u200b\u200f\u2028\u202e\ufeff\ufffd\ufffe\uffff\ue000\U0010ffff",
 )
+_READERS = {
+    Capability.CLASSIFY: "classify",
+    Capability.LABEL_SENTENCES: "classify",
+    Capability.CLASSIFY_STREAMING: "classify_iter",
+}
 _BEHIND = " nobody knew, but the harbour was quiet and"
 
 
@@ -52,21 +57,22 @@ def surrogates_fail_alone(subject: Subject) -> None:
 
 @check(
     "errors.surrogate-options",
-    "A label or a label_prefix that is not valid Unicode MUST raise OptionError at the call",
-    (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING),
+    "A label, label_prefix or label_sentence that is not valid Unicode MUST raise OptionError at "
+    "the call",
+    (*_READERS,),
     Capability.LABELS,
 )
 def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
     model: Any = subject.model
-    calls = {Capability.CLASSIFY: "classify", Capability.CLASSIFY_STREAMING: "classify_iter"}
-    for name in filter(subject.declares, calls):
+    for name in filter(subject.declares, _READERS):
         for text in _BROKEN.values():
             for options in (
                 {"labels": ("good", text)},
                 {"labels": ("a", "b"), "label_prefix": text},
+                {"labels": ("a", "b"), "label_sentence": f"{text} {{label}}"},
             ):
-                call = partial(getattr(model, calls[name]), list(_GOOD), **options)
-                must_raise(OptionError, call, f"{calls[name]} with {options!r}")
+                call = partial(getattr(model, _READERS[name]), list(_GOOD), **options)
+                must_raise(OptionError, call, f"{_READERS[name]} with {options!r}")
 
 
 @check(
@@ -91,7 +97,7 @@ def surrogates_stop_nothing(subject: Subject) -> None:
     "text.control-characters",
     "A prompt MUST be read whatever characters it holds: NUL, other control characters, marks of "
     "direction, those that stand for no character",
-    (Capability.CLASSIFY, Capability.BATCH_GENERATE, Capability.GENERATE),
+    READING,
 )
 def control_characters_are_read(subject: Subject) -> None:
     texts = [f"one{character}two" for character in _CONTROLS]
@@ -102,7 +108,7 @@ def control_characters_are_read(subject: Subject) -> None:
 @check(
     "text.nul",
     "A NUL MUST NOT end a text: what stands after it is read, in every operation",
-    (Capability.CLASSIFY, Capability.BATCH_GENERATE, *SPEAKING),
+    (*ROW_OPERATIONS, *SPEAKING),
 )
 def nul_ends_no_text(subject: Subject) -> None:
     for name, count in _counts(subject):
@@ -146,6 +152,7 @@ def _row_calls(subject: Subject) -> dict[str, RowCall]:
     model: Any = subject.model
     calls: dict[Capability, dict[str, RowCall]] = {
         Capability.CLASSIFY: {"classify": model.classify},
+        Capability.LABEL_SENTENCES: {"classify": model.classify},
         Capability.BATCH_GENERATE: {"batch_generate": partial(model.batch_generate, max_tokens=1)},
         Capability.CLASSIFY_STREAMING: {
             "classify_iter": lambda texts: list(model.classify_iter(iter(texts)))
@@ -184,8 +191,7 @@ def _is_answer(row: Any) -> bool:
 
     One of a batch may be empty, for models may end.
     """
-    parts = (getattr(row, name, True) for name in ("token", "token_logprobs", "states"))
-    return row.error is None and all(parts)
+    return row.error is None and ask.answered(row)
 
 
 def _asked(subject: Subject, texts: Sequence[str]) -> Iterator[tuple[str, str, str]]:
@@ -220,6 +226,7 @@ def _counts(subject: Subject) -> Iterator[tuple[str, Callable[[str], int]]]:
             model.submit(text, GenerateConfig(max_tokens=1))
         ),
         Capability.CLASSIFY: lambda text: of_rows(model.classify([text])),
+        Capability.LABEL_SENTENCES: lambda text: of_rows(model.classify([text])),
         Capability.BATCH_GENERATE: lambda text: of_rows(model.batch_generate([text], max_tokens=1)),
         Capability.TOKENIZING: lambda text: len(model.encode(text)),
         Capability.SCORING: lambda text: len(model.score(["A"], [text])[0].token_logprobs),

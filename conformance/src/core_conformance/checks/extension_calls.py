@@ -61,6 +61,7 @@ _PAUSE = 0.02
 _PATIENCE = 10.0  # seconds until work that runs by itself must show: not reached when it does
 _OPTIONS: dict[str, Any] = {
     "labels": ("good", "bad"),
+    "label_sentence": "It is {label}.",
     "return_logits": True,
     "return_logprobs": True,
     "seed": 1,
@@ -277,7 +278,7 @@ def submit_does_not_wait_for_a_reader(subject: Subject) -> None:
 )
 def undeclared_options_are_refused(subject: Subject) -> None:
     for option, need in OPTION_NEEDS.items():
-        for name in declared(subject, *_CALLS):
+        for name in declared(subject, *_CALLS, Capability.LABEL_SENTENCES):
             if option in _KEYWORDS.get(name, GenerateOptions).__annotations__:
                 config = GenerateConfig(max_tokens=1, **{option: _OPTIONS[option]})
                 method, given = _CALLS[name]

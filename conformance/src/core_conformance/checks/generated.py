@@ -16,6 +16,7 @@ from core.protocols import Capability
 from core.types import BatchResult, Token
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import (
+    CONTINUING,
     SPEAKING,
     Answer,
     evidence,
@@ -90,6 +91,7 @@ def any_answers(subject: Subject) -> None:
     "generated.tokens",
     "Any text MUST go through encode and decode, with all its plain letters",
     Capability.TOKENIZING,
+    CONTINUING,
     broad=True,
 )
 def any_tokens(subject: Subject) -> None:

@@ -18,6 +18,7 @@ from core_conformance.checking.calls import (
     OPERATIONS,
     PROMPTS,
     call,
+    declared,
     elsewhere,
     ending,
     greedy,
@@ -76,7 +77,7 @@ def close_twice(subject: Subject) -> None:
 def use_after_close(subject: Subject) -> None:
     model = subject.load()
     model.close()
-    uses = {str(name): _begin(model, name) for name in OPERATIONS if subject.declares(name)}
+    uses = {str(name): _begin(model, name) for name in declared(subject)}
     for capability, calls in _EXTENSIONS.items():
         if subject.declares(capability):
             uses |= {name: _bound(use, model) for name, use in calls.items()}
@@ -236,7 +237,7 @@ def _bound(use: Callable[[Any], object], model: TextModel) -> Callable[[], objec
 
 
 def _is_closed(subject: Subject, model: TextModel) -> bool:
-    name = next((name for name in OPERATIONS if subject.declares(name)), Capability.GENERATE)
+    name = next(iter(declared(subject)), Capability.GENERATE)
     error = raised(_begin(model, name))
     # Where nothing is declared, a refusal is all that can be had.
     return isinstance(error, ModelClosedError | UnsupportedOperationError)

@@ -268,7 +268,7 @@ def _refuses_longer(subject: Subject, model: TextModel, limit: int) -> None:
     error: Exception | None
     if subject.declares(Capability.GENERATE):
         error = ending(lambda: model.generate(longer, max_tokens=1)).error
-    elif subject.declares(Capability.CLASSIFY):
+    elif subject.classifies:
         error = model.classify([PROMPTS[0], longer])[1].error
     else:
         return

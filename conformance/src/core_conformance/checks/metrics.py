@@ -45,21 +45,20 @@ def prompt_tokens(subject: Subject) -> None:
 )
 def rows(subject: Subject) -> None:
     model: Any = subject.model
-    for name in ROW_OPERATIONS:
-        if subject.declares(name):
-            options = {"max_tokens": 2} if name is Capability.BATCH_GENERATE else {}
-            results = getattr(model, name.value)(_MANY, **options)
-            counted = model.metrics.generated_tokens
-            _must_count(subject, model.metrics, *_MANY)
-            if name is Capability.BATCH_GENERATE:
-                least = sum(len(row.tokens) for row in results)
-                most = least + sum(row.finish_reason == "stop" for row in results)  # and its end
-            else:
-                least, most = 0, len(results)  # a row's token may count as generated
-            must(
-                least <= counted <= most,
-                f"{name}() gave {most} tokens, and generated_tokens is {counted}",
-            )
+    for name in declared(subject, *ROW_OPERATIONS):
+        options = {"max_tokens": 2} if name is Capability.BATCH_GENERATE else {}
+        results = getattr(model, name.value)(_MANY, **options)
+        counted = model.metrics.generated_tokens
+        _must_count(subject, model.metrics, *_MANY)
+        if name is Capability.BATCH_GENERATE:
+            least = sum(len(row.tokens) for row in results)
+            most = least + sum(row.finish_reason == "stop" for row in results)  # and its end
+        else:
+            least, most = 0, len(results)  # a row's token may count as generated
+        must(
+            least <= counted <= most,
+            f"{name}() gave {most} tokens, and generated_tokens is {counted}",
+        )
 
 
 @check(
@@ -97,7 +96,7 @@ def times(subject: Subject) -> None:
 @check(
     "metrics.last-call",
     "`model.metrics` MUST be those of the last call that finished, not of one before.",
-    (Capability.GENERATE, Capability.CLASSIFY),
+    (Capability.GENERATE, Capability.CLASSIFY, Capability.LABEL_SENTENCES),
 )
 def last_call(subject: Subject) -> None:
     model = subject.model
@@ -110,7 +109,7 @@ def last_call(subject: Subject) -> None:
                 f"after a stream ended, model.metrics is {model.metrics}, and the stream's are "
                 f"{stream.metrics}",
             )
-    if subject.declares(Capability.CLASSIFY):
+    if subject.classifies:
         for prompts in (PROMPTS, PROMPTS[:1]):
             model.classify(prompts)
             _must_count(subject, model.metrics, *prompts)

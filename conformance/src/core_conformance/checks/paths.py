@@ -12,11 +12,9 @@ from core.errors import CoreError
 from core.models.discovery import described_by
 from core.models.files import is_address
 from core.protocols import Capability, TextModel
-from core_conformance.checking import ask
-from core_conformance.checking.ask import Answer, evidence, read, sampled, speak
 from core_conformance.checking.calls import at
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.compare import same_speech
+from core_conformance.checking.said import must_be, says
 from core_conformance.checking.subject import Subject
 
 _NAME = "modèle avec blancs 模型 Ω"
@@ -141,15 +139,5 @@ def _must_load(subject: Subject, path: str) -> None:
 
 
 def _must_answer(subject: Subject, model: TextModel, what: str) -> None:
-    seen = _answer(subject, model)
-    same_speech(subject, [(_answer(subject, subject.model), seen)], f"loaded from {what}")
-
-
-def _answer(subject: Subject, model: TextModel) -> Answer:
-    prompt, extras = ask.PLAIN[0], evidence(subject)
-    if subject.declares(Capability.CLASSIFY):
-        return sampled(model.classify([prompt], **extras)[0], prompt)
-    if not subject.declares(Capability.BATCH_GENERATE):
-        return read(speak(subject, model, prompt, max_tokens=3, **extras), prompt)
-    (row,) = model.batch_generate([prompt], max_tokens=3, **extras)
-    return Answer(row.tokens, row.finish_reason, prompt)
+    wanted = says(subject, subject.model)
+    must_be(subject, wanted, lambda: says(subject, model), f"loaded from {what}")

@@ -11,7 +11,7 @@ from core.errors import UnsupportedOptionError
 from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
-from core_conformance.checking.ask import Answer, generate, is_id, seeds, tokenizing
+from core_conformance.checking.ask import CONTINUING, Answer, generate, is_id, seeds, tokenizing
 from core_conformance.checking.budget import passes
 from core_conformance.checking.check import (
     check,
@@ -208,6 +208,7 @@ def ids_are_in_range(subject: Subject) -> None:
     "tokenizing.round-trip",
     "decode(encode(text)) MUST give plain text back, special tokens left out",
     Capability.TOKENIZING,
+    CONTINUING,
 )
 def plain_text_comes_back(subject: Subject) -> None:
     model = tokenizing(subject)
@@ -221,6 +222,7 @@ def plain_text_comes_back(subject: Subject) -> None:
     "tokenizing.open-ended",
     "encode MUST put nothing after a text: a longer text begins with the ids of a shorter one",
     Capability.TOKENIZING,
+    CONTINUING,
 )
 def texts_go_on(subject: Subject) -> None:
     encode = tokenizing(subject).encode
@@ -238,6 +240,7 @@ def texts_go_on(subject: Subject) -> None:
     "The text that decode gives MUST be whole characters, and itself go through encode and decode "
     "unchanged, in any script",
     Capability.TOKENIZING,
+    CONTINUING,
 )
 def decoded_text_is_stable(subject: Subject) -> None:
     model, whole = tokenizing(subject), list[bool]()
@@ -267,6 +270,7 @@ def _tells_apart(subject: Subject, text: str) -> bool:
     "decode MUST keep white space as it was encoded: before punctuation, in contractions, "
     "several blanks and lines",
     Capability.TOKENIZING,
+    CONTINUING,
 )
 def white_space_is_kept(subject: Subject) -> None:
     model = tokenizing(subject)

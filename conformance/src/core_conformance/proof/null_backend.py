@@ -48,8 +48,6 @@ PASSES = frozenset(
         # it calls nothing its own
         "loading.description-agrees",
         "loading.description-of-others",
-        # it declares everything: there is nothing to refuse
-        "errors.undeclared-options",
         # who does nothing leaves nothing, and changes nothing
         "errors.inputs-unchanged",
         "lifecycle.close-twice",
@@ -245,7 +243,7 @@ class NullBackend:
 
     name = "null"
     protocol = PROTOCOL_VERSION
-    capabilities = frozenset(Capability)
+    capabilities = frozenset(Capability) - {Capability.LABEL_SENTENCES}
     formats = frozenset({"safetensors", "gguf"})
 
     def available(self) -> bool:

@@ -24,6 +24,12 @@ from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.sentences import (
+    Embedding,
+    SentenceClassifier,
+    SentenceModel,
+    Sentences,
+)
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 from core_conformance.reference.training import Training
 
@@ -101,19 +107,24 @@ def whole(part: Callable[..., object]) -> Callable[[], Backend]:
 
 
 def _around(part: type) -> Backend:
+    backend, kind = (
+        (Sentences, SentenceModel)
+        if issubclass(part, SentenceModel | SentenceClassifier | Embedding)
+        else (Reference, ReferenceModel)
+    )
     if issubclass(part, Language):
-        return _with(Reference, "language_class", part)()
-    model = part if issubclass(part, ReferenceModel) else _model_with(part)
-    return _with(Reference, "model_class", model)()
+        return _with(backend, "language_class", part)()
+    model = part if issubclass(part, ReferenceModel) else _model_with(part, kind)
+    return _with(backend, "model_class", model)()
 
 
-def _model_with(part: type) -> type[ReferenceModel]:
+def _model_with(part: type, model: type[ReferenceModel]) -> type[ReferenceModel]:
     if issubclass(part, Generation):
-        return _with(ReferenceModel, "engine_class", _with(Engine, "generation_class", part))
+        return _with(model, "engine_class", _with(Engine, "generation_class", part))
     name = next((name for kind, name in _MODEL_PARTS.items() if issubclass(part, kind)), None)
     if name is None:
         raise TypeError(f"{part.__name__} is not a part of the reference")
-    return _with(ReferenceModel, name, part)
+    return _with(model, name, part)
 
 
 Kind = TypeVar("Kind", bound=type)

@@ -15,7 +15,7 @@ from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof import null_backend
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
 from core_conformance.proof.registry import Saboteur, all_saboteurs
-from core_conformance.reference import Reference, write_model
+from core_conformance.reference import Reference, Sentences, write_model
 from core_conformance.running.result import Status
 from core_conformance.running.runner import NOTHING, run_check
 from core_conformance.running.target import know_reference
@@ -70,6 +70,7 @@ def run(progress: Progress = lambda line: None) -> Summary:
 def _parts() -> Iterator[tuple[str, Callable[[str], Iterable[str]]]]:
     yield "saboteurs for all checks", lambda path: without_saboteur()
     yield "the reference", partial(sound, Reference())
+    yield "the reference of label sentences", partial(sound, Sentences())
     for capability in Capability:
         yield f"the reference without {capability}", partial(refusing, capability)
     for broken in all_saboteurs().values():

@@ -20,7 +20,7 @@ from core_conformance.reference.optional import ReferenceModel
 
 Kind = TypeVar("Kind")
 
-EVERYTHING = frozenset(Capability)
+EVERYTHING = frozenset(Capability) - {Capability.LABEL_SENTENCES}  # see `Sentences`
 METHODS = {
     capability: tuple(name for name in vars(protocol) if not name.startswith("_"))
     for capability, protocol in PROTOCOLS.items()
@@ -35,11 +35,12 @@ class Reference:
     name = "reference"
     protocol = PROTOCOL_VERSION
     formats = frozenset({files.FORMAT})
+    everything = EVERYTHING
     model_class: type[ReferenceModel] = ReferenceModel  # parts that a saboteur may replace
     language_class: type[Language] = Language
 
     def __init__(self, without: Collection[Capability] = ()) -> None:
-        self.capabilities = EVERYTHING.difference(without)
+        self.capabilities = self.everything.difference(without)
         self.__class__ = self._without(type(self), _OWN)
 
     def available(self) -> bool:

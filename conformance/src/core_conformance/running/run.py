@@ -23,6 +23,7 @@ from core_conformance.running.runner import Runner
 from core_conformance.running.settings import Settings
 from core_conformance.running.target import applicable
 
+_CLASSIFYING = CLASSIFYING | {Capability.LABEL_SENTENCES}
 _OF_CLASSIFY = {Capability.LABELS, Capability.LOGITS}
 
 
@@ -122,7 +123,7 @@ class Run:
             if capability.value not in refused
         )
         # No check can see an option refused by an operation that is refused itself.
-        return seen if CLASSIFYING & seen else seen - _OF_CLASSIFY
+        return seen if _CLASSIFYING & seen else seen - _OF_CLASSIFY
 
     def verdict(self) -> Verdict:
         """Return the verdict on the results so far."""

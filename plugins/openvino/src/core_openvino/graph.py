@@ -10,7 +10,7 @@ Shapes: T tokens of all sequences, H hidden size, D head size, R rows that are r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -20,6 +20,14 @@ from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
 from core_openvino import capped
+from core_openvino.nodes import integer as _integer
+from core_openvino.nodes import ints as _ints
+from core_openvino.nodes import named_input as _input
+from core_openvino.nodes import named_output as _output
+from core_openvino.nodes import number as _number
+from core_openvino.nodes import product as _product
+from core_openvino.nodes import rotated
+from core_openvino.nodes import wide as _wide
 from core_openvino.weights import Weights
 from core_runtime.checkpoint.config import LayerKind, ModelConfig
 from core_runtime.checkpoint.rope import Rope
@@ -57,44 +65,6 @@ def cosines_name(rope: int) -> str:
 def sines_name(rope: int) -> str:
     """Return the name of the input with the sines of a RoPE: [T, 1, 1, D]."""
     return f"sines.{rope}"
-
-
-def _ints(*values: int) -> ov.Node:
-    return ops.constant(np.array(values, np.int64))
-
-
-def _integer(value: int) -> ov.Node:
-    return ops.constant(np.array(value, np.int32))
-
-
-def _number(value: float) -> ov.Node:
-    return ops.constant(np.array(value, np.float32))
-
-
-def _wide(x: ov.Node) -> ov.Node:
-    return x if x.get_element_type() == ov.Type.f32 else ops.convert(x, ov.Type.f32)
-
-
-def _product(x: ov.Node, weight: ov.Node) -> ov.Node:
-    """Return ``x @ weight.T`` as float32, computed in the weight's type.
-
-    A weight of bfloat16 that were converted to float32 in the graph would be stored as that, too.
-    """
-    kind = weight.get_element_type()
-    narrow = x if kind == ov.Type.f32 else ops.convert(x, kind)
-    return _wide(ops.matmul(narrow, weight, False, True))
-
-
-def _input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
-    node = ops.parameter(list(shape), kind, name=name)
-    node.output(0).set_names({name})
-    return node
-
-
-def _output(node: ov.Node, name: str) -> ov.Node:
-    result = ops.result(node)
-    result.output(0).set_names({name})
-    return result
 
 
 @dataclass(slots=True)
@@ -149,14 +119,11 @@ class _Body:
 
     def _rotated(self, x: ov.Node, rope: Rope) -> ov.Node:
         """Rotate [T, heads, 1, D]: ``x cos + (-b, a) sin`` for the halves a and b of D."""
-        half, place = self.config.head_dim // 2, ropes(self.config).index(rope)
+        place = ropes(self.config).index(rope)
         angles = [-1, 1, 1, self.config.head_dim]
         cosines = self.input(cosines_name(place), angles, ov.Type.f32)
         sines = self.input(sines_name(place), angles, ov.Type.f32)
-        # The pass that fuses RoPE finds the split by its axis 3, not by -1.
-        first, second = ops.variadic_split(x, _ints(3), _ints(half, half)).outputs()
-        turned = ops.concat([ops.multiply(second, _number(-1.0)), first], -1)
-        return ops.add(ops.multiply(x, cosines), ops.multiply(turned, sines))
+        return rotated(x, cosines, sines, self.config.head_dim)
 
     def _paged(self, queries: ov.Node, keys: ov.Node, values: ov.Node, layer: int) -> ov.Node:
         """Return attention over the cache and these tokens, [T, heads * D], and store the latter.
@@ -206,11 +173,12 @@ class _Body:
         if self.config.family.activation == "silu":
             return self.linear(ops.multiply(ops.swish(gate), up), f"{name}.down_proj")
 
-        # Halved here and doubled there, both exact: this hides the formula from a pass that would
-        # fuse it into a node (LLMMLP) which divides by zero on one thread, and copies the weights.
+        # Halved and doubled, both exact: this hides the formula from a pass that would fuse it into
+        # a node (LLMMLP) which divides by zero on one thread, and copies the weights. Doubled after
+        # the product instead, the weights would be doubled, and those of int8 become float32.
         halved = ops.multiply(ops.gelu(gate, "tanh"), _number(0.5))
-        down = self.linear(ops.multiply(halved, up), f"{name}.down_proj")
-        return ops.multiply(down, _number(2.0))
+        doubled = ops.multiply(ops.multiply(halved, up), _number(2.0))
+        return self.linear(doubled, f"{name}.down_proj")
 
     def layer(self, x: ov.Node, layer: int) -> ov.Node:
         """Return the hidden states after a layer."""
@@ -245,7 +213,7 @@ def body(config: ModelConfig, weights: Weights) -> Bodies:
     layers: [R, layers, H].
     """
     parts = _Body(config, weights)
-    x = _wide(ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0)))  # [T, H]
+    x = _wide(weights.embedded(parts.input(TOKENS, [-1])))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     rows, inner = parts.input(ROWS, [-1]), list[ov.Node]()
@@ -271,12 +239,3 @@ def head(config: ModelConfig, weights: Weights) -> ov.Model:
         cap = _number(config.logit_cap)
         logits = ops.multiply(ops.tanh(ops.divide(logits, cap)), cap)
     return ov.Model([_output(ops.convert(logits, ov.Type.f32), LOGITS)], [states], LOGITS)
-
-
-def node_counts(compiled: ov.CompiledModel) -> Mapping[str, int]:
-    """Return how many nodes of each type the compiled graph has."""
-    counts: dict[str, int] = {}
-    for node in compiled.get_runtime_model().get_ops():
-        kind = str(node.get_rt_info()["layerType"].astype(str))
-        counts[kind] = counts.get(kind, 0) + 1
-    return counts

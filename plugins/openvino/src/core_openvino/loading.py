@@ -1,29 +1,31 @@
-"""Loading a model, for a process that may do it. Imports openvino."""
+"""Loading a model on its own thread, for a process that may do it."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable
 from functools import partial
+from typing import TypeVar
 
 from core.errors import CoreError, OutOfMemoryError, UnsupportedModelError
-from core.options import LoadConfig
 from core.system.limited_files import hold
-from core.types import Choice
-from core_openvino.loaded import LoadedModel, load
-from core_openvino.model import OpenVinoModel
+from core_openvino.library import lacks_memory, reason_of
 from core_runtime.owner import FirstProcess, OwnerThread
 from core_runtime.request import forget_frames
 
-# In lower case; the last is the message of a thread that cannot be started.
-_SCARCE = ("alloc", "not enough memory", "resource temporarily unavailable")
+L = TypeVar("L")
+M = TypeVar("M")
+
 _first_process = FirstProcess("OpenVINO")  # a fork has none of its threads: a pass would hang
 
 
 def open_model(
-    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
-) -> OpenVinoModel:
-    """Load a model on its own thread.
+    backend: str,
+    path: str | os.PathLike[str],
+    load: Callable[[], L],
+    model: Callable[[str, L, OwnerThread], M],
+) -> M:
+    """Run ``load`` on a thread of its own, and return the ``model`` of its result.
 
     Raises `core.ModelError`, `core.OptionError`, `core.OutOfMemoryError`.
     """
@@ -32,8 +34,8 @@ def open_model(
     owners: list[OwnerThread] = []
     try:
         hold(owners, partial(OwnerThread, backend))
-        loaded = owners[0].run(lambda: _load(backend, path, config, chosen))
-        return OpenVinoModel(backend, loaded, owners[0])
+        loaded = owners[0].run(lambda: _loaded(path, load))
+        return model(backend, loaded, owners[0])
     except BaseException as error:
         forget_frames(error)  # else a reference to the error keeps the weights alive
         for owner in owners:
@@ -41,11 +43,9 @@ def open_model(
         raise
 
 
-def _load(
-    backend: str, path: str | os.PathLike[str], config: LoadConfig, chosen: Sequence[Choice]
-) -> LoadedModel:
+def _loaded(path: str | os.PathLike[str], load: Callable[[], L]) -> L:
     try:
-        return load(backend, path, config, chosen)
+        return load()
     except CoreError:
         raise
     except (MemoryError, RuntimeError) as error:
@@ -54,9 +54,8 @@ def _load(
 
 def _failure(path: str | os.PathLike[str], error: Exception) -> CoreError:
     """Return the error of a load that ran out of memory, or that OpenVINO refused."""
-    lines = [line for line in str(error).splitlines() if line]  # sources first, the reason last
-    reason = lines[-1].rstrip(".") if lines else type(error).__name__
-    if isinstance(error, MemoryError) or any(words in reason.lower() for words in _SCARCE):
+    reason = reason_of(error)
+    if lacks_memory(error):
         return OutOfMemoryError(
             f"{os.fspath(path)} does not fit in memory ({reason}). Reduce context_len or "
             "parallel_slots, free some memory, or raise the limit of the process (`ulimit -v`)."

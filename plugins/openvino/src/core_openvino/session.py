@@ -25,8 +25,17 @@ from core_openvino.batch import PagedBatch, places_of
 from core_openvino.blocks import BlockTables
 from core_openvino.cache import KVCache
 from core_openvino.capped import BLOCKS, WIDTH, Reach
+from core_openvino.library import lacks_memory, reason_of
+from core_openvino.stored import StoredMatrices
 from core_runtime.checkpoint.config import ModelConfig
-from core_runtime.sequences.session import END, DecodeError, InterruptedPassError, Logits, State
+from core_runtime.sequences.session import (
+    END,
+    DecodeError,
+    InterruptedPassError,
+    Logits,
+    ScarceMemoryError,
+    State,
+)
 
 _PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 _SIZE = np.dtype(np.int64)
@@ -88,8 +97,11 @@ class PagedSession:
         head: ov.CompiledModel,
         compile_inner: Callable[[], ov.CompiledModel],
         settings: SessionSettings,
+        stored: StoredMatrices | None = None,
     ) -> None:
         self.settings, self.config = settings, config
+        self._stored = stored  # the graphs' constants, which live as long as it does
+        self._has_packed = False
         self._plain = self._body = _Body(body.create_infer_request())
         self._head = head.create_infer_request()
         self._compile_inner: Callable[[], ov.CompiledModel] | None = compile_inner
@@ -156,14 +168,15 @@ class PagedSession:
     def decode(self, batch: PagedBatch) -> None:
         """Compute the states of the batch's read tokens, and store all keys and values.
 
-        Raises `InterruptedPassError`; `DecodeError` for too little memory, or a failure.
+        Raises `InterruptedPassError`, `ScarceMemoryError`, or `DecodeError` for another failure.
         """
         self._logits = self._states = self._hidden = None
         if self._body.broken:
             self._settle()
-        states = self._reserved(batch)
+        states = self._reserved(batch.with_pairs())
         for sequence, tokens in batch.spans:
             self._tables.grow(sequence, tokens)
+            self._tables.cut(sequence, self._tables.end(sequence))  # without a pair's second place
         self._rows = {token: row for row, token in enumerate(batch.rows)}
         self._states = states
 
@@ -184,6 +197,8 @@ class PagedSession:
                 all_inner = self._body.request.get_tensor(graph.INNER).data
                 states = [self._states if n == last else all_inner[:, n] for n in layers]
             self._hidden = np.concatenate([part for part in states if part is not None], axis=-1)
+        except MemoryError as error:
+            raise _failure(error) from error
         finally:
             self._body = self._plain
 
@@ -197,9 +212,13 @@ class PagedSession:
     def logits(self, index: int) -> Logits:
         """Return the logits [vocab_size] after the batch's token ``index``."""
         if self._logits is None and self._states is not None:
-            _set(self._head, {graph.HIDDEN: self._states})
-            self._head.infer()
+            try:
+                _set(self._head, {graph.HIDDEN: self._states})
+                self._head.infer()
+            except (MemoryError, RuntimeError) as error:
+                raise _failure(error) from error
             self._logits = self._head.get_tensor(graph.LOGITS).data  # until the next pass
+            self._forget_constants()
         return self._row(self._logits, index)
 
     def hidden(self, index: int) -> Logits:
@@ -255,6 +274,7 @@ class PagedSession:
         self._plain.request = self._body.request = self._head = self._inner = None
         self._states = self._logits = self._hidden = self._compile_inner = None
         self._cache.arrays, self._angles = {}, []
+        self._stored = None
 
     # ------------------------------------------------------------ one pass
 
@@ -280,7 +300,7 @@ class PagedSession:
         After a pass that broke off, some outputs would keep the shape of that pass.
         """
         broken, batch = self._body.broken, PagedBatch()
-        size = next(n for n in count(1) if n not in broken)
+        size = next(n for n in count(2) if n not in broken)
         batch.add([0] * size, 0, _SETTLING, size)
         # Capped attention has tensors of as many rows as it reads blocks, and keys.
         fresh = (n for n in count(WIDTH) if broken.isdisjoint((n, n * WIDTH + size)))
@@ -342,10 +362,16 @@ class PagedSession:
             new = self._body.request.get_tensor(graph.new_name(name)).data
             cache[blocks, :, places] = new.view(cache.dtype)
 
+    def _forget_constants(self) -> None:
+        """Take stored constants out of memory, once: all products have packed theirs."""
+        if self._stored is not None and not self._has_packed:
+            self._stored.forget_pages()
+        self._has_packed = True
+
     def _failure(self, error: BaseException) -> DecodeError:
         if self._interrupted:
             return InterruptedPassError("the pass was interrupted")
-        return DecodeError(str(error))
+        return _failure(error)
 
     def _row(self, rows: Logits | None, index: int) -> Logits:
         if rows is None or index not in self._rows:
@@ -361,9 +387,13 @@ class PagedSession:
                 inner = _Body(self._compile_inner().create_infer_request())
                 self._cache.set_on(inner.request)
             except (MemoryError, RuntimeError) as error:
-                raise DecodeError(str(error)) from error
+                raise _failure(error) from error
             self._inner = inner
         return self._inner
+
+
+def _failure(error: BaseException) -> DecodeError:
+    return ScarceMemoryError(reason_of(error)) if lacks_memory(error) else DecodeError(str(error))
 
 
 def _set(request: ov.InferRequest, inputs: Mapping[str, npt.NDArray[Any]]) -> None:

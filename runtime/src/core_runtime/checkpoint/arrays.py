@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,7 +21,7 @@ import numpy.typing as npt
 from core.models.files import open_model_file
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.checkpoint.fields import JsonFiles
-from core_runtime.checkpoint.files import Shape, read_header, tensor_files
+from core_runtime.checkpoint.files import Plain, Shape, read_header, tensor_files
 from core_runtime.checkpoint.names import plain_name
 from core_runtime.checkpoint.own_files import RECORD
 from core_runtime.checkpoint.quantization import Packing
@@ -51,6 +51,11 @@ class TensorArrays(ABC):
 
     @property
     @abstractmethod
+    def files(self) -> Sequence[Path]:
+        """The files that hold the tensors."""
+
+    @property
+    @abstractmethod
     def rounded(self) -> bool:
         """True if no matrix is stored at more than 16 bits: bfloat16 then loses little."""
 
@@ -67,6 +72,34 @@ class _Place(NamedTuple):
     start: int
 
 
+class StoredTensors:
+    """The tensors of safetensors files, as they are stored, by their plain names.
+
+    ``header``: their dtypes and shapes. Raises `core.InvalidModelError` for broken files.
+    """
+
+    def __init__(self, files: list[Path], plain_name: Plain = plain_name) -> None:
+        self.header = read_header(files, plain_name)
+        self._places = {
+            name: place for path in files for name, place in _places(path, plain_name).items()
+        }
+
+    def read(self, name: str) -> npt.NDArray[Any]:
+        """Return a tensor, bfloat16 as float32; it may be a view of the file."""
+        path, kind, shape, start = self._places[name]
+        array = np.memmap(path, np.dtype(_KINDS[kind]), "r", start, shape or (1,)).reshape(shape)
+        if kind == "BF16":
+            return (array.astype(np.uint32) << 16).view(np.float32)
+        return np.asarray(array)
+
+    def wide_bytes(self, names: Iterable[str]) -> int:
+        """Return the bytes of the matrices among these that have more than 16 bits a number."""
+        kept = [self.header[name] for name in names]
+        return sum(
+            math.prod(shape) * 4 for kind, shape in kept if kind == "F32" and len(shape) == 2
+        )
+
+
 class SafetensorArrays(TensorArrays):
     """The tensors of a safetensors directory.
 
@@ -74,36 +107,32 @@ class SafetensorArrays(TensorArrays):
     """
 
     def __init__(self, directory: Path, config: ModelConfig) -> None:
-        self._directory, files = directory, tensor_files(directory)
-        header = read_header(files)
-        self._places = {name: place for path in files for name, place in _places(path).items()}
+        self._directory, self._files = directory, tensor_files(directory)
+        self._stored = StoredTensors(self._files)
+        header = self._stored.header
         config, self._packings = checked_tensors(header, config, directory, self._equal)
         super().__init__(config)
 
     @property
+    def files(self) -> Sequence[Path]:
+        """See `TensorArrays`."""
+        return self._files
+
+    @property
     def rounded(self) -> bool:
         """See `TensorArrays`."""
-        places = (self._places[name] for name in self.shapes)
-        wide = [place for place in places if place.kind == "F32" and len(place.shape) == 2]
-        size = sum(math.prod(place.shape) * 4 for place in wide)
-        return not wide or _converted_from(self._directory) < size
+        size = self._stored.wide_bytes(self.shapes)
+        return not size or _converted_from(self._directory) < size
 
     def _read(self, name: str) -> Floats:
         layer = name.removesuffix(".weight")
         if layer not in self._packings:
-            return self._stored(name)
-        words, scales, biases = (self._stored(f"{layer}.{part}") for part in _PARTS)
+            return self._stored.read(name)
+        words, scales, biases = (self._stored.read(f"{layer}.{part}") for part in _PARTS)
         return unpacked(words, scales, biases, self._packings[layer])
 
     def _equal(self, name: str, other: str) -> bool:
-        return np.array_equal(self._stored(name), self._stored(other))
-
-    def _stored(self, name: str) -> npt.NDArray[Any]:
-        path, kind, shape, start = self._places[name]
-        array = np.memmap(path, np.dtype(_KINDS[kind]), "r", start, shape or (1,)).reshape(shape)
-        if kind == "BF16":
-            return (array.astype(np.uint32) << 16).view(np.float32)
-        return np.asarray(array)
+        return np.array_equal(self._stored.read(name), self._stored.read(other))
 
 
 def unpacked(
@@ -136,7 +165,7 @@ def _converted_from(directory: Path) -> float:
     return size if isinstance(size, int) else math.inf
 
 
-def _places(path: Path) -> dict[str, _Place]:
+def _places(path: Path, plain_name: Plain) -> dict[str, _Place]:
     """Return where the tensors of one file are; `read_header` has checked the file."""
     with open_model_file(path) as file:
         (size,) = struct.unpack("<Q", file.read(8))

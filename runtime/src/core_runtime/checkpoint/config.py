@@ -16,7 +16,7 @@ from typing import Any
 
 from core.errors import UnsupportedModelError
 from core_runtime.checkpoint.config_keys import check_config
-from core_runtime.checkpoint.families import FAMILIES, Family
+from core_runtime.checkpoint.families import ENCODERS, FAMILIES, Family
 from core_runtime.checkpoint.fields import ConfigFields, JsonFiles
 from core_runtime.checkpoint.quantization import Quantization, parse_quantization
 from core_runtime.checkpoint.rope import Rope, parse_rope
@@ -236,6 +236,11 @@ def _stored_head_dim(fields: ConfigFields, heads: int, rows: int | None) -> int 
 def _family(raw: Mapping[str, Any], where: str) -> Family:
     name = raw.get("model_type")
     family = FAMILIES.get(name) if isinstance(name, str) else None
+    if name in ENCODERS:
+        raise UnsupportedModelError(
+            f"{where}: model_type {name!r} is an encoder, which has no next token. Load it with "
+            "backend='encoder', which classifies by sentences of labels."
+        )
     if family is None:
         known = ", ".join(sorted(FAMILIES))
         raise UnsupportedModelError(

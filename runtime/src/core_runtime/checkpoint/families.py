@@ -132,3 +132,8 @@ FAMILIES: Mapping[str, Family] = {
     "qwen3": _QWEN3,
 }
 """The families by ``model_type``."""
+
+ENCODERS = frozenset(
+    {"bert", "deberta-v2", "distilbert", "modernbert", "mpnet", "roberta", "xlm-roberta"}
+)
+"""The encoders by ``model_type``, which the backend ``encoder`` reads."""

@@ -5,7 +5,7 @@ Imports no array library. Format: https://huggingface.co/docs/safetensors.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from safetensors import SafetensorError, safe_open
@@ -17,6 +17,8 @@ from core_runtime.checkpoint.own_files import chosen_files
 
 Shape = tuple[int, ...]
 Header = dict[str, tuple[str, Shape]]  # dtype and shape by tensor name
+Plain = Callable[[str], str | None]
+"""A function from a tensor's stored name to its plain one; None if it is not to be read."""
 
 
 def tensor_files(directory: Path) -> list[Path]:
@@ -27,7 +29,7 @@ def tensor_files(directory: Path) -> list[Path]:
     return [directory / name for name in chosen_files(directory).own]
 
 
-def read_header(files: list[Path]) -> Header:
+def read_header(files: list[Path], plain_name: Plain = plain_name) -> Header:
     """Return all tensors of the text model, by their plain names. Raises `InvalidModelError`."""
     tensors: Header = {}
     for path in files:

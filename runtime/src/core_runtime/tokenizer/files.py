@@ -93,19 +93,22 @@ class TokenizerFiles:
     special_texts: Mapping[str, str]
 
 
-def read_tokenizer_files(directory: Path, files: JsonFiles | None = None) -> TokenizerFiles:
+def read_tokenizer_files(
+    directory: Path, files: JsonFiles | None = None, ends: bool = False
+) -> TokenizerFiles:
     """Read the tokenizer's files, and log their unused keys.
 
+    ``ends``: tokens after a text are kept, and decoded texts are only shown.
     Raises `TokenizerError`, `ModelAccessError`, or `UnsupportedModelError` for refused keys.
     """
     files = files or JsonFiles(directory)
-    library, notes = read_library(directory / tokenizer_json.FILE)
+    library, notes = read_library(directory / tokenizer_json.FILE, ends)
     try:
         named = read_named_tokens(files)
         library, changed = add_named_tokens(library, named, str(directory / named.source))
         own, model = _fields(files, CONFIG), files.read_if_there("config.json")
         names = known_names(library, named)
-        unused = check_tokenizer_config(own, names, library, model)
+        unused = check_tokenizer_config(own, names, library, model, ends)
     except InvalidModelError as error:
         raise TokenizerError(str(error)) from error
 

@@ -18,18 +18,19 @@ SPACE = "\u2581"
 _FIRST, _NEVER = b'"prepend_scheme":"first"', b'"prepend_scheme":"never"'
 
 
-def prompt_reader(library: Library) -> Library:
+def prompt_reader(library: Library, ends: bool = False) -> Library:
     """Configure a tokenizer to read prompts, and return it.
 
-    Special tokens in a text are literal text, and none is added after it. The publisher's length
-    limits are disabled.
+    Special tokens in a text are literal text, and none is added after it, except with ``ends``, for
+    a model that reads whole texts. The publisher's length limits are disabled.
     """
     library.no_truncation()
     library.no_padding()
     library.encode_special_tokens = True
     if _cuts_nothing(library):
         library.pre_tokenizer = None
-    _append_nothing(library)
+    if not ends:
+        _append_nothing(library)
     return library
 
 

@@ -11,6 +11,8 @@ _LAYOUTS = (
     ("tekken.json", "transformers mistral-common", ", mistral_format=False"),
     ("tokenizer.model", "transformers sentencepiece protobuf tiktoken", ""),
     ("vocab.json", "transformers", ""),
+    ("sentencepiece.bpe.model", "transformers sentencepiece protobuf", ""),
+    ("vocab.txt", "transformers", ""),
 )
 
 

@@ -40,11 +40,14 @@ _ID_LIMIT = 2**32  # the library's ids are 32-bit numbers
 class Tokenizer:
     """The tokenizer of one model directory. Safe to use from several threads.
 
-    ``special``: the texts of its special tokens.
+    ``special``: the texts of its special tokens. ``ends``: tokens that the post-processor adds
+    after a text are kept.
     """
 
+    ends = False
+
     def __init__(self, files: TokenizerFiles, template: str | None = None) -> None:
-        self.library = prompt_reader(files.library)
+        self.library = prompt_reader(files.library, self.ends)
         self._skipped = int(
             prepends(files.library)
         )  # characters to skip in texts that start at a cut
@@ -70,14 +73,14 @@ class Tokenizer:
     @classmethod
     def from_directory(
         cls, directory: Path, files: JsonFiles | None = None, template: str | None = None
-    ) -> Tokenizer:
+    ) -> Self:
         """Read a model directory; ``files``: its JSON files, shared with the rest of the load.
 
         ``template``: the name of the chat template to use. Raises `TokenizerError` if
         tokenizer.json is missing or a file is broken, `ModelAccessError` if one is unreadable,
         `InvalidOptionError` for an unknown template.
         """
-        return cls(read_tokenizer_files(directory, files), template)
+        return cls(read_tokenizer_files(directory, files, cls.ends), template)
 
     def fewest_tokens(self, text: str) -> int:
         """Return the minimum number of a text's tokens, from its bytes; 0 if unknown."""

@@ -42,9 +42,10 @@ _KEY = "precompiled_charsmap"
 _MAY_HOLD_KEY = re.compile(rb"charsmap|\\u00[4-7]")  # as it stands, or a letter of it escaped
 
 
-def read_library(path: Path) -> tuple[Library, tuple[str, ...]]:
+def read_library(path: Path, ends: bool = False) -> tuple[Library, tuple[str, ...]]:
     """Return the library's tokenizer, and the notes to report on its file.
 
+    ``ends``: tokens that it adds after a text are kept, which needs no note.
     Raises `TokenizerError` for a missing or broken file, `ModelAccessError`.
     """
     try:
@@ -55,7 +56,7 @@ def read_library(path: Path) -> tuple[Library, tuple[str, ...]]:
     try:
         check_charsmaps(data)
         library = Library.from_buffer(data)
-        return library, (*_switched_off(library), *_unread(data, library))
+        return library, (*_switched_off(library, ends), *_unread(data, library))
     except (KeyboardInterrupt, SystemExit):
         raise
     except BaseException as error:  # a Rust panic is not an Exception
@@ -65,13 +66,13 @@ def read_library(path: Path) -> tuple[Library, tuple[str, ...]]:
         ) from error
 
 
-def _switched_off(library: Library) -> Iterator[str]:
+def _switched_off(library: Library, ends: bool) -> Iterator[str]:
     """Yield the disabled features: dropping merges at random, and appending tokens to a text."""
     model = library.model
     if dropout := getattr(model, "dropout", None):
         model.dropout = None
         yield f"dropout={dropout:.3g}"
-    if tokens := appended(library):
+    if not ends and (tokens := appended(library)):
         yield f"post_processor adds {listing(tokens)} after a text"
 
 

@@ -151,16 +151,28 @@ LIBRARY_KEYS: Mapping[str, KeyRule] = {
 }
 """The treatment of each key of tokenizer.json; one that the library does not know is reported."""
 
+# BERT's keys, and where the normalizer has the same.
+_BERT = {
+    "do_lower_case": "lowercase",
+    "strip_accents": "strip_accents",
+    "tokenize_chinese_chars": "handle_chinese_chars",
+    "do_basic_tokenize": None,
+}
 _TOKEN, _IDLE = TOKENIZER_KEYS["image_token"], harmless("tokenizer.json agrees, or it is not used")
 _REMEDY = "Remove the key to do without it."
 
 
 def check_tokenizer_config(
-    fields: ConfigFields, names: Mapping[str, Entry], library: Library, config: Mapping[str, Any]
+    fields: ConfigFields,
+    names: Mapping[str, Entry],
+    library: Library,
+    config: Mapping[str, Any],
+    ends: bool = False,
 ) -> tuple[str, ...]:
     """Return the keys of tokenizer_config.json to report.
 
-    ``names``: the named tokens; ``config``: config.json's keys. Raises `UnsupportedModelError` for
+    ``names``: the named tokens; ``config``: config.json's keys; ``ends``: see
+    `core_runtime.tokenizer.files.read_tokenizer_files`. Raises `UnsupportedModelError` for
     a key that is refused.
     """
     values = fields.values
@@ -172,6 +184,8 @@ def check_tokenizer_config(
             keys[name] = _TOKEN
     for name in _idle(values, names, library, config):
         keys[name] = _IDLE
+    if ends:
+        keys |= dict.fromkeys((_CLEAN, _CLEAN_BPE), _IDLE)
     return check_keys(fields, keys, _REMEDY)
 
 
@@ -187,6 +201,13 @@ def _idle(
         yield "add_bos_token"
     if values.get("add_prefix_space") is _puts_space(library):
         yield "add_prefix_space"
+    for step in steps(library.normalizer, "normalizers"):
+        if step["type"] == "BertNormalizer":
+            yield from (
+                key
+                for key, part in _BERT.items()
+                if part is None or values.get(key) == step.get(part)
+            )
 
     bpe = isinstance(library.model, BPE)
     if bpe:

@@ -12,10 +12,11 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import wraps
+from types import MappingProxyType
 from typing import Any, TypeVar
 
 from core_conformance.checking.script.spelling import spelled, texts_in
@@ -35,6 +36,7 @@ _WORK = (
     "inspect_attention",
     "close",
 )
+_CLASSIFYING = ("classify", "classify_iter")
 _LOOKS = ("encode", "decode", "render_chat")
 _FIRST, _LAST = 8, 256  # calls that are kept: of the beginning, and of the end
 _SHOWN = 8  # calls of a script
@@ -103,11 +105,14 @@ def loading(
     return call.number
 
 
-def watched(model: M, number: int) -> M:
-    """Return the same model, which records its calls from now on."""
+def watched(model: M, number: int, usual: Mapping[str, object] = MappingProxyType({})) -> M:
+    """Return the same model, which records its calls from now on.
+
+    ``usual``: the options of ``classify`` and ``classify_iter`` where a call has no others.
+    """
     # A class of C, or one that allows no subclass: its calls are not known.
     with suppress(Exception):
-        model.__class__ = _recording(type(model), number)
+        model.__class__ = _recording(type(model), number, usual)
     return model
 
 
@@ -216,10 +221,10 @@ def _origin(backend: object) -> str:
     return f"from {kind.__module__} import {maker}; core.register({maker}())"
 
 
-def _recording(kind: type[M], number: int) -> type[M]:
+def _recording(kind: type[M], number: int, usual: Mapping[str, object]) -> type[M]:
     """Return the class with operations that write down their calls; what it lacks stays lacking."""
     space: dict[str, object] = {
-        name: _writing(number, name, member)
+        name: _writing(number, name, member, usual if name in _CLASSIFYING else {})
         for name in (*_WORK, *_LOOKS)
         if _is_method(member := inspect.getattr_static(kind, name, None))
     }
@@ -233,12 +238,16 @@ def _is_method(member: object) -> bool:
     return callable(member) and hasattr(type(member), "__get__") and not bound
 
 
-def _writing(number: int, operation: str, method: Any) -> Callable[..., Any]:
+def _writing(
+    number: int, operation: str, method: Any, usual: Mapping[str, object]
+) -> Callable[..., Any]:
     @wraps(method)
     def asked(self: object, /, *arguments: Any, **options: Any) -> Any:
         if getattr(_thread, "inside", False):  # one operation may be made of another
             return method(self, *arguments, **options)
         _thread.inside = True
+        if not any(getattr(argument, "labels", ()) for argument in arguments):  # in a config
+            options = {**usual, **options}
         call = _written(number, operation, arguments, options)
         try:
             return method(self, *arguments, **options)

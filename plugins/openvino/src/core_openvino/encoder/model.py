@@ -1,0 +1,76 @@
+"""The loaded model of the public API."""
+
+from __future__ import annotations
+
+import weakref
+from dataclasses import replace
+
+from core.errors import UnsupportedOptionError
+from core.kit.base import RequestClock
+from core.options import GenerateConfig
+from core.protocols import Capability
+from core.types import ClassifyResult, HiddenResult
+from core_openvino.encoder.capabilities import EMBEDDING, PAIRS
+from core_openvino.encoder.loaded import LoadedEncoder
+from core_openvino.encoder.scoring import EncodedRows, Passes, classified, embedded
+from core_runtime.classifying import ClassifyingCalls
+from core_runtime.owner import OwnerThread
+from core_runtime.reading import HiddenCalls
+
+
+class EncoderModel(HiddenCalls, ClassifyingCalls):
+    """An encoder in OpenVINO. See `core.TextModel` for the contract of every method."""
+
+    def __init__(self, backend: str, loaded: LoadedEncoder, owner: OwnerThread) -> None:
+        self._loaded, self._owner = loaded, owner
+        super().__init__(backend, loaded, PAIRS if loaded.config.head else EMBEDDING)
+        # For a model that is not closed: this must not hold a reference to the model.
+        self._finalizer = weakref.finalize(self, _abandon, owner, loaded)
+
+    @property
+    def model_type(self) -> str:
+        """The architecture, as config.json names it."""
+        return self.info.architecture
+
+    def declared(self) -> frozenset[Capability]:
+        """Return the model's capabilities; see `core.Declaring`."""
+        return self._capabilities
+
+    def check_open(self) -> None:
+        """Raise `ModelClosedError` after ``close()``, and in a fork, for every operation alike."""
+        super().check_open()
+        self._owner.check_fork()
+
+    def prompt_options(self, request: GenerateConfig) -> GenerateConfig:
+        """Return the options without labels: no label is tokenised after a prompt."""
+        return replace(request, labels=())
+
+    def classifier(
+        self, request: GenerateConfig, clock: RequestClock
+    ) -> EncodedRows[ClassifyResult]:
+        """See `ClassifyingCalls`."""
+        return classified(Passes(self._loaded, self._owner, clock), request)
+
+    def state_reader(
+        self, layers: tuple[int, ...], clock: RequestClock
+    ) -> EncodedRows[HiddenResult]:
+        """See `HiddenCalls`."""
+        if self._loaded.config.head is not None:
+            raise self.unsupported(Capability.HIDDEN_STATES)
+        if layers != (self.info.num_layers,):
+            raise UnsupportedOptionError(
+                "layers",
+                self._backend,
+                "It returns the embedding of a text: use the default, layers=(-1,).",
+            )
+        return embedded(Passes(self._loaded, self._owner, clock), layers)
+
+    def release(self) -> None:
+        """Free the weights now, after queued work."""
+        self._owner.close(self._loaded.close)
+        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
+
+
+def _abandon(owner: OwnerThread, loaded: LoadedEncoder) -> None:
+    owner.post(loaded.close)
+    owner.stop()
