@@ -37,8 +37,8 @@ from core_runtime.sequences.session import (
     State,
 )
 
-# int8 computes in float32 for the sake of batches that decode. In bfloat16, with activations that are
-# not rounded to 8 bits, it classifies faster and keeps more labels, but eight streams are slower
+# int8 computes in float32 for the sake of batches that decode. In bfloat16, with activations that
+# are not rounded to 8 bits, it classifies faster and keeps more labels, but eight streams are slower
 # (SmolLM2, a Xeon with AMX, one thread, CPU time): 11.2 ms a row in place of 17.8, 98.85 % of the
 # labels of 2,513 rows with a margin above 0.02 in place of 97.69, and 5.95 ms a token in place of
 # 4.52; a lone stream takes 25.0 in place of 26.9. Nothing else helped labels: scales of the least
