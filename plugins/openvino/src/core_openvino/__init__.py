@@ -1,1 +1,1 @@
-"""The backend ``openvino``: decoders on CPUs, as OpenVINO graphs built from the model's config."""
+"""The backends ``openvino`` and ``encoder``: models on CPUs, as OpenVINO graphs of their configs."""

@@ -36,7 +36,7 @@ SCALE = 20.0
 # How far a score may move with the rows beside it: not at all on a Xeon with AMX; the bounds leave
 # room for other processors.
 TOLERANCE = {"float32": 1e-3, "bfloat16": 0.05, "int8": 0.05}
-_BATCH = 512
+_BATCH = 1024
 _MAX_THREADS, _MAX_BATCH = 1024, 2**20
 
 
