@@ -32,6 +32,8 @@ def classify_sentences(
 ) -> list[core.ClassifyResult]:
     """Return one result per sentence, with its likeliest label."""
     prompts = [TEMPLATE.format(text=sentence) for sentence in sentences]
+    if isinstance(model, core.Declaring) and core.Capability.LABEL_SENTENCES in model.declared():
+        prompts = list(sentences)  # an encoder reads the text alone
     results = model.classify(prompts, labels=LABELS)
     for sentence, result in zip(sentences, results, strict=True):
         if result.error is not None:  # one bad prompt never takes the others down
