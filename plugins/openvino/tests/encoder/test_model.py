@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,6 +20,8 @@ from plugins.openvino.tests.encoder.tiny import WORDS, write_model
 
 if TYPE_CHECKING:
     from core_openvino.encoder.model import EncoderModel
+    from core_openvino.encoder.session import EncoderSession
+    from core_openvino.encoder.tokenizer import Encoded
 
 TEXTS = ["a bank", "a match", "rain, and wind", "x", "a longer text about votes", "a bank"]
 LABELS = ["economy", "sports", "weather"]
@@ -100,11 +102,12 @@ def test_equal_texts_run_once_and_labels_once_a_call(
 ) -> None:
     counts: list[int] = []
     compute = type(model._loaded.session).compute
-    monkeypatch.setattr(
-        type(model._loaded.session),
-        "compute",
-        lambda self, rows: counts.append(len(rows)) or compute(self, rows),
-    )
+
+    def counted(session: EncoderSession, rows: Sequence[Encoded]) -> Any:
+        counts.append(len(rows))
+        return compute(session, rows)
+
+    monkeypatch.setattr(type(model._loaded.session), "compute", counted)
     model.classify(["ab", "cd", "ab", "ab"] * 5, labels=LABELS)
     assert sum(counts) == 3 + 2
     assert model.metrics.cached_prompt_tokens > 0
@@ -155,7 +158,7 @@ def test_a_call_that_stops(kind: str, request: pytest.FixtureRequest) -> None:
         ({"cancel": cancel}, core.GenerationCancelled),
         ({"timeout": 1e-9}, core.GenerationTimeout),
     ):
-        results = model.classify(["ab", "cd"], labels=LABELS, **options)  # type: ignore[arg-type]
+        results = model.classify(["ab", "cd"], labels=LABELS, **options)
         assert [type(result.error) for result in results] == [error] * 2
     assert model.classify(["ab"], labels=LABELS)[0].error is None
 
@@ -276,7 +279,7 @@ def test_everything_else_is_refused_by_name(model: EncoderModel) -> None:
         {"return_logprobs": True},
     ):
         with pytest.raises(core.UnsupportedOptionError, match=next(iter(options))):
-            model.classify(["ab"], labels=LABELS, **options)  # type: ignore[arg-type]
+            model.classify(["ab"], labels=LABELS, **options)
 
 
 @pytest.mark.parametrize(
