@@ -176,7 +176,7 @@ class PaddedSlots:
 def _dense(parts: DenseBody) -> ov.Model:
     """Return the graph from tokens to the last hidden state of each slot."""
     tokens = parts.input(graph.TOKENS, [-1])
-    x = ops.convert(ops.gather(parts.weights.embedding(), tokens, ints(0)), ov.Type.f32)
+    x = parts.weights.embedded(tokens)
     for layer in range(parts.config.num_layers):
         x = parts.layer(x, layer)
     rows = ops.gather(x, parts.input(graph.ROWS, [-1]), ints(0))

@@ -57,16 +57,14 @@ def load_model(
         backend = REGISTRY.suited(resolved.backend, location)
         model = backend.load_model(location, resolved)
     else:
-        # The model keeps the reasons of the other backends, for its own errors.
         choice = REGISTRY.choose(location, *load_needs(resolved).values())
         backend = choice.backend
         try:
             model = backend.load_model(location, resolved)
         except (InvalidModelError, TokenizerError, UnsupportedModelError) as error:
             raise with_refusals(error, choice) from error
-        if choice.refusals and isinstance(model, TextModelBase):
-            model.refusals = choice.refusals
-
+    if isinstance(model, TextModelBase):
+        model.location = location
     remember(model, location, resolved.adapter_path)
     log.loaded(location, backend.name, model, time.monotonic() - start)
     return model

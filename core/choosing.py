@@ -16,7 +16,7 @@ from core.errors import (
     UnsupportedModelError,
     described,
 )
-from core.extensions import ModelProbe
+from core.extensions import Deferring, ModelProbe
 from core.models.discovery import described_by, describes
 from core.models.files import FORMATS, check_exists, resolve_path
 from core.models.locating import formats_of, formats_of_found
@@ -173,12 +173,8 @@ def own_options(backend: Backend) -> Mapping[str, str]:
 
 
 def deferral(backend: Backend) -> str | None:
-    """Return why a backend leaves models to others unless it is named; None if it does not.
-
-    It is the result of its method ``deferral``, if it has one.
-    """
-    reason: str | None = getattr(backend, "deferral", lambda: None)()
-    return reason
+    """Return why a backend leaves models to others unless it is named; None if it does not."""
+    return backend.deferral() if isinstance(backend, Deferring) else None
 
 
 def unavailability(backend: Backend) -> str | None:

@@ -108,6 +108,7 @@ class UnsupportedOperationError(CoreError):
         backend: str,
         offered_by: Sequence[str] = (),
         refused: Sequence[tuple[str, str]] = (),
+        advice: str = "",
     ) -> None:
         # A backend that supports it for other models is not an alternative to itself.
         self.offered_by = tuple(name for name in offered_by if name != backend)
@@ -120,7 +121,7 @@ class UnsupportedOperationError(CoreError):
             refusal_lines = "".join(f"\n  {name}: {reason}" for name, reason in refused)
             others = f"\n{hint}" if names else ""
             hint = f"These support it but cannot load this model:{refusal_lines}{others}"
-        super().__init__(f"Backend {backend!r} does not support {operation}. {hint}")
+        super().__init__(f"Backend {backend!r} does not support {operation}. {advice or hint}")
 
 
 # --------------------------------------------------------------------------- backends

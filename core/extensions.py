@@ -393,6 +393,18 @@ class ModelProbe(Protocol):
 
 
 @runtime_checkable
+class Deferring(Protocol):
+    """A backend that leaves models to others on machines where it is slower.
+
+    It needs no capability. By default it is tried last; a load that names it uses it.
+    """
+
+    def deferral(self) -> str | None:
+        """Return why models are left to others here; None if they are not."""
+        ...
+
+
+@runtime_checkable
 class ModelFinding(Protocol):
     """A backend that recognises models in a format that `core` does not know.
 

@@ -252,7 +252,7 @@ def test_a_load_is_awaited_and_given_up(tmp_path: Path, monkeypatch: pytest.Monk
     held = threading.Event()
     load = backend.load_model
 
-    def waits(*arguments: Any) -> FakeModel:
+    def waits(*arguments: Any) -> Any:
         held.wait(PATIENCE)
         return load(*arguments)
 

@@ -71,7 +71,7 @@ def test_a_model_of_label_sentences_has_no_next_token() -> None:
     capabilities = {Capability.LABELS, Capability.LABEL_SENTENCES}
     for operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING):
         refuse_options(GenerateConfig(labels=("a", "b")), operation, "fake", capabilities)
-        with pytest.raises(UnsupportedOperationError, match="does not support classify"):
+        with pytest.raises(UnsupportedOperationError, match="classify without labels"):
             refuse_options(GenerateConfig(), operation, "fake", capabilities)
         prefixed = GenerateConfig(labels=("a", "b"), label_prefix=": ")
         with pytest.raises(UnsupportedOptionError, match="set label_sentence instead"):

@@ -14,7 +14,7 @@ import core_tasks
 from core.kit.chat import RenderedPrompt
 from core.options import LoadConfig
 from core.registry import REGISTRY
-from core.testing import FakeBackend, FakeModel, write_model
+from core.testing import FakeBackend, write_model
 from tests.thinker import Thinker
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ OFF = {"enable_thinking": False}
 
 
 class Thinkers(FakeBackend):
-    def load_model(self, path: Any, config: LoadConfig) -> FakeModel:
+    def load_model(self, path: Any, config: LoadConfig) -> Any:
         sound = super().load_model(path, config)
         self.models[-1] = Thinker(str.upper, labels=lambda prompt, labels: "a", name=self.name)
         assert sound.info.context_length == self.models[-1].info.context_length

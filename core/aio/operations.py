@@ -108,7 +108,7 @@ class AsyncOperations:
         return result
 
     async def decode(self, ids: Sequence[int]) -> str:
-        """Return the text of these ids without special tokens.
+        """Return the text of these ids without special tokens; an encoder may have changed it.
 
         See `core.Tokenizing.decode`.
         """

@@ -262,13 +262,12 @@ class TextModelBase(TextModelOperations):
 
     A subclass overrides ``classify``, or ``do_classify``, which gets its options resolved.
     Every other operation checks its options, so that an invalid one is an error here as everywhere,
-    then raises `UnsupportedOperationError` with the names of the backends that support it.
-    ``refusals`` are the backends that `core.load_model` tried before this model's and that do not
-    support the model, each with its reason. The options that a subclass's methods take are added
-    to their docstrings.
+    then raises `UnsupportedOperationError` with the names of the backends that support it, and for
+    the model at ``location``, which `core.load_model` sets. The options that a subclass's methods
+    take are added to their docstrings.
     """
 
-    refusals: tuple[tuple[str, str], ...] = ()
+    location: str = ""
 
     def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)
@@ -307,7 +306,7 @@ class TextModelBase(TextModelOperations):
 
     def unsupported(self, capability: Capability) -> UnsupportedOperationError:
         """Return the error of an operation without an implementation."""
-        return unsupported(capability, self._backend, self.refusals)
+        return unsupported(capability, self._backend, self.location)
 
     def check_open(self) -> None:
         """Raise `ModelClosedError` after ``close()``."""

@@ -89,7 +89,11 @@ def refuse_options(
 def _refuse_continuations(config: GenerateConfig, backend: str) -> None:
     """Raise for what only a model has that continues its prompt, unlike one of label sentences."""
     if not config.labels:
-        raise unsupported(Capability.CLASSIFY, backend)
+        raise UnsupportedOperationError(
+            "classify without labels",
+            backend,
+            advice="Pass labels: this model compares each text with their sentences.",
+        )
     if config.label_prefix != GenerateConfig().label_prefix:
         raise UnsupportedOptionError(
             "label_prefix", backend, "Labels follow no prompt here; set label_sentence instead."
@@ -125,15 +129,20 @@ def refuse_load_options(
 
 
 def unsupported(
-    operation: Capability, backend: str, refusals: Sequence[tuple[str, str]] = ()
+    operation: Capability, backend: str, location: str = ""
 ) -> UnsupportedOperationError:
     """Return the error of an unsupported operation, which names available backends that support it.
 
-    ``refusals``: backends that cannot load this model, with their reasons.
+    The backends that cannot load the model at ``location`` are named with their reasons.
     """
-    offering, reasons = _offering(operation, backend), dict(refusals)
-    others = [name for name in offering if name not in reasons]
-    refused = [(name, reasons[name]) for name in offering if name in reasons]
+    from core.choosing import refusal
+    from core.registry import REGISTRY  # not needed, and not loaded, unless something is refused
+
+    offering = _offering(operation, backend)
+    probed = offering if location else ()
+    reasons = {name: refusal(REGISTRY.get(name), location) for name in probed}
+    refused = [(name, reason) for name, reason in reasons.items() if reason is not None]
+    others = [name for name in offering if reasons.get(name) is None]
     return UnsupportedOperationError(operation.value, backend, others, refused)
 
 

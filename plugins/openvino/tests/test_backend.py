@@ -75,6 +75,7 @@ def test_declared_capabilities_are_those_of_the_model(checkpoint: Checkpoint) ->
         ({"options": {"n_threads": "2"}}, core.InvalidOptionError, "n_threads='2'"),
         ({"options": {"n_batch": 31}}, core.InvalidOptionError, "n_batch=31"),
         ({"options": {"prefix_cache": -1}}, core.InvalidOptionError, "prefix_cache=-1"),
+        ({"options": {"weight_cache": -1}}, core.InvalidOptionError, "weight_cache=-1"),
         ({"options": {"cache_cells": 0}}, core.InvalidOptionError, "cache_cells=0"),
         ({"parallel_slots": 193}, core.InvalidOptionError, "at most 192"),
         ({"parallel_slots": 100, "options": {"n_batch": 99}}, core.InvalidOptionError, "n_batch"),
@@ -152,15 +153,8 @@ def test_choices_are_explained(checkpoint: Checkpoint) -> None:
         assert model.info.logit_tolerance == loaded.TOLERANCE["float32"]
     assert list(choices) == [
         *("backend", "device", "context_len", "cache_cells"),
-        *(
-            "dtype",
-            "parallel_slots",
-            "n_threads",
-            "n_batch",
-            "prefix_cache",
-            "weight_cache",
-            "suits",
-        ),
+        *("dtype", "parallel_slots", "n_threads", "n_batch", "prefix_cache", "weight_cache"),
+        "suits",
     ]
     assert all(choice.reason for choice in choices.values())
     assert choices["dtype"].value == "float32"

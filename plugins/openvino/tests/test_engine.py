@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gc
+import re
 import threading
 import weakref
 from array import array
+from types import NoneType
 from typing import Any, cast
 
 import numpy as np
@@ -16,7 +18,7 @@ from core.errors import GenerationCancelled, GenerationTimeout, ModelClosedError
 from core_openvino.batch import PagedBatch
 from core_openvino.model import OpenVinoModel
 from core_openvino.session import PagedSession
-from core_runtime.sequences.session import DecodeError
+from core_runtime.sequences.session import DecodeError, ScarceMemoryError
 from runtime.tests.tiny import Checkpoint
 
 
@@ -63,6 +65,41 @@ def test_a_failed_batch_ends_the_request_that_it_concerns(
     assert [[token.id for token in row.tokens] for row in rows] == [wanted, [], wanted]
     assert str(error) in str(rows[1].error)
     assert [row.finish_reason for row in rows] == ["length", "error", "length"]
+    assert settled(tiny_model) == everything
+
+
+def test_a_row_that_finds_no_memory_says_so(
+    tiny_model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
+) -> None:
+    fail_for(monkeypatch, tiny_model.encode("Q")[0], ScarceMemoryError("Failed to allocate"))
+    prompts, labels = ["ab a", "Q", "ab a"], ["a", "b"]
+    for rows in (
+        tiny_model.batch_generate(prompts, max_tokens=2),
+        tiny_model.classify(prompts, labels=labels),
+        tiny_model.hidden_states(prompts, layers=(0,)),
+    ):
+        assert [type(row.error) for row in rows] == [NoneType, core.OutOfMemoryError, NoneType]
+        assert re.search("Out of memory for .*Failed to allocate", str(rows[1].error))
+    assert settled(tiny_model) == everything
+
+
+def test_a_step_outside_openvino_that_finds_no_memory_says_so(
+    tiny_model: OpenVinoModel, monkeypatch: pytest.MonkeyPatch, everything: tuple[int, int]
+) -> None:
+    """Hidden states are joined after the pass, and logits are computed when they are read."""
+
+    def full(*_: object, **__: object) -> None:
+        raise MemoryError("Unable to allocate 20.5 GiB")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("core_openvino.session.np.concatenate", full)
+        [row] = tiny_model.hidden_states(["ab a"], layers=(0,))
+    assert isinstance(row.error, core.OutOfMemoryError)
+    with monkeypatch.context() as patch:
+        patch.setattr("core_openvino.session._set", full)
+        [answer] = tiny_model.classify(["ab a"])
+    assert isinstance(answer.error, core.OutOfMemoryError)
+    assert tiny_model.classify(["ab a"])[0].error is None
     assert settled(tiny_model) == everything
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -27,6 +29,7 @@ def anonymous():
 
 def used():
     options = {"dtype": sys.argv[2], "n_threads": 1, "prefix_cache": 0}
+    options["weight_cache"] = int(sys.argv[3])
     model = core.load_model(sys.argv[1], backend="openvino", parallel_slots=1, options=options)
     assert model.classify(["ab " * 20])[0].error is None
     here, weights = anonymous(), model._loaded.weight_bytes
@@ -43,12 +46,16 @@ print(json.dumps([here - before, weights, left]))
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="memory is read in /proc")
+@pytest.mark.parametrize("disk", [0, 2**40])
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "int8"])
-def test_a_model_holds_what_it_says_and_gives_it_back(checkpoint: Checkpoint, dtype: str) -> None:
-    """A load keeps constants and packed matrices, and no third copy, for example in float32."""
+def test_a_model_holds_what_it_says_and_gives_it_back(
+    checkpoint: Checkpoint, tmp_path: Path, dtype: str, disk: int
+) -> None:
+    """A load keeps packed matrices, constants if no file has them, and no other copy."""
     skip_without_instructions(dtype)
-    command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype]
-    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-c", OF_A_LOAD, str(checkpoint(**WIDE)), dtype, str(disk)]
+    environment = {**os.environ, "XDG_CACHE_HOME": str(tmp_path)}
+    done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.returncode == 0, done.stderr
     in_use, weights, left = json.loads(done.stdout)
     assert 0.6 * weights < in_use < 1.4 * weights + 2**25

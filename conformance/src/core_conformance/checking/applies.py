@@ -11,7 +11,12 @@ from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
-from core.errors import ChatTemplateError, UnsupportedOperationError, UnsupportedOptionError
+from core.errors import (
+    ChatTemplateError,
+    CoreError,
+    UnsupportedOperationError,
+    UnsupportedOptionError,
+)
 from core.kit.support import PROTOCOLS, REFUSABLE
 from core.options import GenerateConfig
 from core.protocols import Capability
@@ -130,8 +135,11 @@ def _chats(check: Check, subject: Subject) -> bool:
 def refuses(subject: Subject, capability: Capability) -> None:
     """Raise `Violation` unless the backend refuses what it does not declare."""
     if capability is Capability.LABEL_SENTENCES and not subject.classifies:
-        capability = Capability.CLASSIFY  # whose options cannot be seen
-    if capability in _OPERATIONS:
+        # Either is refused: classify, or this option of it.
+        name, value = _CLASSIFY_OPTIONS[capability]
+        call = partial(_call, subject, Capability.CLASSIFY, {name: value})
+        _must_raise(CoreError, capability, call)
+    elif capability in _OPERATIONS:
         _must_raise(UnsupportedOperationError, capability, lambda: _OPERATIONS[capability](subject))
     elif capability in _LOAD_OPTIONS:
         name, value = _LOAD_OPTIONS[capability]

@@ -96,7 +96,7 @@ class Subject:
     def operations(self, *among: Capability) -> list[Capability]:
         """Return the declared ones of some operations, or of all, by the names of their methods.
 
-        That of a model of label sentences is ``classify``, too.
+        The method of a model of label sentences is ``classify``, too.
         """
         declared = filter(self.declares, among or OPERATIONS)
         return [

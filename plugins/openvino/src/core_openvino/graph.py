@@ -213,7 +213,7 @@ def body(config: ModelConfig, weights: Weights) -> Bodies:
     layers: [R, layers, H].
     """
     parts = _Body(config, weights)
-    x = _wide(ops.gather(weights.embedding(), parts.input(TOKENS, [-1]), _ints(0)))  # [T, H]
+    x = _wide(weights.embedded(parts.input(TOKENS, [-1])))  # [T, H]
     if config.embedding_scale != 1.0:
         x = ops.multiply(x, _number(config.embedding_scale))
     rows, inner = parts.input(ROWS, [-1]), list[ov.Node]()

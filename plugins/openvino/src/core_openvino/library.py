@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     import openvino
 
 _TELEMETRY = "openvino_telemetry"
+# In lower case; the last is the message of a thread that cannot be started.
+_SCARCE = ("alloc", "not enough memory", "resource temporarily unavailable")
 _lock = threading.Lock()
 
 
@@ -30,6 +32,18 @@ def load_library() -> ModuleType:
             if hidden:
                 sys.modules.pop(_TELEMETRY, None)
     return sys.modules["openvino"]
+
+
+def reason_of(error: BaseException) -> str:
+    """Return the reason of an error; OpenVINO's own begin with lines of its sources."""
+    lines = [line for line in str(error).splitlines() if line]
+    return lines[-1].rstrip(".") if lines else type(error).__name__
+
+
+def lacks_memory(error: BaseException) -> bool:
+    """Return True if an error, also one of OpenVINO, means that memory was not enough."""
+    reason = reason_of(error).lower()
+    return isinstance(error, MemoryError) or any(words in reason for words in _SCARCE)
 
 
 @cache

@@ -9,14 +9,13 @@ from typing import TypeVar
 
 from core.errors import CoreError, OutOfMemoryError, UnsupportedModelError
 from core.system.limited_files import hold
+from core_openvino.library import lacks_memory, reason_of
 from core_runtime.owner import FirstProcess, OwnerThread
 from core_runtime.request import forget_frames
 
 L = TypeVar("L")
 M = TypeVar("M")
 
-# In lower case; the last is the message of a thread that cannot be started.
-_SCARCE = ("alloc", "not enough memory", "resource temporarily unavailable")
 _first_process = FirstProcess("OpenVINO")  # a fork has none of its threads: a pass would hang
 
 
@@ -55,9 +54,8 @@ def _loaded(path: str | os.PathLike[str], load: Callable[[], L]) -> L:
 
 def _failure(path: str | os.PathLike[str], error: Exception) -> CoreError:
     """Return the error of a load that ran out of memory, or that OpenVINO refused."""
-    lines = [line for line in str(error).splitlines() if line]  # sources first, the reason last
-    reason = lines[-1].rstrip(".") if lines else type(error).__name__
-    if isinstance(error, MemoryError) or any(words in reason.lower() for words in _SCARCE):
+    reason = reason_of(error)
+    if lacks_memory(error):
         return OutOfMemoryError(
             f"{os.fspath(path)} does not fit in memory ({reason}). Reduce context_len or "
             "parallel_slots, free some memory, or raise the limit of the process (`ulimit -v`)."

@@ -42,7 +42,7 @@ class Weights:
         stored: Callable[[str], Sequence[ov.Tensor]] | None = None,
     ) -> None:
         self._tensors, self._dtype, self._stored = tensors, dtype, stored
-        self._embedding: ov.Node | None = None
+        self._embedding: Sequence[ov.Tensor] = ()
         self.names = tensors.shapes.keys()
         self.cached = ov.Type.bf16 if dtype == "bfloat16" else ov.Type.f32
 
@@ -52,20 +52,27 @@ class Weights:
 
     def matrix(self, name: str) -> ov.Node:
         """Return a linear layer's weight: [out, in]."""
-        if self._stored is not None:
-            return constant(self._stored(name))
-        return constant(converted(taken(self._tensors, name, self._dtype), self._dtype))
+        return constant(self._parts(name))
 
-    def embedding(self) -> ov.Node:
-        """Return the token embedding: [vocabulary, H]. It is made once: a tied head shares it."""
-        if self._embedding is None:
-            self._embedding = self.matrix("model.embed_tokens.weight")
-        return self._embedding
+    def embedded(self, tokens: ov.Node) -> ov.Node:
+        """Return the rows of the embedding for tokens: [T, H]."""
+        return rows_of(self._embedding_parts(), tokens)
 
     def head(self) -> ov.Node:
         """Return the weight of the LM head: the embedding where they are tied."""
         name = "lm_head.weight"
-        return self.matrix(name) if name in self.names else self.embedding()
+        return self.matrix(name) if name in self.names else constant(self._embedding_parts())
+
+    def _embedding_parts(self) -> Sequence[ov.Tensor]:
+        """Return the parts of the embedding, which are made once: a tied head shares them."""
+        if not self._embedding:
+            self._embedding = self._parts("model.embed_tokens.weight")
+        return self._embedding
+
+    def _parts(self, name: str) -> Sequence[ov.Tensor]:
+        if self._stored is not None:
+            return self._stored(name)
+        return converted(taken(self._tensors, name, self._dtype), self._dtype)
 
 
 def taken(tensors: TensorArrays, name: str, dtype: str) -> Floats:
@@ -149,6 +156,22 @@ def constant(parts: Sequence[ov.Tensor]) -> ov.Node:
     wide = ops.multiply(ops.convert(integers, ov.Type.f32), scales)
     rows, *blocks = parts[0].get_shape()
     return ops.reshape(wide, ops.constant(np.array([rows, math.prod(blocks)], np.int64)), False)
+
+
+def rows_of(parts: Sequence[ov.Tensor], rows: ov.Node) -> ov.Node:
+    """Return the node of some rows of a matrix.
+
+    OpenVINO would copy a whole int8 matrix for a node that gathers from its product with scales.
+    """
+    axis = ops.constant(np.array([0], np.int64))
+    first, *scales = (
+        ops.gather(ov.op.Constant(part, shared_memory=True), rows, axis) for part in parts
+    )
+    if not scales:
+        return first
+    columns = math.prod(parts[0].get_shape()[1:])
+    wide = ops.multiply(ops.convert(first, ov.Type.f32), scales[0])
+    return ops.reshape(wide, ops.constant(np.array([-1, columns], np.int64)), False)
 
 
 def stored_bytes(shapes: Mapping[str, Shape], dtype: str) -> int:

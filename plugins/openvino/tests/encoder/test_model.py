@@ -103,11 +103,23 @@ def test_equal_texts_run_once_and_labels_once_a_call(
     counts: list[int] = []
     compute = type(model._loaded.session).compute
 
+<<<<<<< HEAD
     def counted(session: EncoderSession, rows: Sequence[Encoded]) -> Any:
         counts.append(len(rows))
         return compute(session, rows)
 
     monkeypatch.setattr(type(model._loaded.session), "compute", counted)
+=======
+    def counted(session: Any, rows: list[Any]) -> Any:
+        counts.append(len(rows))
+        return compute(session, rows)
+
+    monkeypatch.setattr(
+        type(model._loaded.session),
+        "compute",
+        counted,
+    )
+>>>>>>> main
     model.classify(["ab", "cd", "ab", "ab"] * 5, labels=LABELS)
     assert sum(counts) == 3 + 2
     assert model.metrics.cached_prompt_tokens > 0

@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import core
-from core.testing import FakeBackend, FakeModel
+from core.testing import FakeBackend, FakeEncoder, FakeModel
 
 _rows = 0
 
@@ -59,7 +59,9 @@ def _unequal() -> None:
 class FragileBackend(FakeBackend):
     """Loads what `core.testing.write_model` made."""
 
-    def load_model(self, path: str | os.PathLike[str], config: core.LoadConfig) -> FakeModel:
+    def load_model(
+        self, path: str | os.PathLike[str], config: core.LoadConfig
+    ) -> FakeModel | FakeEncoder:
         """A model; see above."""
         if (Path(path) / "cannot").exists():
             raise core.InvalidModelError("These weights are no weights. Fetch them again.")

@@ -21,6 +21,10 @@ class DecodeError(RuntimeError):
     """The error of a batch that was not computed; the cache may hold a part of it."""
 
 
+class ScarceMemoryError(DecodeError):
+    """The error of a batch for which memory was not enough; a smaller one may fit."""
+
+
 class InterruptedPassError(DecodeError):
     """The error of a pass ended by `Session.interrupt`; the cache may hold a part of it."""
 

@@ -7,7 +7,14 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any, Protocol
 
-from core_runtime.sequences.session import DecodeError, InterruptedPassError, Logits, Session
+from core.errors import CoreError, OutOfMemoryError
+from core_runtime.sequences.session import (
+    DecodeError,
+    InterruptedPassError,
+    Logits,
+    ScarceMemoryError,
+    Session,
+)
 
 Read = Callable[[int, Logits], None]
 
@@ -211,7 +218,17 @@ class SpanRunner:
 
     def _fail(self, part: Part, failed: set[int], error: Exception) -> None:
         failed.add(id(part.span))
-        part.span.fail(error)
+        part.span.fail(_of_request(error, len(part.span.ids)))
+
+
+def _of_request(error: Exception, tokens: int) -> Exception:
+    """Return the error of a request, after the failure of a batch with its ``tokens`` alone."""
+    if not isinstance(error, (ScarceMemoryError, MemoryError)) or isinstance(error, CoreError):
+        return error
+    return OutOfMemoryError(
+        f"Out of memory for {tokens} tokens of this request ({error}). Shorten it, reduce n_batch, "
+        "or close other models."
+    )
 
 
 def _fitting(span: Span, done: int, room: int, outputs: int) -> Part | None:

@@ -13,6 +13,7 @@ from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import Capability
 from core.types import ClassifyResult, ModelInfo, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sentences import (
     SentenceClassifier,
     SentenceModel,
@@ -161,6 +162,17 @@ class SentenceIgnored(SentenceClassifier):
 class SentencePrefix(SentenceModel):
     def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
         super().refuse_unsupported(replace(request, label_prefix=" "), capability)
+
+
+@saboteur(
+    "sentence-accepted",
+    "label_sentence is accepted by a model that continues prompts, and not used",
+    {"errors.undeclared-options"},
+    undeclared=Capability.LABEL_SENTENCES,
+)
+class SentenceAccepted(ReferenceModel):
+    def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
+        super().refuse_unsupported(replace(request, label_sentence=LABEL_SENTENCE), capability)
 
 
 @saboteur(
