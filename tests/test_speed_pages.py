@@ -12,6 +12,7 @@ from benchmarks import choosing, machine
 from benchmarks.classify_parts import report
 from benchmarks.classify_parts.contestants import OURS, PEERS
 from benchmarks.classify_parts.measuring import Result
+from benchmarks.encoder_parts import tables
 from benchmarks.label_parts.sets import load_sets
 
 ROOT = Path(__file__).parent.parent
@@ -58,8 +59,17 @@ def test_so_are_those_of_calls_as_users_make_them() -> None:
     assert machine.caption(written["machine"]) in page("speed")
 
 
+def test_so_are_the_figures_of_the_encoder() -> None:
+    """``python benchmarks/encoder.py`` prints these tables."""
+    written = recorded("encoder")
+    assert tables.peers(written) in page("speed")
+    assert tables.told(tables.goals(written["contestants"])) in page("speed")
+    assert tables.sentences(written) in page("levels")
+    assert machine.caption(written["machine"]) in page("speed")
+
+
 def test_the_accuracies_of_methods_are_the_recorded_ones() -> None:
-    table = choosing.table(recorded("labels"), recorded("choosing"))
+    table = choosing.table(recorded("labels"), recorded("encoder"), recorded("choosing"))
     assert table in page("choosing")
     readme = (ROOT / "README.md").read_text("utf-8")
     first = [line for line in readme.partition("## Install")[0].splitlines() if line[:1] == "|"]

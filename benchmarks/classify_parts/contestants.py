@@ -78,7 +78,7 @@ class Pythons:
 
 
 def fetch(name: str) -> Files:
-    """Return one of the two real models; it is made if missing (tools/fetch_models.py)."""
+    """Return one of the real language models; it is made if missing (tools/fetch_models.py)."""
     command = [sys.executable, str(ROOT / "tools" / "fetch_models.py"), "--json", name]
     done = subprocess.run(command, stdout=subprocess.PIPE, check=True, encoding="utf-8")
     paths = json.loads(done.stdout)[name]

@@ -237,6 +237,15 @@ def test_tune_chooses_a_label_sentence() -> None:
     assert [d.label for d in decisions] == GOLD
 
 
+def test_each_candidate_has_its_best_trial() -> None:
+    tuning = core_tasks.tune(FakeEncoder(), candidates("{label}", "On {label}."), TEXTS, GOLD)
+    best = tuning.by_candidate
+    assert len(tuning.trials) > len(best) == 2
+    assert best[0] == tuning.trials[0]
+    for trial in best:
+        assert trial == next(other for other in tuning.trials if other.task == trial.task)
+
+
 def test_the_name_of_a_candidate() -> None:
     [plain] = core_tasks.tune(
         FakeEncoder(), candidates("{label}"), TEXTS, GOLD, levels=["raw"]

@@ -20,12 +20,22 @@ LOAD_OPTION = (
 _MODEL = "Model path, or a name listed by discover. [env: INFER_MODEL]"
 
 
-def _model_option(text: str) -> Callable[[Any], Any]:
+class _ModelName(click.types.StringParamType):
+    """A model, whose path may contain spaces."""
+
+    def split_envvar_value(self, rv: str) -> list[str]:
+        """Return the only model of an environment variable."""
+        return [rv] if rv else []
+
+
+def _model_option(text: str, *names: str, multiple: bool = False) -> Callable[[Any], Any]:
     return click.option(
-        *("-m", "--model"),
+        *("-m", "--model", *names),
+        type=_ModelName(),
         envvar="INFER_MODEL",
         metavar="MODEL",
         help=text,
+        multiple=multiple,
         shell_complete=completion.models,
     )
 
@@ -33,6 +43,10 @@ def _model_option(text: str) -> Callable[[Any], Any]:
 model_option = _model_option(f"{_MODEL}  [required]")
 optional_model_option = _model_option(_MODEL)
 """The same for commands that may take the model from an argument or a file."""
+several_models_option = _model_option(
+    f"{_MODEL} Repeatable: compares models.", "models", multiple=True
+)
+"""The same for commands that compare several models."""
 
 
 def answer_options(command: Any) -> Any:

@@ -10,7 +10,7 @@ from core_cli import options
 
 
 @click.command()
-@options.optional_model_option
+@options.several_models_option
 @options.of_examples
 @click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
 @click.option(
@@ -83,7 +83,10 @@ def tune(**given: Any) -> None:
     accuracy is estimated by nested cross-validation. Without them, the choice rests on weaker
     signals. With --gold, the accuracy that learn would reach (L2) is shown for comparison. Use the
     file with classify --task TASK.
-    """
-    from core_cli.tasks import tuning
 
-    tuning.run(tuning.TuneFlags(**given))
+    Several models (-m A -m B) are compared in one table, each with its best candidate, and the
+    best one is saved.
+    """
+    from core_cli.tasks import candidates, tuning
+
+    tuning.run(candidates.TuneFlags(**given))

@@ -114,6 +114,15 @@ class Tuning:
     _shown: int = field(default=20, repr=False)
     threshold: Threshold | None = None
 
+    @property
+    def by_candidate(self) -> tuple[Trial, ...]:
+        """The best trial of each candidate, the best first."""
+        best: list[Trial] = []
+        for trial in self.trials:
+            if all(trial.task != other.task for other in best):
+                best.append(trial)
+        return tuple(best)
+
     def to_dict(self) -> dict[str, object]:
         """Return the table for JSON."""
         return {
