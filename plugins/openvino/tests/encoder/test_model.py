@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
@@ -20,8 +20,6 @@ from plugins.openvino.tests.encoder.tiny import WORDS, write_model
 
 if TYPE_CHECKING:
     from core_openvino.encoder.model import EncoderModel
-    from core_openvino.encoder.session import EncoderSession
-    from core_openvino.encoder.tokenizer import Encoded
 
 TEXTS = ["a bank", "a match", "rain, and wind", "x", "a longer text about votes", "a bank"]
 LABELS = ["economy", "sports", "weather"]
@@ -103,13 +101,6 @@ def test_equal_texts_run_once_and_labels_once_a_call(
     counts: list[int] = []
     compute = type(model._loaded.session).compute
 
-<<<<<<< HEAD
-    def counted(session: EncoderSession, rows: Sequence[Encoded]) -> Any:
-        counts.append(len(rows))
-        return compute(session, rows)
-
-    monkeypatch.setattr(type(model._loaded.session), "compute", counted)
-=======
     def counted(session: Any, rows: list[Any]) -> Any:
         counts.append(len(rows))
         return compute(session, rows)
@@ -119,7 +110,6 @@ def test_equal_texts_run_once_and_labels_once_a_call(
         "compute",
         counted,
     )
->>>>>>> main
     model.classify(["ab", "cd", "ab", "ab"] * 5, labels=LABELS)
     assert sum(counts) == 3 + 2
     assert model.metrics.cached_prompt_tokens > 0
