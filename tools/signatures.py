@@ -19,8 +19,8 @@ ROOT = Path(__file__).parents[1]
 SOURCES = ROOT / "core" / "protocols.py", ROOT / "core" / "extensions.py"
 # The protocols of backends and of streams, and those of models whose methods run no request.
 OTHERS = {
-    "Adapting", "AsyncStream", "Asynchronous", "Backend", "Declaring", "DeviceReporting",
-    "Explaining", "ModelFinding", "ModelProbe", "TokenStream", "Trainable",
+    "Adapting", "AsyncStream", "Asynchronous", "Backend", "Declaring", "Deferring",
+    "DeviceReporting", "Explaining", "ModelFinding", "ModelProbe", "TokenStream", "Trainable",
 }  # fmt: skip
 
 

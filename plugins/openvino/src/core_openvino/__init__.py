@@ -1,1 +1,1 @@
-"""The backends ``openvino`` and ``encoder``: models on CPUs, as OpenVINO graphs of their configs."""
+"""The backends ``openvino`` and ``encoder``: models on CPUs, as graphs of OpenVINO."""

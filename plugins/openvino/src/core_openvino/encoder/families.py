@@ -104,7 +104,7 @@ _MODERNBERT = Family(
 _DEBERTA = Family(
     "deberta.",
     HeadNames("pooler.dense", "pooler_hidden_act"),
-    spelling={"_proj.": "."},
+    spelling={f"{part}_proj.": f"{part}." for part in ("query", "key", "value")},
     defaults={"layer_norm_eps": 1e-7},
     segments=0,
 )

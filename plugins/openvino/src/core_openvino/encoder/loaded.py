@@ -103,7 +103,7 @@ def load(
     batch = asked_integer(options, "n_batch", 1, _MAX_BATCH) or Chosen(
         "n_batch", _BATCH, "more tokens per pass run no faster"
     )
-    settings = [made.choice for made in (context, dtype, threads, batch, truncate)]
+    settings = (context, dtype, threads, batch, truncate)
     size = stored_bytes(tensors.shapes, dtype.value)
     _check_memory(directory, size)
 
@@ -124,7 +124,7 @@ def load(
             context_length=context.value,
             logit_tolerance=TOLERANCE[dtype.value],
         ),
-        choices=(*chosen, *settings, *_scoring(config, pipeline), *unread),
+        choices=(*chosen, *(one.choice for one in settings), *_scoring(config, pipeline), *unread),
         own_context=config.positions,
         n_batch=batch.value,
         weight_bytes=size,
@@ -153,10 +153,10 @@ def _context(options: LoadConfig, config: EncoderConfig, pipeline: Pipeline) -> 
 
 
 def _truncate(options: LoadConfig) -> Chosen[bool]:
-    asked = options.options.get("truncate")
-    if asked is None:
+    requested = options.options.get("truncate")
+    if requested is None:
         return Chosen("truncate", False, "a text that is too long is its row's error")
-    return Chosen("truncate", validate.flag("truncate", asked), ASKED)
+    return Chosen("truncate", validate.flag("truncate", requested), ASKED)
 
 
 def _scoring(config: EncoderConfig, pipeline: Pipeline) -> tuple[Choice, ...]:

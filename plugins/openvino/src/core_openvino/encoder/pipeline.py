@@ -1,4 +1,4 @@
-"""What sentence-transformers does around an encoder: prompt, pooling, dense layers, norm.
+"""The steps around an encoder in sentence-transformers: prompt, pooling, dense layers, norm.
 
 Read from the files that it writes (versions 2 to 6): modules.json, a folder for each module,
 sentence_bert_config.json and config_sentence_transformers.json.

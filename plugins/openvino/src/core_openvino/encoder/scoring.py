@@ -125,11 +125,14 @@ class EncodedRows(Generic[A]):
                     yield rows[index], self._joined(outputs.pop(index))
 
     def _joined(self, outputs: Sequence[Floats | Exception | None]) -> A:
+        arrays: list[Floats] = []
         for output in outputs:
             if isinstance(output, Exception):
                 return self._failed(own_error(output))
+            if output is not None:
+                arrays.append(output)
         try:
-            return self._result(np.stack([np.asarray(output) for output in outputs]))
+            return self._result(np.stack(arrays))
         except CoreError as error:
             return self._failed(error.with_traceback(None))
 

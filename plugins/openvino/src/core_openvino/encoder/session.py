@@ -89,6 +89,7 @@ class EncoderSession:
         for place, row in enumerate(rows):
             tokens[place, : len(row.ids)] = row.ids
             segments[place, : len(row.segments)] = row.segments
+        segments = np.minimum(segments, max(0, self.config.segments - 1))
         real = np.arange(longest) < lengths[:, None]
         arrays: dict[str, npt.NDArray[Any]] = {
             graph.TOKENS: tokens,

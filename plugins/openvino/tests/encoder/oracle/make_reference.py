@@ -100,6 +100,8 @@ CASES: dict[str, tuple[str, dict[str, Any]]] = {
             "norm_rel_ebd": "none",
             "type_vocab_size": 2,
             "conv_kernel_size": 0,
+            "position_biased_input": True,
+            "embedding_size": 16,
         },
     ),
 }
