@@ -29,10 +29,10 @@ class Core:
     def label(self, texts: Sequence[str], labels: Sequence[str], question: str) -> Rows:
         """Classify texts by a label sentence, or prompts made with a template."""
         if "{label}" in question:
-            results = self._model.classify(texts, labels=labels, label_sentence=question)
+            results = self._model.classify(texts, labels=tuple(labels), label_sentence=question)
         else:
             prompts = [question.format(text=text) for text in texts]
-            results = self._model.classify(prompts, labels=labels)
+            results = self._model.classify(prompts, labels=tuple(labels))
         rows = []
         for result in results:
             result.raise_for_error()

@@ -55,7 +55,7 @@ class Onnx:
         np = self._np
         ids = [encoding.ids[: self._most] for encoding in self._tokenizer.encode_batch(list(texts))]
         order = sorted(range(len(ids)), key=lambda row: len(ids[row]))
-        pooled = {}
+        pooled: dict[int, Any] = {}
         for start in range(0, len(order), _BATCH):
             part = order[start : start + _BATCH]
             longest = max(len(ids[row]) for row in part)

@@ -11,7 +11,7 @@ from core_openvino.backend import OnCpu
 from core_openvino.encoder.capabilities import EMBEDDING
 
 if TYPE_CHECKING:
-    from core_openvino.encoder.model import EncoderModel
+    from core_openvino.encoder.model import CrossEncoderModel
 
 _OWN_OPTIONS = {
     "device": "CPU; GPU and NPU have not been run, and are refused",
@@ -39,7 +39,7 @@ class Encoder(OnCpu):
         except CoreError as error:
             return str(error)
 
-    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> EncoderModel:
+    def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> CrossEncoderModel:
         """Load a directory; raises as `core.Backend.load_model` says."""
         self.check_available()
         self.check_options(config)
@@ -48,7 +48,7 @@ class Encoder(OnCpu):
 
         load_library()
         from core_openvino.encoder.loaded import load
-        from core_openvino.encoder.model import EncoderModel
+        from core_openvino.encoder.model import encoder_model
         from core_openvino.loading import open_model
 
-        return open_model(self.name, path, lambda: load(path, config, chosen), EncoderModel)
+        return open_model(self.name, path, lambda: load(path, config, chosen), encoder_model)

@@ -18,12 +18,14 @@ from core_runtime.owner import OwnerThread
 from core_runtime.reading import HiddenCalls
 
 
-class EncoderModel(HiddenCalls, ClassifyingCalls):
-    """An encoder in OpenVINO. See `core.TextModel` for the contract of every method."""
+class CrossEncoderModel(ClassifyingCalls):
+    """A cross-encoder in OpenVINO. See `core.TextModel` for the contract of every method."""
+
+    capabilities = PAIRS
 
     def __init__(self, backend: str, loaded: LoadedEncoder, owner: OwnerThread) -> None:
         self._loaded, self._owner = loaded, owner
-        super().__init__(backend, loaded, PAIRS if loaded.config.head else EMBEDDING)
+        super().__init__(backend, loaded, self.capabilities)
         # For a model that is not closed: this must not hold a reference to the model.
         self._finalizer = weakref.finalize(self, _abandon, owner, loaded)
 
@@ -51,12 +53,21 @@ class EncoderModel(HiddenCalls, ClassifyingCalls):
         """See `ClassifyingCalls`."""
         return classified(Passes(self._loaded, self._owner, clock), request)
 
+    def release(self) -> None:
+        """Free the weights now, after queued work."""
+        self._owner.close(self._loaded.close)
+        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
+
+
+class EncoderModel(HiddenCalls, CrossEncoderModel):
+    """An encoder in OpenVINO, which also has an embedding for each text."""
+
+    capabilities = EMBEDDING
+
     def state_reader(
         self, layers: tuple[int, ...], clock: RequestClock
     ) -> EncodedRows[HiddenResult]:
         """See `HiddenCalls`."""
-        if self._loaded.config.head is not None:
-            raise self.unsupported(Capability.HIDDEN_STATES)
         if layers != (self.info.num_layers,):
             raise UnsupportedOptionError(
                 "layers",
@@ -65,10 +76,11 @@ class EncoderModel(HiddenCalls, ClassifyingCalls):
             )
         return embedded(Passes(self._loaded, self._owner, clock), layers)
 
-    def release(self) -> None:
-        """Free the weights now, after queued work."""
-        self._owner.close(self._loaded.close)
-        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
+
+def encoder_model(backend: str, loaded: LoadedEncoder, owner: OwnerThread) -> CrossEncoderModel:
+    """Return the model of a loaded encoder."""
+    kind = EncoderModel if loaded.config.head is None else CrossEncoderModel
+    return kind(backend, loaded, owner)
 
 
 def _abandon(owner: OwnerThread, loaded: LoadedEncoder) -> None:
