@@ -18,7 +18,7 @@ from core.kit.labels import label_sentences, sentence_result
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult
 from core_openvino.encoder.loaded import SCALE, LoadedEncoder
-from core_openvino.encoder.session import Floats, padded
+from core_openvino.encoder.session import Floats
 from core_openvino.encoder.tokenizer import Encoded
 from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
@@ -45,7 +45,8 @@ class Passes:
         A request that stops ends all rows that are left.
         """
         left = set(range(len(rows)))
-        for batch in _passes([padded(len(row.ids)) for row in rows], self.loaded.n_batch):
+        widths = [self.loaded.session.padded(len(row.ids)) for row in rows]
+        for batch in _passes(widths, self.loaded.n_batch):
             since = time.monotonic()
             some = [rows[index] for index in batch]
             try:

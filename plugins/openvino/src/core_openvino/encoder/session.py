@@ -25,7 +25,6 @@ from core_runtime.processor import cpu_flags
 Floats = npt.NDArray[np.float32]
 FAR = -1e9
 """What is added to scores of padding; softmax gives it no share."""
-_MULTIPLE, _LEAST = 4, 8  # int8 products of fewer rows take another kernel
 _SHORT = 128
 """The longest rows whose inputs are cached: those of pairs of tokens grow with its square."""
 _MPNET_LONGEST = 128
@@ -51,13 +50,23 @@ def properties(dtype: str, threads: int) -> dict[str, Any]:
 class EncoderSession:
     """A compiled encoder. ``compiled`` compiles it, at first and after a failure.
 
-    OpenVINO keeps shapes of a pass that broke off, so that a graph is not used again after it.
+    ``multiple``: the padded lengths are multiples of it. OpenVINO keeps shapes of a pass that broke
+    off, so that a graph is not used again after it.
     """
 
     config: EncoderConfig
     pipeline: Pipeline
     compiled: Callable[[], ov.CompiledModel] | None
     _request: ov.InferRequest | None = None
+    multiple: int = 1
+
+    def padded(self, length: int) -> int:
+        """Return the length to which a row is padded, whatever rows are beside it.
+
+        Sums over more padding round differently, so rows of one pass have one padded length. Their
+        results are then the same to the bit, alone and together, and passes are no slower.
+        """
+        return rounded_up(length, self.multiple)
 
     def compute(self, rows: Sequence[Encoded]) -> Floats:
         """Return the output of each row: [B, width]. Raises MemoryError, RuntimeError."""
@@ -83,7 +92,7 @@ class EncoderSession:
     def _arrays(self, rows: Sequence[Encoded]) -> dict[str, npt.NDArray[Any]]:
         """Return all inputs that a graph may have."""
         lengths = np.array([len(row.ids) for row in rows])
-        count, longest = len(rows), padded(int(lengths.max()))
+        count, longest = len(rows), self.padded(int(lengths.max()))
         tokens = np.zeros((count, longest), np.int32)
         segments = np.zeros((count, longest), np.int32)
         for place, row in enumerate(rows):
@@ -99,15 +108,6 @@ class EncoderSession:
         }
         cached = _cached if longest <= _SHORT else _of_length
         return arrays | cached(self.config, longest)
-
-
-def padded(length: int) -> int:
-    """Return the length to which a row is padded, whatever rows are beside it.
-
-    Sums over more padding round differently, so rows of one pass have one padded length. Their
-    results are then the same to the bit, alone and together, and passes are no slower.
-    """
-    return max(_LEAST, rounded_up(length, _MULTIPLE))
 
 
 def shares(pooling: Sequence[str], lengths: npt.NDArray[Any], longest: int) -> Floats:
