@@ -415,3 +415,14 @@ def test_a_tokenizer_without_its_unknown_token(tmp_path: Path) -> None:
         with pytest.raises(core.TokenizerError, match="Missing"):
             model.classify(["\u4e2d"], labels=["a", "b"])
         assert model.classify(["a"], labels=["a", "b"])[0].error is None
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_case_that_tokenizer_json_contradicts(
+    tmp_path: Path, lower: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = write_model(tmp_path / "model")
+    changed(directory, "tokenizer_config.json", do_lower_case=lower)
+    with caplog.at_level(logging.WARNING), core.load_model(directory):
+        pass
+    assert ("do_lower_case=False" in caplog.text) is not lower
