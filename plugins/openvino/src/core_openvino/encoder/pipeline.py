@@ -101,8 +101,8 @@ def read_pipeline(directory: Path, config: EncoderConfig, files: JsonFiles) -> P
         return _steps(directory, config, files, around)
     if files.read_if_there(_POOLING):
         warn_once(f"{directory} has no {MODULES}: only the pooling in {_POOLING} is read")
-        pooling = _pooling(_config(files, "1_Pooling"), bool(prompt))
-        return replace(around, pooling=pooling, source=_POOLING)
+        modes = _pooling(_config(files, "1_Pooling"), bool(prompt))
+        return replace(around, pooling=modes, source=_POOLING)
     warn_once(
         f"{directory} has no {MODULES} and so no pooling: the mean of all tokens is used, as "
         "sentence-transformers does"
