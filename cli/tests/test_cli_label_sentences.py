@@ -295,6 +295,9 @@ def test_choices_are_evaluated(encode: Run, tmp_path: Path, backend: FakeBackend
     assert sentences(backend) == {"{label}"}
     done = encode("eval", "-i", items, "--metric", "exact", "--answer-field", "answer")
     assert "does not support generate" in done.stderr
+    done = encode("eval", "-i", items, "--letters")
+    assert done.exit_code == 1
+    assert "without letters" in done.stderr
 
 
 def test_rows_are_timed(encode: Run) -> None:

@@ -280,6 +280,7 @@ def test_without_modules_the_mean_and_a_warning(
     write_modules(directory, "Pooling")
     expected = embeddings(directory)
     (directory / "modules.json").unlink()
+    (directory / "1_Pooling" / "config.json").unlink()
     with caplog.at_level(logging.WARNING):
         assert np.array_equal(embeddings(directory), expected)
     assert f"{directory} has no modules.json" in caplog.text
@@ -350,3 +351,78 @@ def test_a_text_in_lower_case(tmp_path: Path) -> None:
     changed(directory, "sentence_bert_config.json", do_lower_case=True)
     with core.load_model(directory) as model:
         assert model.encode("AB") == model.encode("ab")  # type: ignore[attr-defined]
+
+
+# --------------------------------------------------------------------- what is broken or lacks
+
+
+def test_positions_start_after_another_padding(tmp_path: Path) -> None:
+    """As in transformers, where RoBERTa's first position is the padding's id plus 1."""
+    one = write_model(tmp_path / "one", "roberta")
+    two = write_model(tmp_path / "two", "roberta", pad_token_id=0)
+    tensors = load_file(two / "model.safetensors")
+    name = next(name for name in tensors if name.endswith("position_embeddings.weight"))
+    tensors[name] = np.roll(tensors[name], -1, axis=0)
+    save_file(tensors, two / "model.safetensors")
+    assert np.array_equal(embeddings(one), embeddings(two))
+    with core.load_model(two) as model:
+        assert model.info.context_length == 65
+
+
+@pytest.mark.parametrize("prompt", [{"default_prompt_name": ["q"]}, {"prompts": {"q": "\ud800"}}])
+def test_a_prompt_that_is_broken(tmp_path: Path, prompt: dict[str, Any]) -> None:
+    directory = write_model(tmp_path / "model")
+    values = {"prompts": {"q": "q: "}, "default_prompt_name": "q", **prompt}
+    changed(directory, "config_sentence_transformers.json", **values)
+    with pytest.raises(core.InvalidModelError, match="default_prompt_name is"):
+        core.load_model(directory)
+
+
+def test_a_pooling_that_is_broken_or_missing(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = write_model(tmp_path / "model")
+    write_modules(directory, "Pooling", pooling_mode=["cls"])
+    expected = embeddings(directory)
+    (directory / "modules.json").unlink()
+    with caplog.at_level(logging.WARNING):
+        assert np.array_equal(embeddings(directory), expected)
+    assert "only the pooling in 1_Pooling/config.json is read" in caplog.text
+    write_modules(directory, "Pooling", pooling_mode=[["mean"]])
+    with pytest.raises(core.UnsupportedModelError, match="pooling"):
+        core.load_model(directory)
+    (directory / "1_Pooling" / "config.json").unlink()
+    with pytest.raises(core.InvalidModelError, match=r"modules\.json names a module whose file"):
+        core.load_model(directory)
+
+
+def test_a_dense_layer_of_integers(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model")
+    write_modules(directory, "Pooling", "Dense")
+    folder = directory / "2_Dense"
+    (folder / "config.json").write_text(json.dumps({"out_features": 8, "bias": False}))
+    save_file({"linear.weight": np.ones((8, 32), np.int64)}, folder / "model.safetensors")
+    with pytest.raises(core.InvalidModelError, match="needs floats of these shapes"):
+        core.load_model(directory)
+
+
+def test_a_tokenizer_without_its_unknown_token(tmp_path: Path) -> None:
+    directory = write_model(tmp_path / "model")
+    state = json.loads((directory / "tokenizer.json").read_text())
+    del state["model"]["vocab"]["[UNK]"]
+    (directory / "tokenizer.json").write_text(json.dumps(state))
+    with core.load_model(directory) as model:
+        with pytest.raises(core.TokenizerError, match="Missing"):
+            model.classify(["\u4e2d"], labels=["a", "b"])
+        assert model.classify(["a"], labels=["a", "b"])[0].error is None
+
+
+@pytest.mark.parametrize("lower", [False, True])
+def test_a_case_that_tokenizer_json_contradicts(
+    tmp_path: Path, lower: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    directory = write_model(tmp_path / "model")
+    changed(directory, "tokenizer_config.json", do_lower_case=lower)
+    with caplog.at_level(logging.WARNING), core.load_model(directory):
+        pass
+    assert ("do_lower_case=False" in caplog.text) is not lower

@@ -236,6 +236,21 @@ def test_truncation_of_a_pair_keeps_the_label(tmp_path: Path) -> None:
         assert len(pair.ids) == len(pair.segments) == 64
         assert pair.ids[-len(label) + 1 :] == label[1:]
         assert model.classify(["c" * 500], labels=LABELS)[0].error is None
+        [result] = model.classify(
+            ["c" * 9], labels=["x" * 45, "y" * 45], label_sentence="a {label}"
+        )
+        assert result.error is None
+        [result] = model.classify(["c" * 9], labels=["x" * 61, "y" * 61], label_sentence="{label}")
+        assert isinstance(result.error, core.PromptTooLongError)
+
+
+@pytest.mark.parametrize("case", ["bert", "bert-nli"])
+def test_truncation_never_cuts_a_label(tmp_path: Path, case: str) -> None:
+    with (
+        load(write_model(tmp_path / "model", case), truncate=True) as model,
+        pytest.raises(core.LabelError, match=r"'xxx.* cannot be read: .* 102 tokens"),
+    ):
+        model.classify(["c"], labels=["x" * 100, "y"], label_sentence="{label}")
 
 
 # -------------------------------------------------------------------------- what it declares

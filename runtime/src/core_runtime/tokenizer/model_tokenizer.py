@@ -247,7 +247,8 @@ class Tokenizer:
                 raise wrong from None
             raise
         except BaseException as error:
-            if type(error).__name__ != "PanicException":  # Rust's, which is not an Exception
+            # Rust's panics are no Exceptions; its errors, as of a missing unk_token, have no class.
+            if type(error).__name__ != "PanicException" and type(error) is not Exception:
                 raise
             raise TokenizerError(
                 f"The tokenizer library failed ({error!s:.200}): tokenizer.json is broken, or the "

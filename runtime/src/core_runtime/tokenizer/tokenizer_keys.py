@@ -179,6 +179,8 @@ def check_tokenizer_config(
     keys = dict(TOKENIZER_KEYS)
     if str(values.get("tokenizer_class")).removesuffix("Fast") not in _FOLLOWS:
         keys["add_prefix_space"] = KeyRule("reported", _OTHERWISE, (None,))
+    if any(step.get("lowercase") for step in steps(library.normalizer, "normalizers")):
+        keys["do_lower_case"] = KeyRule("reported", "tokenizer.json's normalizer decides", (None,))
     for name, value in values.items():
         if names_token(name, value):
             keys[name] = _TOKEN

@@ -86,6 +86,11 @@ class Asker:
         self._speed = Speed()
         self._told = {told_by(example) for example in prompting.examples}
         self._sentences = compares_sentences(model)
+        if prompting.letters and self._sentences:
+            raise EvaluationError(
+                "This model compares a text with label sentences, in which a letter says nothing. "
+                "Score the texts of the choices, without letters."
+            )
         self._generate = generate or model.batch_generate
         labels = marking.metric == "choice"
         self._render = rendering(prompting, model, labels=labels) if prompting.chat else None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -104,6 +104,9 @@ def load_encoder_config(directory: Path, files: JsonFiles | None = None) -> Enco
 def parse_encoder_config(raw: Mapping[str, Any], where: str) -> EncoderConfig:
     """Build an `EncoderConfig` from parsed JSON; raises like `load_encoder_config`."""
     family = _family(raw, where)
+    if family is FAMILIES["roberta"]:  # positions begin after the padding's id
+        padding = ConfigFields(raw, where).integer("pad_token_id", family.offset - 1, low=0)
+        family = replace(family, offset=padding + 1)
     renamed = {family.aliases.get(name, name): value for name, value in raw.items()}
     fields = ConfigFields({**family.defaults, **renamed}, where)
     notes = check_keys(ConfigFields(raw, where), CONFIG_KEYS, _REMEDY)
@@ -184,7 +187,11 @@ def _windows(fields: ConfigFields, layers: int) -> tuple[int, ...]:
             "sliding_attention" if index % every else "full_attention" for index in range(layers)
         ]
     kinds = {"full_attention", "sliding_attention"}
-    if not isinstance(named, list) or len(named) != layers or not kinds.issuperset(named):
+    if (
+        not isinstance(named, list)
+        or len(named) != layers
+        or any(name not in kinds for name in map(str, named))
+    ):
         raise fields.error(f"layer_types is not a list of {layers} known layer types")
     half = max(1, fields.integer("local_attention") // 2)
     return tuple(half if name == "sliding_attention" else 0 for name in named)
@@ -210,7 +217,7 @@ def _distances(fields: ConfigFields, family: Family, positions: int) -> Distance
     parts = parts.lower().split("|") if isinstance(parts, str) else parts
     buckets = fields.values.get("position_buckets") or -1
     longest = fields.values.get("max_relative_positions") or -1
-    if not isinstance(parts, list) or not {"c2p", "p2c"}.issuperset(parts):
+    if not isinstance(parts, list) or any(part not in ("c2p", "p2c") for part in parts):
         raise fields.error(f"pos_att_type is {parts!r:.60}, not a list of c2p and p2c")
     if not isinstance(buckets, int) or not isinstance(longest, int):
         raise fields.error("position_buckets or max_relative_positions is not an integer")

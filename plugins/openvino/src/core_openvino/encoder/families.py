@@ -162,6 +162,7 @@ CONFIG_KEYS: Mapping[str, KeyRule] = {
         "pos_att_type position_biased_input relative_attention_num_buckets",
         honoured("DeBERTa's and MPNet's distances"),
     ),
+    "pad_token_id": honoured("RoBERTa's positions begin after it"),
     "position_embedding_type": refused("positions are absolute in this family", "absolute"),
     **same(
         "is_decoder add_cross_attention is_encoder_decoder", refused("it is not an encoder alone")
@@ -180,7 +181,7 @@ CONFIG_KEYS: Mapping[str, KeyRule] = {
     ),
     **same(
         "decoder_bias sparse_prediction sparse_pred_ignore_index tie_word_embeddings legacy "
-        "pad_token_id bos_token_id eos_token_id sep_token_id cls_token_id "
+        "bos_token_id eos_token_id sep_token_id cls_token_id "
         "unk_token_id problem_type finetuning_task sentence_transformers pooler_fc_size "
         "pooler_num_attention_heads pooler_num_fc_layers pooler_size_per_head pooler_type "
         "directionality conv_act",

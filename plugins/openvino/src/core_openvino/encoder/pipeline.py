@@ -13,7 +13,8 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from core.errors import InvalidModelError, UnsupportedModelError
+from core.errors import InvalidModelError, ModelNotFoundError, UnsupportedModelError
+from core.kit.support import unicode_error
 from core.models.files import read_json_list
 from core.types import Choice
 from core_openvino.encoder.config import EncoderConfig
@@ -24,6 +25,8 @@ from core_runtime.checkpoint.keys import warn_once
 
 Floats = npt.NDArray[np.float32]
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
+_POOLING = "1_Pooling/config.json"
+_FLOATS = {"F32", "F16", "BF16"}
 _POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -96,6 +99,10 @@ def read_pipeline(directory: Path, config: EncoderConfig, files: JsonFiles) -> P
     around = replace(around, prompt=prompt, prompt_name=name)
     if (directory / MODULES).exists():
         return _steps(directory, config, files, around)
+    if files.read_if_there(_POOLING):
+        warn_once(f"{directory} has no {MODULES}: only the pooling in {_POOLING} is read")
+        modes = _pooling(_config(files, "1_Pooling"), bool(prompt))
+        return replace(around, pooling=modes, source=_POOLING)
     warn_once(
         f"{directory} has no {MODULES} and so no pooling: the mean of all tokens is used, as "
         "sentence-transformers does"
@@ -133,8 +140,14 @@ def _steps(directory: Path, config: EncoderConfig, files: JsonFiles, around: Pip
 
 def _config(files: JsonFiles, path: str) -> ConfigFields:
     """Return the config.json of a module."""
-    name = f"{path}/config.json"
-    return ConfigFields(files.read(name), str(files.directory / name))
+    name = str(Path(path) / "config.json")  # an empty path is the model's own folder
+    try:
+        return ConfigFields(files.read(name), str(files.directory / name))
+    except ModelNotFoundError as error:
+        raise InvalidModelError(
+            f"{files.directory / MODULES} names a module whose file {name} is missing or cannot "
+            "be read. Download the model again."
+        ) from error
 
 
 def _module(module: object, directory: Path) -> tuple[str, str]:
@@ -156,7 +169,11 @@ def _pooling(fields: ConfigFields, prompted: bool) -> tuple[str, ...]:
     modes = [mode] if isinstance(mode, str) else mode
     if modes is None:
         modes = [name for key, name in _POOLINGS.items() if fields.flag(key, False)] or ["mean"]
-    if not isinstance(modes, list) or not modes or not set(_POOLINGS.values()).issuperset(modes):
+    if (
+        not isinstance(modes, list)
+        or not modes
+        or any(mode not in _POOLINGS.values() for mode in modes)
+    ):
         raise UnsupportedModelError(
             f"{fields.where}: pooling {modes!r:.60} is not supported (supported: "
             f"{', '.join(_POOLINGS.values())})."
@@ -179,8 +196,12 @@ def _dense(fields: ConfigFields, folder: Path, width: int) -> Dense:
     shapes = {"linear.weight": (fields.integer("out_features"), width)}
     if fields.flag("bias", True):
         shapes["linear.bias"] = shapes["linear.weight"][:1]  # type: ignore[assignment]
-    if {name: shape for name, (_, shape) in stored.header.items()} != shapes:
-        raise InvalidModelError(f"The tensors in {folder} do not fit its config.json: {shapes}.")
+    given = {name: shape for name, (kind, shape) in stored.header.items() if kind in _FLOATS}
+    if given != shapes:
+        raise InvalidModelError(
+            f"The tensors in {folder} are {dict(stored.header)!s:.200}, but its config.json needs "
+            f"floats of these shapes: {shapes}. Download the model again."
+        )
     weight, *bias = (np.ascontiguousarray(stored.read(name), np.float32) for name in shapes)
     return Dense(weight, bias[0] if bias else None, _ACTIVATIONS[activation])
 
@@ -191,8 +212,9 @@ def _prompt(files: JsonFiles) -> tuple[str, str]:
     name, prompts = values.get("default_prompt_name"), values.get("prompts") or {}
     if name is None:
         return "", ""
-    text = prompts.get(name) if isinstance(prompts, Mapping) else None
-    if not isinstance(text, str):
+    named = isinstance(name, str) and isinstance(prompts, Mapping)
+    text = prompts.get(name) if named else None
+    if not isinstance(text, str) or unicode_error(text):
         raise InvalidModelError(
             f"{files.directory / PROMPTS}: default_prompt_name is {name!r:.60}, which is not the "
             "name of a text in prompts. Download the model again."

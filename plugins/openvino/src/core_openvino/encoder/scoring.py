@@ -25,7 +25,6 @@ from core_runtime.owner import OwnerThread
 from core_runtime.request import own_error
 from core_runtime.rows import PromptRow, ids_error
 from core_runtime.sequences.sampling import check_state
-from core_runtime.text.tokenising import Tokenising
 
 A = TypeVar("A")
 _LOG = logging.getLogger("core_openvino")
@@ -155,7 +154,7 @@ class LabelSentences:
             return
         loaded, labels = self._passes.loaded, self._request.labels
         sentences = label_sentences(labels, self._request.label_sentence)
-        ids = Tokenising(loaded.tokenizer, self._passes.clock.check).encode_batch(sentences)
+        ids = loaded.tokenizer.whole(sentences)  # a sentence that is cut may lose its label
         owners: dict[tuple[int, ...], str] = {}
         for label, tokens in zip(labels, ids, strict=True):
             if error := ids_error(loaded, tokens):

@@ -64,7 +64,7 @@ class EncoderSession:
         """Return the length to which a row is padded, whatever rows are beside it.
 
         Sums over more padding round differently, so rows of one pass have one padded length. Their
-        results are then the same to the bit, alone and together, and passes are no slower.
+        results are then nearly always the same to the bit, alone and together.
         """
         return rounded_up(length, self.multiple)
 

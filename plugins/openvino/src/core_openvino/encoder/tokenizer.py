@@ -65,7 +65,7 @@ class EncoderTokenizer(Tokenizer):
         texts = [ids[begin : len(ids) - end] for ids in (first, second)]
         if self.limit:
             left = self.limit - sum(map(len, frame)) - len(texts[1])
-            texts[0] = texts[0][: max(0, left)]
+            texts[0] = texts[0][: max(1, left)]  # a pair without its text would say nothing
         parts = frame.head, texts[0], frame.middle, texts[1], frame.tail
         segments = [
             segment for part, segment in zip(parts, self._segments, strict=True) for _ in part
@@ -74,10 +74,14 @@ class EncoderTokenizer(Tokenizer):
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of plain texts."""
+        return [self._cut(ids) for ids in self.whole(texts)]
+
+    def whole(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the ids of plain texts, uncut."""
         prepared = [self._prompt + text for text in texts]
         if self._lower:
             prepared = [text.lower() for text in prepared]
-        return [self._cut(ids) for ids in self._batch(prepared, add_special=True)]
+        return self._batch(prepared, add_special=True)
 
     def _cut(self, ids: list[int]) -> list[int]:
         if not self.limit or len(ids) <= self.limit:
