@@ -44,6 +44,7 @@ WRITERS = {
     "plugins/mlx_native/src/core_mlx_native/convert/merging.py": "a new directory of staging",
     "plugins/mlx_native/src/core_mlx_native/convert/staging.py": "directories, by their record",
     "plugins/mlx_native/src/core_mlx_native/convert/weights.py": "a new directory of staging",
+    "plugins/openvino/src/core_openvino/stored.py": "drafts of the guard, in its own cache folder",
     "plugins/ray/src/core_ray/folders.py": "a job's folders, by its note and names",
     "plugins/ray/src/core_ray/job.py": "a folder that folders.py has checked",
 }

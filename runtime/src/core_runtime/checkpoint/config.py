@@ -236,7 +236,7 @@ def _stored_head_dim(fields: ConfigFields, heads: int, rows: int | None) -> int 
 def _family(raw: Mapping[str, Any], where: str) -> Family:
     name = raw.get("model_type")
     family = FAMILIES.get(name) if isinstance(name, str) else None
-    if name in ENCODERS:
+    if isinstance(name, str) and name in ENCODERS:
         raise UnsupportedModelError(
             f"{where}: model_type {name!r} is an encoder, which has no next token. Load it with "
             "backend='encoder', which classifies by sentences of labels."
