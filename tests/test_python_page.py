@@ -17,12 +17,16 @@ SNIPPETS: list[str] = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
 
 
 def test_the_snippets_run_and_print_what_they_say(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
     monkeypatch.setattr(REGISTRY, "_registered", {**REGISTRY._registered, "reference": Reference()})
     names: dict[str, object] = {"path": write_model(tmp_path / "model")}
     load = core.load_model
     monkeypatch.setattr(core, "load_model", lambda path: load(path, backend="reference"))
+    caplog.set_level("WARNING", "core")  # a snippet sets it, and this restores it
     for snippet in SNIPPETS:
         exec(compile(snippet, "docs/python.md", "exec"), names)
     printed = capsys.readouterr().out
