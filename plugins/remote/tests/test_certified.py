@@ -58,7 +58,8 @@ def test_what_neither_sweeps_nor_searches_of_a_few_areas(reference: str) -> None
 
 @pytest.mark.slow
 def test_our_server_is_certified(certify: Certify, reference: str) -> None:
-    assert certify("remote", reference) == {each.value for each in CONTRACT}
+    capabilities = CONTRACT & Reference().capabilities
+    assert certify("remote", reference) == {capability.value for capability in capabilities}
 
 
 # llama-cpp-python sends one piece for the tokens that make one character, and nothing that counts
