@@ -32,8 +32,8 @@ from benchmarks.classify_parts import report
 from benchmarks.classify_parts.comparison import TITLES, Comparison, say
 from benchmarks.classify_parts.contestants import RATE, variant
 from benchmarks.classify_parts.runner import Spec
-from benchmarks.classify_parts.turns import python_path
 from benchmarks.classify_parts.workloads import WORKLOADS
+from benchmarks.line_process import python_path
 
 BACKEND = "mlx_cuda"
 OURS, TORCH = f"core {BACKEND}", "transformers"

@@ -37,7 +37,7 @@ from benchmarks.classify_parts.contestants import (
     variant,
 )
 from benchmarks.classify_parts.runner import Answer, Spec
-from benchmarks.classify_parts.turns import Run, Turns, python_path
+from benchmarks.classify_parts.turns import Run, Turns
 from benchmarks.classify_parts.workloads import (
     FEW_SHOT,
     INSTRUCTION,
@@ -47,6 +47,7 @@ from benchmarks.classify_parts.workloads import (
     prompts,
     sentence,
 )
+from benchmarks.line_process import python_path
 from core_runtime.batches import shared_prefixes
 
 TINY = {

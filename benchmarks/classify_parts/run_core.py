@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import core
-from benchmarks.classify_parts.runner import WARM_UP, Answer, Spec, UnavailableError, spread
+from benchmarks.classify_parts.runner import WARM_UP, Answer, Spec, spread
 from benchmarks.classify_parts.workloads import LABELS
+from benchmarks.line_process import UnavailableError
 
 
 class Core:

@@ -14,12 +14,12 @@ from benchmarks.classify_parts.runner import (
     Answer,
     Ids,
     Spec,
-    UnavailableError,
     by_length,
     label_ids,
     spread,
 )
 from benchmarks.classify_parts.workloads import LABELS
+from benchmarks.line_process import UnavailableError
 
 
 class Transformers:

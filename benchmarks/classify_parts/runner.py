@@ -12,14 +12,11 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from benchmarks.classify_parts.workloads import LABELS
+from benchmarks.line_process import UnavailableError
 
 Ids = list[int]
 Encode = Callable[[str], Ids]
 WARM_UP = 32  # prompts
-
-
-class UnavailableError(Exception):
-    """Why a contestant cannot take part."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import json
-import os
-import subprocess
-import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict
 from typing import Any, Self
 
-from benchmarks.classify_parts.runner import Spec, UnavailableError
-from benchmarks.classify_parts.workloads import ROOT
+from benchmarks.classify_parts.runner import Spec
+from benchmarks.line_process import LineProcess, UnavailableError
 
 Run = dict[str, Any]  # worker.measure's reply
 Say = Callable[[str], None]
-
-_SETTLE_SECONDS = 0.3  # a library's threads spin for a while after their work
-
-
-def python_path() -> dict[str, str]:
-    """Return the environment in which a process can import these benchmarks and their imports."""
-    path = filter(None, [str(ROOT), os.environ.get("PYTHONPATH")])
-    return {"PYTHONPATH": os.pathsep.join(path)}
 
 
 class Worker:
@@ -31,22 +18,12 @@ class Worker:
 
     def __init__(self, spec: Spec, environment: Mapping[str, str]) -> None:
         self.spec, self.about = spec, ""
-        added = {**environment, **spec.environment, **python_path()}
-        command = [spec.python, "-m", "benchmarks.classify_parts.worker", json.dumps(asdict(spec))]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                env=os.environ | added,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-            )
-        except OSError as error:
-            raise UnavailableError(f"{spec.python} cannot be started: {error}") from error
+        added = {**environment, **spec.environment}
+        self._process = LineProcess(spec.python, "benchmarks.classify_parts.worker", spec, added)
 
     def ready(self) -> Self:
         """Wait until it has loaded."""
-        self.about = self._reply()["about"]
+        self.about = self._process.answer()["about"]
         return self
 
     def warm_up(self, prompts: Sequence[str]) -> None:
@@ -61,30 +38,10 @@ class Worker:
 
     def close(self) -> None:
         """End the process; it may be in the middle of something."""
-        self._process.kill()
-        self._process.communicate()
+        self._process.close()
 
     def _ask(self, prompts: Sequence[str], warm_up: bool, call: int = 0) -> Run:
-        assert self._process.stdin is not None
-        time.sleep(_SETTLE_SECONDS)
-        request = json.dumps({"prompts": list(prompts), "warm_up": warm_up, "call": call})
-        try:
-            self._process.stdin.write(request + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended: the missing reply shows it
-        return self._reply()
-
-    def _reply(self) -> Run:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        if not line:
-            status = self._process.wait()
-            raise UnavailableError(f"its process ended with status {status}; see its output above")
-        reply: Run = json.loads(line)
-        if "unavailable" in reply:
-            raise UnavailableError(reply["unavailable"])
-        return reply
+        return self._process.ask({"prompts": list(prompts), "warm_up": warm_up, "call": call})
 
 
 class Turns:

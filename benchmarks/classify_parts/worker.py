@@ -21,10 +21,10 @@ from typing import Any, TextIO
 from benchmarks.classify_parts.runner import (
     Runner,
     Spec,
-    UnavailableError,
     make_runner,
     together,
 )
+from benchmarks.line_process import UnavailableError
 
 
 def main() -> int:

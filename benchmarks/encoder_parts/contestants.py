@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import json
-import os
 import subprocess
 import sys
-import time
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from benchmarks.classify_parts.turns import python_path
-from benchmarks.classify_parts.workloads import ROOT
-from benchmarks.encoder_parts.subject import Spec, UnavailableError
+from benchmarks.encoder_parts.subject import Spec
+from benchmarks.line_process import ROOT, LineProcess, UnavailableError
 from core.options import LABEL_SENTENCE
 
 DTYPES = ("float32", "bfloat16", "int8")
@@ -27,7 +24,6 @@ MLX, OPENVINO = "core mlx_cpu, SmolLM2", "core openvino bfloat16, SmolLM2"
 ENCODERS = (*OURS.values(), *ONNX.values())
 NAMES = (*ENCODERS, SPARROW, OPENVINO, MLX)
 
-_SETTLE_SECONDS = 0.3  # a library's threads spin for a while after their work
 _PROMPT = "{text} This news is about"  # of the timed set
 _QUESTION = "What is this text about?"
 
@@ -77,52 +73,23 @@ class Contestant:
 
     def __init__(self, spec: Spec, environment: Mapping[str, str]) -> None:
         self.spec = spec
-        added = {**environment, **python_path()}
-        command = [spec.python, "-m", "benchmarks.encoder_parts.worker", json.dumps(asdict(spec))]
-        try:
-            self._process = subprocess.Popen(
-                command,
-                env=os.environ | added,
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                encoding="utf-8",
-            )
-        except OSError as error:
-            raise UnavailableError(f"{spec.python} cannot be started: {error}") from error
-        self.about: str = self._reply()["about"]
+        module = "benchmarks.encoder_parts.worker"
+        self._process = LineProcess(spec.python, module, spec, environment)
+        self.about: str = self._process.answer()["about"]
 
     def label(self, texts: Sequence[str], labels: Sequence[str], question: str) -> dict[str, Any]:
         """Return rows of label scores, and the time that they took."""
-        return self._ask({"texts": [*texts], "labels": [*labels], "question": question})
+        request = {"texts": [*texts], "labels": [*labels], "question": question}
+        return self._process.ask(request)
 
     def embed(self, texts: Sequence[str]) -> list[list[float]]:
         """Return vectors."""
-        vectors: list[list[float]] = self._ask({"texts": [*texts]})["vectors"]
+        vectors: list[list[float]] = self._process.ask({"texts": [*texts]})["vectors"]
         return vectors
 
     def close(self) -> None:
         """End the process."""
-        self._process.kill()
-        self._process.communicate()
-
-    def _ask(self, request: Mapping[str, Any]) -> dict[str, Any]:
-        assert self._process.stdin is not None
-        time.sleep(_SETTLE_SECONDS)
-        try:
-            self._process.stdin.write(json.dumps(request) + "\n")
-            self._process.stdin.flush()
-        except BrokenPipeError:
-            pass  # it has ended: the missing reply shows it
-        return self._reply()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout is not None
-        line = self._process.stdout.readline()
-        reply: dict[str, Any] = json.loads(line) if line else {"unavailable": "its process ended"}
-        if "unavailable" in reply:
-            self.close()
-            raise UnavailableError(reply["unavailable"])
-        return reply
+        self._process.close()
 
 
 def started(

@@ -6,7 +6,8 @@ import math
 from collections.abc import Sequence
 
 import core
-from benchmarks.encoder_parts.subject import Rows, Spec, UnavailableError
+from benchmarks.encoder_parts.subject import Rows, Spec
+from benchmarks.line_process import UnavailableError
 from core.kit.support import compares_sentences
 
 

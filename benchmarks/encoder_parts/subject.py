@@ -14,10 +14,6 @@ from typing import Any, Protocol
 Rows = list[list[float]]
 
 
-class UnavailableError(Exception):
-    """Why a contestant cannot take part."""
-
-
 @dataclass(frozen=True, slots=True)
 class Spec:
     """A contestant: its name in the report, its runner and interpreter, the model and options.

@@ -14,7 +14,8 @@ import time
 from typing import Any
 
 from benchmarks.classify_parts.worker import own_stdout, reply
-from benchmarks.encoder_parts.subject import Spec, Subject, UnavailableError, load
+from benchmarks.encoder_parts.subject import Spec, Subject, load
+from benchmarks.line_process import UnavailableError
 
 
 def main() -> int:
