@@ -19,7 +19,7 @@ from openvino import opset13 as ops
 from core.errors import InvalidModelError
 from core_openvino.encoder.config import MPNET_BUCKETS, EncoderConfig
 from core_openvino.encoder.families import UNREAD, Family
-from core_openvino.weights import bfloat16
+from core_openvino.weights import bfloat16, finite
 from core_runtime.checkpoint.arrays import StoredTensors
 from core_runtime.checkpoint.files import Header, Shape, tensor_files
 
@@ -158,33 +158,23 @@ class EncoderWeights:
 
     def vector(self, name: str) -> ov.Node:
         """Return a bias, or the weight of a norm."""
-        return ops.constant(self._checked(name))
+        return ops.constant(self.plain(name))
 
     def matrix(self, name: str) -> ov.Node:
         """Return a linear layer's weight: [out, in]."""
-        matrix = self._checked(name)
+        matrix = self.plain(name)
         return by_rows(matrix) if self._dtype == "int8" else self._narrow(matrix)
 
     def table(self, name: str) -> ov.Node:
         """Return an embedding, which is never rounded to int8: it is read, not multiplied."""
-        return self._narrow(self._checked(name))
+        return self._narrow(self.plain(name))
 
     def plain(self, name: str) -> Floats:
         """Return a tensor in float32."""
-        return self._checked(name)
+        return finite(self._take(name), name, self._dtype)
 
     def _narrow(self, matrix: Floats) -> ov.Node:
         return ops.constant(matrix if self._dtype == "float32" else bfloat16(matrix))
-
-    def _checked(self, name: str) -> Floats:
-        """Return a tensor. int8 products round NaN and infinities to integers, which hides them."""
-        tensor = self._take(name)
-        if self._dtype == "int8" and not np.isfinite(tensor).all():
-            raise InvalidModelError(
-                f"The tensor {name} has weights that are NaN or infinite, with which dtype='int8' "
-                "would give wrong results. Download or convert the model again."
-            )
-        return tensor
 
 
 def by_rows(matrix: Floats) -> ov.Node:
