@@ -26,6 +26,7 @@ from core_openvino.blocks import BlockTables
 from core_openvino.cache import KVCache
 from core_openvino.capped import BLOCKS, WIDTH, Reach
 from core_openvino.library import lacks_memory, reason_of
+from core_openvino.nodes import cosines_name, sines_name
 from core_openvino.stored import StoredMatrices
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.sequences.session import (
@@ -359,7 +360,7 @@ class PagedSession:
         positions = np.array(batch.positions, np.int64)
         for place, angles in enumerate(self._angles):
             cosines, sines = angles.at(positions)
-            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+            inputs |= {cosines_name(place): cosines, sines_name(place): sines}
         return inputs
 
     def _store(self, batch: PagedBatch) -> None:

@@ -19,6 +19,7 @@ from core_openvino.encoder import graph
 from core_openvino.encoder.config import MPNET_BUCKETS, Distances, EncoderConfig
 from core_openvino.encoder.pipeline import Pipeline
 from core_openvino.encoder.tokenizer import Encoded
+from core_openvino.nodes import cosines_name, sines_name
 from core_runtime.batches import rounded_up
 from core_runtime.processor import cpu_flags
 
@@ -133,7 +134,7 @@ def _of_length(config: EncoderConfig, length: int) -> dict[str, npt.NDArray[Any]
         graph.POSITIONS: (places + config.family.offset).astype(np.int32)
     }
     for window, rope in zip(config.windows, config.ropes, strict=bool(config.ropes)):
-        names = graph.cosines_name(window > 0), graph.sines_name(window > 0)
+        names = cosines_name(int(window > 0)), sines_name(int(window > 0))
         if names[0] not in arrays:
             turned = (part.transpose(1, 2, 0, 3) for part in Angles(rope).at(places))
             arrays |= zip(names, map(np.ascontiguousarray, turned), strict=True)
