@@ -18,7 +18,7 @@ from core.kit.labels import label_sentences, sentence_result
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult
 from core_openvino.encoder.loaded import SCALE, LoadedEncoder
-from core_openvino.encoder.session import Floats
+from core_openvino.encoder.session import Floats, unit
 from core_openvino.encoder.tokenizer import Encoded
 from core_openvino.library import lacks_memory, reason_of
 from core_runtime.log import log_batch
@@ -186,7 +186,7 @@ class LabelSentences:
             if isinstance(result, Exception):
                 raise result
             vectors.update(zip(batch, result, strict=True))
-        self._vectors = _directions(np.stack([vectors[index] for index in sorted(vectors)]))
+        self._vectors = unit(np.stack([vectors[index] for index in sorted(vectors)]))
 
     def pairs(self, row: PromptRow) -> list[Encoded]:
         """Return a text with each sentence. Raises `core.PromptTooLongError`."""
@@ -201,7 +201,7 @@ class LabelSentences:
     def compared(self, outputs: Floats) -> ClassifyResult:
         """Return the result of a text's embedding: scaled cosines to the sentences."""
         assert self._vectors is not None
-        cosines = self._vectors @ _directions(outputs[0])
+        cosines = self._vectors @ unit(outputs[0])
         return sentence_result(self._request.labels, (SCALE * cosines.astype(np.float64)).tolist())
 
     def scored(self, outputs: Floats) -> ClassifyResult:
@@ -242,10 +242,3 @@ def _failed_label(error: Exception) -> ClassifyResult:
 
 def _failed_state(error: Exception) -> HiddenResult:
     return HiddenResult(error=error)
-
-
-def _directions(vectors: Floats) -> Floats:
-    """Return vectors at length 1."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Floats = vectors / np.maximum(lengths, 1e-12)
-    return unit
