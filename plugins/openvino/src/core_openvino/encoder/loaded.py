@@ -17,7 +17,7 @@ from core_openvino.encoder.config import EncoderConfig, load_encoder_config
 from core_openvino.encoder.graph import encoder
 from core_openvino.encoder.pipeline import Pipeline, read_pipeline
 from core_openvino.encoder.probe import encoder_directory
-from core_openvino.encoder.session import EncoderSession, properties
+from core_openvino.encoder.session import EncoderSession, encoder_properties
 from core_openvino.encoder.tensors import EncoderTensors, EncoderWeights, stored_bytes
 from core_openvino.encoder.tokenizer import EncoderTokenizer
 from core_openvino.library import core
@@ -113,7 +113,9 @@ def load(
     # The graph, compiled now and not by the first call.
     weights = EncoderWeights(tensors.take, dtype.value)
     model = encoder(config, weights, pipeline)
-    compiled = partial(core().compile_model, model, "CPU", properties(dtype.value, threads.value))
+    compiled = partial(
+        core().compile_model, model, "CPU", encoder_properties(dtype.value, threads.value)
+    )
     request = compiled().create_infer_request()
     return LoadedEncoder(
         session=EncoderSession(config, pipeline, compiled, request, _MULTIPLE[dtype.value]),

@@ -20,6 +20,7 @@ from core_openvino.encoder.config import MPNET_BUCKETS, Distances, EncoderConfig
 from core_openvino.encoder.pipeline import Pipeline
 from core_openvino.encoder.tokenizer import Encoded
 from core_openvino.nodes import cosines_name, sines_name
+from core_openvino.settings import properties
 from core_runtime.batches import rounded_up
 from core_runtime.processor import cpu_flags
 
@@ -29,22 +30,17 @@ FAR = -1e9
 _SHORT = 128
 """The longest rows whose inputs are cached: those of pairs of tokens grow with its square."""
 _MPNET_LONGEST = 128
+_GROUP = 128  # activations that are rounded together for int8 weights
 
 
-def properties(dtype: str, threads: int) -> dict[str, Any]:
-    """Return OpenVINO's settings; its defaults would compute float32 graphs in bfloat16.
+def encoder_properties(dtype: str, threads: int) -> dict[str, Any]:
+    """Return OpenVINO's settings.
 
     On a processor with AMX, int8 weights are multiplied in bfloat16: 0.63 ms a row of MiniLM in
     place of 0.83 with rounded activations, and the cosine to float32 is 0.9993, not 0.998.
     """
     narrow = dtype == "bfloat16" or (dtype == "int8" and "amx_bf16" in cpu_flags())
-    return {
-        "INFERENCE_PRECISION_HINT": "bf16" if narrow else "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # affinity and cgroups decide
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
-    }
+    return properties("bf16" if narrow else "f32", threads, _GROUP)
 
 
 @dataclass(slots=True)
