@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core import validate
-from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
+from core.errors import InvalidOptionError, OutOfMemoryError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
@@ -90,12 +90,7 @@ def load(
     tokenizer = EncoderTokenizer(
         read_tokenizer_files(directory, files, ends=True), pipeline, str(directory)
     )
-    if tokenizer.trained_beyond(config.vocab_size):
-        raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
-            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
-            "again."
-        )
+    tokenizer.check_rows(config.vocab_size, directory)
 
     # Settings.
     context = _context(options, config, pipeline)
