@@ -16,16 +16,14 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as ops
 
-from core.errors import InvalidModelError
 from core_openvino.encoder.config import MPNET_BUCKETS, EncoderConfig
 from core_openvino.encoder.families import UNREAD, Family
 from core_openvino.weights import bfloat16, finite
 from core_runtime.checkpoint.arrays import StoredTensors
 from core_runtime.checkpoint.files import Header, Shape, tensor_files
+from core_runtime.checkpoint.tensors import FLOATS, refuse_unfit, unfit_tensors
 
 Floats = npt.NDArray[np.float32]
-_FLOATS = {"F32", "F16", "BF16"}
-_SHOWN = 8
 _WIDEST = 127
 
 
@@ -64,20 +62,9 @@ def _plain_name(family: Family, known: object, stored: str) -> str | None:
 
 
 def _check(header: Header, shapes: dict[str, Shape], directory: Path) -> None:
-    problems = [f"{name} is missing" for name in shapes if name not in header]
-    for name, (kind, shape) in header.items():
-        if name not in shapes:
-            problems.append(f"{name} is not part of this model")
-        elif shape != shapes[name]:
-            problems.append(f"{name} has shape {list(shape)}, not {list(shapes[name])}")
-        elif kind not in _FLOATS:
-            problems.append(f"{name} has dtype {kind}, not {' or '.join(sorted(_FLOATS))}")
-    if problems:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise InvalidModelError(
-            f"The tensors in {directory} do not fit its config.json: "
-            f"{'; '.join(problems[:_SHOWN])}{more}."
-        )
+    problems = [*unfit_tensors({name: (FLOATS, shapes[name]) for name in shapes}, header)]
+    extra = sorted(header.keys() - shapes.keys())
+    refuse_unfit([*problems, *(f"{name} is not part of this model" for name in extra)], directory)
 
 
 def encoder_tensors(config: EncoderConfig) -> dict[str, Shape]:
