@@ -99,7 +99,7 @@ def load(
     dtype = chosen_dtype(options, tensors.rounded, cpu_flags())
     threads = pass_threads(options, _MAX_THREADS)
     batch = asked_integer(options, "n_batch", 1, _MAX_BATCH) or Chosen(
-        "n_batch", _BATCH, "more tokens per pass run no faster"
+        "n_batch", _BATCH, "larger passes are not faster"
     )
     settings = (context, dtype, threads, batch, truncate)
     size = stored_bytes(tensors.shapes, dtype.value)
