@@ -29,12 +29,12 @@ import openvino as ov  # noqa: E402
 from openvino import opset6  # noqa: E402
 from openvino import opset13 as ops  # noqa: E402
 
-from core_openvino import graph  # noqa: E402
+from core_openvino import graph, nodes  # noqa: E402
 from core_openvino.angles import Angles  # noqa: E402
 from core_openvino.checkpoint import Checkpoint, read_checkpoint  # noqa: E402
 from core_openvino.loaded import open_session  # noqa: E402
 from core_openvino.nodes import ints, named_output  # noqa: E402
-from core_openvino.session import SessionSettings  # noqa: E402
+from core_openvino.settings import SessionSettings  # noqa: E402
 from core_openvino.weights import Weights  # noqa: E402
 from core_runtime.processor import processor_name  # noqa: E402
 
@@ -168,7 +168,7 @@ class PaddedSlots:
         positions = np.concatenate([np.arange(n, n + tokens) for n in LENGTHS])
         for place, angles in enumerate(self._angles):
             cosines, sines = angles.at(positions)
-            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+            inputs |= {nodes.cosines_name(place): cosines, nodes.sines_name(place): sines}
         beams = {"beam_idx": np.arange(SLOTS, dtype=np.int32)} if self._stateful else {}
         return {**inputs, "mask": mask, **beams}
 

@@ -199,6 +199,24 @@ def test_a_task_is_calibrated_and_used(
     assert "of each label: 'rain, wind, about rain'" in done.stderr
 
 
+def test_only_an_encoder_is_calibrated_without_a_template(
+    encode: Run, rows: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "task.toml"
+    asked = ("calibrate", *LABELS, "-i", rows, "-o", file)
+    core.register(FakeBackend(labels=lambda prompt, labels: labels[0], name="language"))
+    for sentence in ((), ("--label-sentence", "{label}")):
+        done = encode(*asked, *sentence, backend="language")
+        assert done.exit_code == 2
+        assert "--labels requires --template" in done.stderr
+    assert not file.exists()
+
+    done = encode(*asked)
+    assert done.exit_code == 0, done.output
+    task = core_tasks.load_task(file)
+    assert (task.template, task.label_sentence) == ("{text}", LABEL_SENTENCE)
+
+
 @pytest.mark.parametrize(
     ("flags", "method"),
     [

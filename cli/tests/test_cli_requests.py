@@ -50,7 +50,7 @@ def model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A model that answers each request in the same way, and labels by what the state says."""
     (tmp_path / "model").mkdir()
 
-    def load(path: str, config: Any, needed: Any, usual: Any = None) -> Loaded:
+    def load(path: str, config: Any, needed: Any, usual: Any, instead: Any) -> Loaded:
         model = FakeModel("fine", labels=label)
         return Loaded(path, model, FakeBackend("fine", labels=label), "the test's", 0.0)
 

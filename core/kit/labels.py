@@ -88,16 +88,8 @@ def sentence_result(labels: Sequence[str], scores: Sequence[float]) -> ClassifyR
 
     Raises `InvalidModelError` for NaN and infinity.
     """
-    if not sum(scores) < math.inf:  # NaN is not less, either
-        raise _not_numbers(labels, scores, "score")
-    shares = softmax(scores)
-    best = scores.index(max(scores))
-    second = max(shares[:best] + shares[best + 1 :], default=0.0)
-    return ClassifyResult(
-        label=labels[best],
-        probabilities=dict(zip(labels, shares, strict=True)),
-        margin=shares[best] - second,
-    )
+    label, probabilities, margin = _chosen(labels, scores, "score")
+    return ClassifyResult(label=label, probabilities=probabilities, margin=margin)
 
 
 def label_paths(
@@ -148,21 +140,29 @@ def score_edges(trie: LabelTrie, logprobs: Sequence[float]) -> LabelScores:
         scores = [logprobs[edge] for (edge,) in trie.edges]
     else:
         scores = [sum([logprobs[edge] for edge in edges]) for edges in trie.edges]
-    if not sum(scores) < math.inf:  # NaN is not less, either
-        raise _not_numbers(trie.labels, scores)
-    probabilities = softmax(scores)
-
-    # The margin is the difference to the second best; a single label has no second.
-    best = scores.index(max(scores))
-    second = max(probabilities[:best] + probabilities[best + 1 :], default=0.0)
-
+    label, probabilities, margin = _chosen(trie.labels, scores, "log-probability")
     return LabelScores(
-        label=trie.labels[best],
-        probabilities=dict(zip(trie.labels, probabilities, strict=True)),
+        label=label,
+        probabilities=probabilities,
         logprobs=dict(zip(trie.labels, scores, strict=True)),
         label_mass=_mass(trie, scores),
-        margin=probabilities[best] - second,
+        margin=margin,
     )
+
+
+def _chosen(
+    labels: Sequence[str], scores: Sequence[float], kind: str
+) -> tuple[str, dict[str, float], float]:
+    """Return the best label, all probabilities, and the lead of the best over the second best.
+
+    Raises `InvalidModelError` for scores, of this ``kind``, that are NaN or infinity.
+    """
+    if not sum(scores) < math.inf:  # NaN is not less, either
+        raise _not_numbers(labels, scores, kind)
+    shares = softmax(scores)
+    best = scores.index(max(scores))
+    second = max(shares[:best] + shares[best + 1 :], default=0.0)  # a single label has none
+    return labels[best], dict(zip(labels, shares, strict=True)), shares[best] - second
 
 
 def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
@@ -179,9 +179,7 @@ def with_scores(result: ClassifyResult, scores: LabelScores) -> ClassifyResult:
     )
 
 
-def _not_numbers(
-    labels: Sequence[str], scores: Sequence[float], kind: str = "log-probability"
-) -> InvalidModelError:
+def _not_numbers(labels: Sequence[str], scores: Sequence[float], kind: str) -> InvalidModelError:
     label, score = next(pair for pair in zip(labels, scores, strict=True) if not pair[1] < math.inf)
     return InvalidModelError(
         f"The label {label!r} has the {kind} {score}: the model's output for this prompt "

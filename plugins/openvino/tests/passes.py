@@ -13,7 +13,8 @@ import pytest
 
 from core_openvino.checkpoint import Checkpoint
 from core_openvino.loaded import open_session
-from core_openvino.session import PagedSession, SessionSettings
+from core_openvino.session import PagedSession
+from core_openvino.settings import SessionSettings
 from core_runtime.checkpoint.arrays import SafetensorArrays
 from core_runtime.checkpoint.config import load_config
 from core_runtime.processor import bfloat16_instructions, cpu_flags, int8_instructions

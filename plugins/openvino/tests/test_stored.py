@@ -17,7 +17,7 @@ from core.errors import InvalidModelError, InvalidOptionError
 from core_openvino import stored
 from core_openvino.checkpoint import read_checkpoint
 from core_openvino.loaded import open_session
-from core_openvino.session import SessionSettings
+from core_openvino.settings import SessionSettings
 from plugins.openvino.tests.passes import Logits, chunked_logits, skip_without_instructions
 from runtime.tests.tiny import Checkpoint
 

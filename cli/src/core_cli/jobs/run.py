@@ -18,7 +18,6 @@ import click
 from core.kit.support import compares_sentences
 from core.system import outputs
 from core_cli import exits, interrupts, output, reports
-from core_cli.flags import given
 from core_cli.jobs import identity, job
 from core_cli.jobs.gold import Gold
 from core_cli.jobs.job import Job
@@ -103,8 +102,8 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
             usual = _STEADY if row_job.steady or work is not None else None
-            instead = given(instead=row_job.instead)
-            loaded = load(flags.need_model(), flags.load_config(), row_job.needed, usual, **instead)
+            needs = row_job.needed, usual, row_job.instead
+            loaded = load(flags.need_model(), flags.load_config(), *needs)
         stack.enter_context(loaded.model)
         if flags.verbose:
             explain(loaded)

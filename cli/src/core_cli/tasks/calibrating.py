@@ -31,7 +31,7 @@ from core_tasks.calibration import (
 from core_tasks.files import FILE
 from core_tasks.fitting import prior_of
 from core_tasks.folds import FOLDS, folds_of
-from core_tasks.template import TEXT, Template
+from core_tasks.template import TEXT
 from core_tasks.tuning.judging import left_out
 
 PRIORS, FITTED = ("content-free", "batch", "mean", "pmi"), ("temperature", "isotonic")
@@ -89,7 +89,10 @@ def run(flags: CalibrateFlags) -> None:
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
-        if not flags.methods and compares_sentences(model):
+        sentences = compares_sentences(model)
+        if not (sentences or flags.task or flags.template or flags.template_file):
+            raise click.UsageError("With a language model, --labels requires --template.")
+        if sentences and not flags.methods:
             methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
         fitted = _fitted(task, model, rows, methods, flags.strength)
         if rows.gold is not None:
@@ -116,16 +119,14 @@ def _task(flags: CalibrateFlags) -> Task:
         )
         return load_task(flags.task)
     template = checks.template_of(flags.template, flags.template_file, records=False)
-    if template is None and flags.label_sentence is not None:
-        template = Template(f"{{{TEXT}}}")
     labels = parse_labels(flags.labels, flags.labels_file)
-    if template is None or not labels:
+    if not labels:
         raise click.UsageError(
             "Pass --template and --labels, or --task to start from a task file. For an encoder, "
-            "pass --label-sentence instead of --template."
+            "pass --labels."
         )
     joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)
-    return Task(template.source, labels, **joining)
+    return Task(template.source if template else f"{{{TEXT}}}", labels, **joining)
 
 
 def _methods(flags: CalibrateFlags, task: Task) -> tuple[str, ...]:

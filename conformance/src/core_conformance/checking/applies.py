@@ -162,14 +162,10 @@ def may_refuse(subject: Subject, error: UnsupportedOptionError) -> bool:
     if error.option not in REFUSABLE or error.backend != subject.backend.name:
         return False
     option = {error.option: _TELLING[error.option]}
-    refused = [_refuses_at_call(subject, name, option) for name in _operations(subject)]
+    refused = [_refuses_at_call(subject, name, option) for name in subject.operations()]
     return any(refused) and not any(
-        _refuses_at_call(subject, name, {}) for name in _operations(subject)
+        _refuses_at_call(subject, name, {}) for name in subject.operations()
     )
-
-
-def _operations(subject: Subject) -> list[Capability]:
-    return subject.operations()
 
 
 def _refuses_at_call(subject: Subject, name: Capability, option: dict[str, Any]) -> bool:
@@ -184,11 +180,11 @@ def _refuses_option(subject: Subject, capability: Capability) -> None:
     option, value = (_CLASSIFY_OPTIONS | _SAMPLING_OPTIONS)[capability]
     known = (Capability.CLASSIFY, Capability.GENERATE)
     usual = [name for name in subject.operations() if name in known]
-    for name in usual or _operations(subject):  # the others' are for errors.undeclared-options
+    for name in usual or subject.operations():  # the others' are for errors.undeclared-options
         if name is Capability.CLASSIFY or capability in _SAMPLING_OPTIONS:
             call = partial(_call, subject, name, {option: value})
             _must_raise(UnsupportedOptionError, capability, call)
-    if not _operations(subject) and subject.declares(Capability.SUBMITTING):
+    if not subject.operations() and subject.declares(Capability.SUBMITTING):
         config = GenerateConfig(**{option: value})
         submit = partial(submitting(subject).submit, _PROMPT, config)
         _must_raise(UnsupportedOptionError, capability, submit)

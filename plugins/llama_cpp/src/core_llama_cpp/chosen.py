@@ -77,9 +77,7 @@ def _n_batch(config: LoadConfig, offload: bool, slots: int) -> Chosen[int]:
         return requested
     if offload:
         return Chosen("n_batch", 2048, "llama.cpp's default: enough tokens to keep a GPU busy")
-    return Chosen(
-        "n_batch", 512, "more tokens per call run no faster on a CPU, and delay cancelling"
-    )
+    return Chosen("n_batch", 512, "larger calls are not faster on a CPU, and delay cancelling")
 
 
 def _n_ubatch(config: LoadConfig, n_batch: int, wide: bool) -> Chosen[int]:

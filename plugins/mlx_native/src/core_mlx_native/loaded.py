@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
-from core.errors import InvalidModelError, InvalidOptionError
+from core.errors import InvalidOptionError
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
 from core_mlx_native import memory
@@ -143,12 +143,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
 
     # The tokenizer, and the tokens that end a generation.
     tokenizer = Tokenizer.from_directory(directory, files, template_name(options))
-    if tokenizer.trained_beyond(config.vocab_size):
-        raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
-            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
-            "again."
-        )
+    tokenizer.check_rows(config.vocab_size, directory)
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
 
     # The weights; the memory left after them limits a pass.

@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from core.errors import InvalidModelError
 from core.models.described import of_gguf
 from core.models.files import resolve_path
 from core.types import Choice
@@ -61,12 +60,7 @@ def _directory(directory: Path, template: str | None) -> Checkpoint:
     unread = report_unread(directory, with_adapter=False)
 
     tokenizer = Tokenizer.from_directory(directory, files, template)
-    if tokenizer.trained_beyond(config.vocab_size):
-        raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
-            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
-            "again."
-        )
+    tokenizer.check_rows(config.vocab_size, directory)
     stop_ids = stop_tokens(directory, tokenizer.library, config.vocab_size, files)
     packed = config.quantization.default if config.quantization else None
     return Checkpoint(

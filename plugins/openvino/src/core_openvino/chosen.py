@@ -67,7 +67,7 @@ def _batch(capped: bool, slots: int) -> Chosen[int]:
     if capped:
         reason = "capped attention compares all tokens of a pass"
         return Chosen("n_batch", max(_CAPPED_BATCH, slots), reason)
-    return Chosen("n_batch", _BATCH, "more tokens per pass run no faster")
+    return Chosen("n_batch", _BATCH, "larger passes are not faster")
 
 
 def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Chosen[str]:

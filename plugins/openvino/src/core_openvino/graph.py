@@ -20,14 +20,18 @@ from openvino import opset13 as ops
 from openvino.op import _PagedAttentionExtension as PagedAttention
 
 from core_openvino import capped
-from core_openvino.nodes import integer as _integer
-from core_openvino.nodes import ints as _ints
-from core_openvino.nodes import named_input as _input
-from core_openvino.nodes import named_output as _output
-from core_openvino.nodes import number as _number
-from core_openvino.nodes import product as _product
-from core_openvino.nodes import rotated
-from core_openvino.nodes import wide as _wide
+from core_openvino.nodes import (
+    cosines_name,
+    integer,
+    ints,
+    named_input,
+    named_output,
+    number,
+    product,
+    rotated,
+    sines_name,
+    wide,
+)
 from core_openvino.weights import Weights
 from core_runtime.checkpoint.config import LayerKind, ModelConfig
 from core_runtime.checkpoint.rope import Rope
@@ -57,16 +61,6 @@ def ropes(config: ModelConfig) -> list[Rope]:
     return list(dict.fromkeys(kind.rope for kind in config.layers))
 
 
-def cosines_name(rope: int) -> str:
-    """Return the name of the input with the cosines of a RoPE: [T, 1, 1, D]."""
-    return f"cosines.{rope}"
-
-
-def sines_name(rope: int) -> str:
-    """Return the name of the input with the sines of a RoPE: [T, 1, 1, D]."""
-    return f"sines.{rope}"
-
-
 @dataclass(slots=True)
 class _Body:
     """The inputs of a body, and the layers that are built from them."""
@@ -79,21 +73,21 @@ class _Body:
     def input(self, name: str, shape: Sequence[int], kind: ov.Type = ov.Type.i32) -> ov.Node:
         """Return the input of this name, which is made on its first use."""
         if name not in self.inputs:
-            self.inputs[name] = _input(name, shape, kind)
+            self.inputs[name] = named_input(name, shape, kind)
         return self.inputs[name]
 
     def norm(self, x: ov.Node, name: str) -> ov.Node:
         """Return RMSNorm over the last axis: ``x / sqrt(mean(x²) + eps) * weight``."""
-        mean = ops.reduce_mean(ops.power(x, _number(2.0)), _ints(-1), keep_dims=True)
-        scale = ops.divide(_number(1.0), ops.sqrt(ops.add(mean, _number(self.config.rms_norm_eps))))
+        mean = ops.reduce_mean(ops.power(x, number(2.0)), ints(-1), keep_dims=True)
+        scale = ops.divide(number(1.0), ops.sqrt(ops.add(mean, number(self.config.rms_norm_eps))))
         return ops.multiply(ops.multiply(x, scale), self.weights.vector(f"{name}.weight"))
 
     def linear(self, x: ov.Node, name: str) -> ov.Node:
         """Return ``x @ weight.T``, plus a bias if the checkpoint has one."""
-        product = _product(x, self.weights.matrix(f"{name}.weight"))
+        result = product(x, self.weights.matrix(f"{name}.weight"))
         if f"{name}.bias" not in self.weights.names:
-            return product
-        return ops.add(product, self.weights.vector(f"{name}.bias"))
+            return result
+        return ops.add(result, self.weights.vector(f"{name}.bias"))
 
     def attention(self, x: ov.Node, layer: int) -> ov.Node:
         """Return the output of a layer's attention: [T, H]."""
@@ -110,12 +104,12 @@ class _Body:
         size = self.config.head_dim
         projected = self.linear(x, f"{name}_proj")  # [T, heads * D]
         if rotated:
-            split = ops.reshape(projected, _ints(-1, 1, heads, size), False)
+            split = ops.reshape(projected, ints(-1, 1, heads, size), False)
             if self.config.family.qk_norm:
                 split = self.norm(split, f"{name}_norm")
-            turned = self._rotated(ops.transpose(split, _ints(0, 2, 1, 3)), kind.rope)
-            projected = ops.transpose(turned, _ints(0, 2, 1, 3))
-        return ops.reshape(projected, _ints(-1, heads * size), False)
+            turned = self._rotated(ops.transpose(split, ints(0, 2, 1, 3)), kind.rope)
+            projected = ops.transpose(turned, ints(0, 2, 1, 3))
+        return ops.reshape(projected, ints(-1, heads * size), False)
 
     def _rotated(self, x: ov.Node, rope: Rope) -> ov.Node:
         """Rotate [T, heads, 1, D]: ``x cos + (-b, a) sin`` for the halves a and b of D."""
@@ -142,11 +136,11 @@ class _Body:
 
         inputs = [queries, keys, values, *cache, *places]
         scale = max(config.attention_scale, float(np.finfo(np.float32).tiny))  # 0: the default one
-        inputs += [_number(scale), _integer(config.layers[layer].window)]
+        inputs += [number(scale), integer(config.layers[layer].window)]
         inputs += [no_floats, self.input(LONGEST, [])]  # alibi, the longest sequence
         inputs += [no_ints, no_ints, no_ints, no_floats]  # scores, rotation of blocks
-        inputs += [no_floats, _integer(0), _integer(0)]  # sparse attention
-        inputs += [ops.constant(np.zeros((0, 0, 0, 0), np.float32)), _integer(0)]  # sinks, eviction
+        inputs += [no_floats, integer(0), integer(0)]  # sparse attention
+        inputs += [ops.constant(np.zeros((0, 0, 0, 0), np.float32)), integer(0)]  # sinks, eviction
         inputs += [no_ints] * 4 + [ops.constant(np.zeros(0, np.uint8)), no_ints]
 
         attention = PagedAttention([node.output(0) for node in inputs])
@@ -176,8 +170,8 @@ class _Body:
         # Halved and doubled, both exact: this hides the formula from a pass that would fuse it into
         # a node (LLMMLP) which divides by zero on one thread, and copies the weights. Doubled after
         # the product instead, the weights would be doubled, and those of int8 become float32.
-        halved = ops.multiply(ops.gelu(gate, "tanh"), _number(0.5))
-        doubled = ops.multiply(ops.multiply(halved, up), _number(2.0))
+        halved = ops.multiply(ops.gelu(gate, "tanh"), number(0.5))
+        doubled = ops.multiply(ops.multiply(halved, up), number(2.0))
         return self.linear(doubled, f"{name}.down_proj")
 
     def layer(self, x: ov.Node, layer: int) -> ov.Node:
@@ -213,29 +207,29 @@ def body(config: ModelConfig, weights: Weights) -> Bodies:
     layers: [R, layers, H].
     """
     parts = _Body(config, weights)
-    x = _wide(weights.embedded(parts.input(TOKENS, [-1])))  # [T, H]
+    x = wide(weights.embedded(parts.input(TOKENS, [-1])))  # [T, H]
     if config.embedding_scale != 1.0:
-        x = ops.multiply(x, _number(config.embedding_scale))
+        x = ops.multiply(x, number(config.embedding_scale))
     rows, inner = parts.input(ROWS, [-1]), list[ov.Node]()
     for layer in range(config.num_layers):
-        inner.append(ops.unsqueeze(ops.gather(x, rows, _ints(0)), _ints(1)))
+        inner.append(ops.unsqueeze(ops.gather(x, rows, ints(0)), ints(1)))
         x = parts.layer(x, layer)
-    states = parts.norm(ops.gather(x, rows, _ints(0)), "model.norm")
+    states = parts.norm(ops.gather(x, rows, ints(0)), "model.norm")
     parts.outputs[HIDDEN] = ops.convert(states, ov.Type.f32)
 
     inputs = list(parts.inputs.values())
-    outputs = [_output(node, name) for name, node in parts.outputs.items()]
-    more = _output(ops.convert(ops.concat(inner, 1), ov.Type.f32), INNER)
+    outputs = [named_output(node, name) for name, node in parts.outputs.items()]
+    more = named_output(ops.convert(ops.concat(inner, 1), ov.Type.f32), INNER)
     return Bodies(ov.Model(outputs, inputs, HIDDEN), ov.Model([*outputs, more], inputs, INNER))
 
 
 def head(config: ModelConfig, weights: Weights) -> ov.Model:
     """Return the graph from normed ``hidden`` states [R, H] to logits [R, vocabulary]."""
-    states = _input(HIDDEN, [-1, config.hidden_size], ov.Type.f32)
-    logits = _product(states, weights.head())
+    states = named_input(HIDDEN, [-1, config.hidden_size], ov.Type.f32)
+    logits = product(states, weights.head())
     if "lm_head.bias" in weights.names:
         logits = ops.add(logits, weights.vector("lm_head.bias"))
     if config.logit_cap is not None:
-        cap = _number(config.logit_cap)
+        cap = number(config.logit_cap)
         logits = ops.multiply(ops.tanh(ops.divide(logits, cap)), cap)
-    return ov.Model([_output(ops.convert(logits, ov.Type.f32), LOGITS)], [states], LOGITS)
+    return ov.Model([named_output(ops.convert(logits, ov.Type.f32), LOGITS)], [states], LOGITS)

@@ -14,7 +14,8 @@ from core_openvino import graph
 from core_openvino.checkpoint import Checkpoint, read_checkpoint
 from core_openvino.chosen import Choices
 from core_openvino.library import core
-from core_openvino.session import PagedSession, SessionSettings
+from core_openvino.session import PagedSession
+from core_openvino.settings import SessionSettings
 from core_openvino.stored import layout, stored_matrices, weight_cache
 from core_openvino.weights import Weights, stored_bytes
 from core_runtime.choices import prefix_cache, suits_openvino, template_name

@@ -47,6 +47,16 @@ def rotated(x: ov.Node, cosines: ov.Node, sines: ov.Node, size: int) -> ov.Node:
     return ops.add(ops.multiply(x, cosines), ops.multiply(turned, sines))
 
 
+def cosines_name(rope: int) -> str:
+    """Return the name of the input with the cosines of the RoPE of this number."""
+    return f"cosines.{rope}"
+
+
+def sines_name(rope: int) -> str:
+    """Return the name of the input with the sines of the RoPE of this number."""
+    return f"sines.{rope}"
+
+
 def named_input(name: str, shape: Sequence[int], kind: ov.Type) -> ov.Node:
     """Return an input of a graph."""
     node = ops.parameter(list(shape), kind, name=name)

@@ -26,6 +26,8 @@ from core_openvino.blocks import BlockTables
 from core_openvino.cache import KVCache
 from core_openvino.capped import BLOCKS, WIDTH, Reach
 from core_openvino.library import lacks_memory, reason_of
+from core_openvino.nodes import cosines_name, sines_name
+from core_openvino.settings import SessionSettings
 from core_openvino.stored import StoredMatrices
 from core_runtime.checkpoint.config import ModelConfig
 from core_runtime.sequences.session import (
@@ -37,48 +39,9 @@ from core_runtime.sequences.session import (
     State,
 )
 
-# int8 computes in float32, with activations rounded to integers. In bfloat16, without rounded ones,
-# it classifies faster and keeps more labels (SmolLM2, a Xeon with AMX, one thread, CPU time: 11.2
-# ms a row in place of 17.8, and 98.85 % of the labels of 2,513 rows with a margin above 0.02 in
-# place of 97.69). But its logits then move by up to 0.9 with the number of rows of a pass, where
-# they move by nothing, eight streams take 5.95 ms a token in place of 4.52, and bfloat16 weights
-# are better at both. Scales of the least squared error kept 97.76 %, unrounded activations in
-# float32 99.31 at 29 ms a row (580 rows; int8 97.93).
-_PRECISIONS = {"float32": "f32", "bfloat16": "bf16", "int8": "f32"}
 _SIZE = np.dtype(np.int64)
 _SETTLING = -1
 """The sequence of a pass that settles the graph; callers count theirs from 0."""
-
-
-@dataclass(frozen=True, slots=True)
-class SessionSettings:
-    """Sizes of one session. ``cells``: positions of the KV cache, which all sequences share.
-
-    ``n_seq_max``: sequences at once; ``n_batch``: tokens of one pass; ``threads``: of one pass;
-    ``dtype``: of weights and arithmetic.
-    """
-
-    cells: int
-    n_seq_max: int
-    n_batch: int
-    threads: int
-    dtype: str
-
-    @property
-    def precision(self) -> str:
-        """OpenVINO's name for the type of the arithmetic and of the cache."""
-        return _PRECISIONS[self.dtype]
-
-    def properties(self) -> dict[str, Any]:
-        """Return OpenVINO's settings; its defaults would compute float32 graphs in bfloat16."""
-        return {
-            "INFERENCE_PRECISION_HINT": self.precision,
-            "KV_CACHE_PRECISION": self.precision,
-            "INFERENCE_NUM_THREADS": self.threads,
-            "NUM_STREAMS": 1,
-            "ENABLE_CPU_PINNING": False,  # affinity and cgroups decide
-            "DYNAMIC_QUANTIZATION_GROUP_SIZE": 32,
-        }
 
 
 @dataclass(slots=True)
@@ -359,7 +322,7 @@ class PagedSession:
         positions = np.array(batch.positions, np.int64)
         for place, angles in enumerate(self._angles):
             cosines, sines = angles.at(positions)
-            inputs |= {graph.cosines_name(place): cosines, graph.sines_name(place): sines}
+            inputs |= {cosines_name(place): cosines, sines_name(place): sines}
         return inputs
 
     def _store(self, batch: PagedBatch) -> None:

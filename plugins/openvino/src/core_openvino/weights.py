@@ -76,8 +76,15 @@ class Weights:
 
 
 def taken(tensors: TensorArrays, name: str, dtype: str) -> Floats:
-    """Return a tensor. int8 products round NaN and infinities to integers, which hides them."""
-    tensor = tensors.take(name)
+    """Return a tensor, checked by `finite`."""
+    return finite(tensors.take(name), name, dtype)
+
+
+def finite(tensor: Floats, name: str, dtype: str) -> Floats:
+    """Return the tensor. int8 products round NaN and infinities to integers, which hides them.
+
+    Raises `core.InvalidModelError` for these.
+    """
     if dtype == "int8" and not np.isfinite(tensor).all():
         raise InvalidModelError(
             f"The tensor {name} has weights that are NaN or infinite, with which dtype='int8' "

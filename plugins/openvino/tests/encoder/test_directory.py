@@ -16,6 +16,8 @@ from safetensors.numpy import load_file, save_file
 import core
 from core.registry import REGISTRY
 from core_openvino.encoder.backend import Encoder
+from core_openvino.encoder.families import FAMILIES
+from core_runtime.checkpoint.families import ENCODERS
 from plugins.openvino.tests.encoder.oracle.weights import ROWS
 from plugins.openvino.tests.encoder.tiny import (
     WORDS,
@@ -45,6 +47,10 @@ def changed(directory: Path, name: str, **values: Any) -> None:
     old = json.loads(path.read_text()) if path.exists() else {}
     new = {key: value for key, value in {**old, **values}.items() if value is not None}
     path.write_text(json.dumps(new))
+
+
+def test_other_backends_name_this_one_for_every_family() -> None:
+    assert FAMILIES.keys() == ENCODERS
 
 
 # ---------------------------------------------------------------------------------- tensors

@@ -166,22 +166,35 @@ def test_a_call_that_stops(kind: str, request: pytest.FixtureRequest) -> None:
     assert model.classify(["ab"], labels=LABELS)[0].error is None
 
 
-def test_a_failed_pass_is_its_rows_error(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    ("failure", "expected"),
+    [
+        (MemoryError("no memory"), core.OutOfMemoryError),
+        (RuntimeError("Exception from src/x.cpp:1:\nbad_alloc"), core.OutOfMemoryError),
+        (RuntimeError("Exception from src/x.cpp:1:\nCheck failed"), RuntimeError),
+    ],
+)
+def test_a_failed_pass_is_its_rows_error(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, failure: Exception, expected: type[Exception]
+) -> None:
     with load(directory, n_batch=8) as model:
-        expected = probabilities(model, ["ab", "c" * 20])
+        shares_before = probabilities(model, ["ab", "c" * 20])
         arrays = type(model._loaded.session)._arrays
 
         def failing(self: Any, rows: Any) -> Any:
             if any(len(row.ids) == 22 for row in rows):
-                raise MemoryError("no memory")
+                raise failure
             return arrays(self, rows)
 
         monkeypatch.setattr(type(model._loaded.session), "_arrays", failing)
         [fine, failed] = model.classify(["ab", "c" * 20], labels=LABELS)
-        assert isinstance(failed.error, core.OutOfMemoryError)
-        assert np.allclose(shares(fine), expected[0], atol=1e-5)
+        assert type(failed.error) is expected
+        assert np.allclose(shares(fine), shares_before[0], atol=1e-5)
+        # A pass of label sentences is of all rows.
+        results = model.classify(["ab", "abc"], labels=("c" * 20, "d"), label_sentence="{label}")
+        assert [type(result.error) for result in results] == [expected] * 2
         monkeypatch.undo()
-        assert np.allclose(probabilities(model, ["ab", "c" * 20]), expected, atol=1e-5)
+        assert np.allclose(probabilities(model, ["ab", "c" * 20]), shares_before, atol=1e-5)
 
 
 # ------------------------------------------------------------------- embeddings and tokens

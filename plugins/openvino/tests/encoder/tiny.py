@@ -16,7 +16,7 @@ from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers,
 from core_openvino.encoder.config import load_encoder_config
 from core_openvino.encoder.graph import encoder
 from core_openvino.encoder.pipeline import Pipeline
-from core_openvino.encoder.session import EncoderSession, properties
+from core_openvino.encoder.session import EncoderSession, encoder_properties
 from core_openvino.encoder.tensors import EncoderTensors, EncoderWeights
 from core_openvino.encoder.tokenizer import Encoded
 from core_openvino.library import core
@@ -56,7 +56,7 @@ def session_of(
     pipeline = Pipeline(pooling=tuple(pooling))
     tensors = EncoderTensors(directory, config)
     model = encoder(config, EncoderWeights(tensors.take, dtype), pipeline)
-    compiled = partial(core().compile_model, model, "CPU", properties(dtype, 1))
+    compiled = partial(core().compile_model, model, "CPU", encoder_properties(dtype, 1))
     return EncoderSession(config, pipeline, compiled)
 
 

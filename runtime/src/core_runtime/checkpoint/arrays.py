@@ -94,9 +94,9 @@ class StoredTensors:
 
     def wide_bytes(self, names: Iterable[str]) -> int:
         """Return the bytes of the matrices among these that have more than 16 bits a number."""
-        kept = [self.header[name] for name in names]
+        tensors = [self.header[name] for name in names]
         return sum(
-            math.prod(shape) * 4 for kind, shape in kept if kind == "F32" and len(shape) == 2
+            math.prod(shape) * 4 for kind, shape in tensors if kind == "F32" and len(shape) == 2
         )
 
 

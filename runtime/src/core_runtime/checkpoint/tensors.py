@@ -5,7 +5,7 @@ Names are transformers'. Missing, extra and mis-shaped tensors are reported in o
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -16,7 +16,7 @@ from core_runtime.checkpoint.names import stranger
 from core_runtime.checkpoint.quantization import Packing
 
 _HEAD, _EMBEDDING = "lm_head", "model.embed_tokens"
-_FLOATS = {"F32", "F16", "BF16"}
+FLOATS = {"F32", "F16", "BF16"}
 _SHOWN = 12
 
 
@@ -117,8 +117,7 @@ def _packings(header: Header, config: ModelConfig, directory: Path) -> dict[str,
     # Unused tensors are problems too.
     extra = sorted(header.keys() - used)
     problems += [f"{name} is not part of this model{stranger(name)}" for name in extra]
-    if problems:
-        raise InvalidModelError(_message(problems, directory))
+    refuse_unfit(problems, directory)
     return packed
 
 
@@ -135,14 +134,14 @@ def _packing(layer: str, shape: Shape, header: Header, config: ModelConfig) -> P
 def _stored(name: str, shape: Shape, packing: Packing | None) -> Stored:
     """Return the file's tensors that hold one weight: itself, or its three quantised parts."""
     if packing is None:
-        return {name: (_FLOATS, shape)}
+        return {name: (FLOATS, shape)}
     rows, columns = shape
     groups = (rows, columns // packing.group_size)
     layer = name.removesuffix(".weight")
     return {
         name: ({"U32"}, (rows, columns * packing.bits // 32)),
-        f"{layer}.scales": (_FLOATS, groups),
-        f"{layer}.biases": (_FLOATS, groups),
+        f"{layer}.scales": (FLOATS, groups),
+        f"{layer}.biases": (FLOATS, groups),
     }
 
 
@@ -153,6 +152,11 @@ def _problems(
     if unfit:
         yield f"{name}: {unfit}"
         return
+    yield from unfit_tensors(parts, header)
+
+
+def unfit_tensors(parts: Stored, header: Header) -> Iterator[str]:
+    """Yield what is wrong with stored tensors."""
     for part, (kinds, wanted) in parts.items():
         kind, got = header.get(part, ("", ()))
         if not kind:
@@ -163,7 +167,12 @@ def _problems(
             yield f"{part} has shape {list(got)}, not {list(wanted)}"
 
 
-def _message(problems: list[str], directory: Path) -> str:
+def refuse_unfit(problems: Sequence[str], directory: Path) -> None:
+    """Raise `InvalidModelError` with the problems, if there are any."""
+    if not problems:
+        return
     shown = "; ".join(problems[:_SHOWN])
     more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-    return f"The tensors in {directory} do not fit its config.json: {shown}{more}."
+    raise InvalidModelError(
+        f"The tensors in {directory} do not fit its config.json: {shown}{more}."
+    )

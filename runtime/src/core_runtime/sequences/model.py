@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import weakref
 from functools import partial
 from typing import Protocol
 
@@ -14,6 +13,7 @@ from core.protocols import Capability
 from core.types import HiddenResult, Score
 from core_runtime.classifying import Classifier
 from core_runtime.equal_rows import RowComputation
+from core_runtime.owned import Closable, OwnedModel
 from core_runtime.owner import OwnerThread
 from core_runtime.reading import ReadingModel
 from core_runtime.rows import PromptRow, ScoreRow
@@ -27,15 +27,11 @@ from core_runtime.sequences.sampling import HONOURED
 from core_runtime.sequences.scoring import ScoreQuestion
 
 
-class LoadedSequences(EngineModel, Protocol):
+class LoadedSequences(EngineModel, Closable, Protocol):
     """A model in memory, with all that was opened for it."""
 
-    def close(self) -> None:
-        """Free everything loaded, on the owner thread. May be called twice."""
-        ...
 
-
-class SequenceModel(ReadingModel):
+class SequenceModel(OwnedModel, ReadingModel):
     """A model on this engine. See `core.TextModel` for the contract of every method.
 
     ``last_layer_only``: the error for hidden states of other layers.
@@ -58,18 +54,7 @@ class SequenceModel(ReadingModel):
         self._shutdown = engine.shutdown
         logger = logging.getLogger(type(self).__module__.partition(".")[0])
         self._passes = Passes(loaded, pool, engine, owner, logger)
-        # For a model that is not closed: this must not hold a reference to the model.
-        self._finalizer = weakref.finalize(self, _abandon, owner, loaded)
-
-    @property
-    def model_type(self) -> str:
-        """The architecture, as the model's files name it."""
-        return self.info.architecture
-
-    def check_open(self) -> None:
-        """Raise `ModelClosedError` after ``close()``, and in a fork, for every operation alike."""
-        super().check_open()
-        self._owner.check_fork()
+        self.own(loaded)
 
     def classifier(self, request: GenerateConfig, clock: RequestClock) -> Classifier:
         """See `ClassifyingModel`."""
@@ -89,17 +74,8 @@ class SequenceModel(ReadingModel):
             raise UnsupportedOptionError("layers", self._backend, self.last_layer_only)
         return RowQuestions(self._passes, clock, partial(HiddenQuestion, layers=layers))
 
-    def release(self) -> None:
-        """Free weights and cache now, after queued work."""
-        self._owner.close(self._free)
-        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
-
-    def _free(self) -> None:
+    def free(self) -> None:
+        """See `OwnedModel`."""
         self._shutdown(ModelClosedError())
         self._loaded.prefixes.clear()
         self._loaded.close()
-
-
-def _abandon(owner: OwnerThread, loaded: LoadedSequences) -> None:
-    owner.post(loaded.close)
-    owner.stop()

@@ -15,7 +15,7 @@ from typing import Self
 from tokenizers import Tokenizer as Library
 
 from core import validate
-from core.errors import ChatTemplateError, TokenizerError
+from core.errors import ChatTemplateError, InvalidModelError, TokenizerError
 from core.kit.base import Check, never_stop
 from core.kit.chat import RenderedPrompt, continued, family_template
 from core.kit.support import unicode_error
@@ -202,13 +202,20 @@ class Tokenizer:
     def _continuing(self) -> Library:
         return continuing_reader(self.library)  # if it differs, a second or more
 
-    def trained_beyond(self, rows: int) -> bool:
-        """Return True if original tokens have ids beyond this number of rows; added ones may."""
+    def check_rows(self, rows: int, directory: Path) -> None:
+        """Raise `core.InvalidModelError` if an embedding of this many rows lacks original tokens.
+
+        Added tokens may have ids beyond it.
+        """
         library = self.library
         if library.get_vocab_size(with_added_tokens=False) <= rows:
-            return False
+            return
         ids = library.get_vocab(with_added_tokens=False).values()
-        return any(id >= rows for id in ids - library.get_added_tokens_decoder().keys())
+        if any(id >= rows for id in ids - library.get_added_tokens_decoder().keys()):
+            raise InvalidModelError(
+                f"{directory}: the tokenizer has {self.vocab_size} tokens, but the embedding only "
+                f"{rows} rows, so they do not belong together. Download the model again."
+            )
 
     def _plain(self, texts: list[str]) -> list[list[int]]:
         """Return the ids of plain texts; common parts are encoded once and joined to the others."""

@@ -17,21 +17,21 @@ from openvino import opset13 as ops
 from core_openvino.encoder.config import EncoderConfig
 from core_openvino.encoder.pipeline import Dense, Pipeline
 from core_openvino.encoder.tensors import EncoderWeights
-from core_openvino.nodes import ints, named_input, named_output, number, product, rotated, wide
+from core_openvino.nodes import (
+    cosines_name,
+    ints,
+    named_input,
+    named_output,
+    number,
+    product,
+    rotated,
+    sines_name,
+    wide,
+)
 
 TOKENS, SEGMENTS, POSITIONS = "tokens", "segments", "positions"
 MASK, NEAR, SHARES, DISTANCES = "mask", "near", "shares", "distances"
 OUTPUT = "output"
-
-
-def cosines_name(local: bool) -> str:
-    """Return the name of the input with the cosines of a RoPE: [1, 1, L, D]."""
-    return f"cosines.{int(local)}"
-
-
-def sines_name(local: bool) -> str:
-    """Return the name of the input with the sines of a RoPE: [1, 1, L, D]."""
-    return f"sines.{int(local)}"
 
 
 def activated(x: ov.Node, name: str) -> ov.Node:
@@ -153,7 +153,9 @@ class _Layers:
 
     def _turned(self, x: ov.Node, local: bool) -> ov.Node:
         angles = [1, 1, -1, self.config.head_size]
-        cosines, sines = (self.input(name(local), angles) for name in (cosines_name, sines_name))
+        cosines, sines = (
+            self.input(name(int(local)), angles) for name in (cosines_name, sines_name)
+        )
         return rotated(x, cosines, sines, self.config.head_size)
 
     def _mask(self, index: int) -> ov.Node:

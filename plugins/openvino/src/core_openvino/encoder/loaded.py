@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from core import validate
-from core.errors import InvalidModelError, InvalidOptionError, OutOfMemoryError
+from core.errors import InvalidOptionError, OutOfMemoryError
 from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice, ModelInfo
@@ -17,7 +17,7 @@ from core_openvino.encoder.config import EncoderConfig, load_encoder_config
 from core_openvino.encoder.graph import encoder
 from core_openvino.encoder.pipeline import Pipeline, read_pipeline
 from core_openvino.encoder.probe import encoder_directory
-from core_openvino.encoder.session import EncoderSession, properties
+from core_openvino.encoder.session import EncoderSession, encoder_properties
 from core_openvino.encoder.tensors import EncoderTensors, EncoderWeights, stored_bytes
 from core_openvino.encoder.tokenizer import EncoderTokenizer
 from core_openvino.library import core
@@ -90,12 +90,7 @@ def load(
     tokenizer = EncoderTokenizer(
         read_tokenizer_files(directory, files, ends=True), pipeline, str(directory)
     )
-    if tokenizer.trained_beyond(config.vocab_size):
-        raise InvalidModelError(
-            f"{directory}: the tokenizer has {tokenizer.vocab_size} tokens, but the embedding "
-            f"only {config.vocab_size} rows, so they do not belong together. Download the model "
-            "again."
-        )
+    tokenizer.check_rows(config.vocab_size, directory)
 
     # Settings.
     context = _context(options, config, pipeline)
@@ -104,7 +99,7 @@ def load(
     dtype = chosen_dtype(options, tensors.rounded, cpu_flags())
     threads = pass_threads(options, _MAX_THREADS)
     batch = asked_integer(options, "n_batch", 1, _MAX_BATCH) or Chosen(
-        "n_batch", _BATCH, "more tokens per pass run no faster"
+        "n_batch", _BATCH, "larger passes are not faster"
     )
     settings = (context, dtype, threads, batch, truncate)
     size = stored_bytes(tensors.shapes, dtype.value)
@@ -113,7 +108,9 @@ def load(
     # The graph, compiled now and not by the first call.
     weights = EncoderWeights(tensors.take, dtype.value)
     model = encoder(config, weights, pipeline)
-    compiled = partial(core().compile_model, model, "CPU", properties(dtype.value, threads.value))
+    compiled = partial(
+        core().compile_model, model, "CPU", encoder_properties(dtype.value, threads.value)
+    )
     request = compiled().create_infer_request()
     return LoadedEncoder(
         session=EncoderSession(config, pipeline, compiled, request, _MULTIPLE[dtype.value]),

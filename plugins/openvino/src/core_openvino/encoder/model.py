@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import weakref
 from dataclasses import replace
 
 from core.errors import UnsupportedOptionError
@@ -14,11 +13,12 @@ from core_openvino.encoder.capabilities import EMBEDDING, PAIRS
 from core_openvino.encoder.loaded import LoadedEncoder
 from core_openvino.encoder.scoring import EncodedRows, Passes, classified, embedded
 from core_runtime.classifying import ClassifyingCalls
+from core_runtime.owned import OwnedModel
 from core_runtime.owner import OwnerThread
 from core_runtime.reading import HiddenCalls
 
 
-class CrossEncoderModel(ClassifyingCalls):
+class CrossEncoderModel(OwnedModel, ClassifyingCalls):
     """A cross-encoder in OpenVINO. See `core.TextModel` for the contract of every method."""
 
     capabilities = PAIRS
@@ -26,22 +26,11 @@ class CrossEncoderModel(ClassifyingCalls):
     def __init__(self, backend: str, loaded: LoadedEncoder, owner: OwnerThread) -> None:
         self._loaded, self._owner = loaded, owner
         super().__init__(backend, loaded, self.capabilities)
-        # For a model that is not closed: this must not hold a reference to the model.
-        self._finalizer = weakref.finalize(self, _abandon, owner, loaded)
-
-    @property
-    def model_type(self) -> str:
-        """The architecture, as config.json names it."""
-        return self.info.architecture
+        self.own(loaded)
 
     def declared(self) -> frozenset[Capability]:
         """Return the model's capabilities; see `core.Declaring`."""
         return self._capabilities
-
-    def check_open(self) -> None:
-        """Raise `ModelClosedError` after ``close()``, and in a fork, for every operation alike."""
-        super().check_open()
-        self._owner.check_fork()
 
     def prompt_options(self, request: GenerateConfig) -> GenerateConfig:
         """Return the options without labels: no label is tokenised after a prompt."""
@@ -53,10 +42,9 @@ class CrossEncoderModel(ClassifyingCalls):
         """See `ClassifyingCalls`."""
         return classified(Passes(self._loaded, self._owner, clock), request)
 
-    def release(self) -> None:
-        """Free the weights now, after queued work."""
-        self._owner.close(self._loaded.close)
-        self._finalizer.detach()  # last: an interrupt before it leaves the finalizer in place
+    def free(self) -> None:
+        """See `OwnedModel`."""
+        self._loaded.close()
 
 
 class EncoderModel(HiddenCalls, CrossEncoderModel):
@@ -81,8 +69,3 @@ def encoder_model(backend: str, loaded: LoadedEncoder, owner: OwnerThread) -> Cr
     """Return the model of a loaded encoder."""
     kind = EncoderModel if loaded.config.head is None else CrossEncoderModel
     return kind(backend, loaded, owner)
-
-
-def _abandon(owner: OwnerThread, loaded: LoadedEncoder) -> None:
-    owner.post(loaded.close)
-    owner.stop()

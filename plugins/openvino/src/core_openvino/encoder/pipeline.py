@@ -22,11 +22,11 @@ from core_runtime.checkpoint.arrays import StoredTensors
 from core_runtime.checkpoint.fields import ConfigFields, JsonFiles
 from core_runtime.checkpoint.files import tensor_files
 from core_runtime.checkpoint.keys import warn_once
+from core_runtime.checkpoint.tensors import FLOATS
 
 Floats = npt.NDArray[np.float32]
 MODULES, PROMPTS = "modules.json", "config_sentence_transformers.json"
 _POOLING = "1_Pooling/config.json"
-_FLOATS = {"F32", "F16", "BF16"}
 _POOLINGS = {
     "pooling_mode_cls_token": "cls",
     "pooling_mode_max_tokens": "max",
@@ -196,7 +196,7 @@ def _dense(fields: ConfigFields, folder: Path, width: int) -> Dense:
     shapes = {"linear.weight": (fields.integer("out_features"), width)}
     if fields.flag("bias", True):
         shapes["linear.bias"] = shapes["linear.weight"][:1]  # type: ignore[assignment]
-    given = {name: shape for name, (kind, shape) in stored.header.items() if kind in _FLOATS}
+    given = {name: shape for name, (kind, shape) in stored.header.items() if kind in FLOATS}
     if given != shapes:
         raise InvalidModelError(
             f"The tensors in {folder} are {dict(stored.header)!s:.200}, but its config.json needs "

@@ -18,8 +18,9 @@ from core.kit.labels import label_sentences, sentence_result
 from core.options import GenerateConfig
 from core.types import ClassifyResult, HiddenResult
 from core_openvino.encoder.loaded import SCALE, LoadedEncoder
-from core_openvino.encoder.session import Floats
+from core_openvino.encoder.session import Floats, unit
 from core_openvino.encoder.tokenizer import Encoded
+from core_openvino.library import lacks_memory, reason_of
 from core_runtime.log import log_batch
 from core_runtime.owner import OwnerThread
 from core_runtime.request import own_error
@@ -56,13 +57,20 @@ class Passes:
             except RequestError as error:
                 yield sorted(left), error
                 return
-            except MemoryError as error:
-                result = OutOfMemoryError(f"A pass needs more memory than is free ({error}).")
-            except RuntimeError as error:
-                result = OutOfMemoryError(f"A pass failed: {str(error).strip()!s:.200}.")
+            except (MemoryError, RuntimeError) as error:
+                result = _failure(error)
             left.difference_update(batch)
             log_batch(_LOG, len(some), partial(sum, map(len, [row.ids for row in some])), since)
             yield batch, result
+
+
+def _failure(error: Exception) -> Exception:
+    """Return the error of a pass's rows; OpenVINO also has RuntimeError for too little memory."""
+    if not lacks_memory(error):
+        return error
+    return OutOfMemoryError(
+        f"Out of memory for a pass ({reason_of(error)}). Reduce n_batch, or close other models."
+    )
 
 
 def _passes(widths: Sequence[int], budget: int) -> Iterator[list[int]]:
@@ -77,7 +85,8 @@ class EncodedRows(Generic[A]):
     """The `core_runtime.equal_rows.RowComputation` of one call.
 
     ``parts`` returns the rows of tokens of a prompt, ``result`` its result from their outputs.
-    ``prepare`` runs before the first row; its `core.RequestError` is every row's.
+    ``prepare`` runs before the first row; its `core.RequestError`, or the failure of its pass, is
+    every row's.
     """
 
     reused = 0
@@ -98,7 +107,7 @@ class EncodedRows(Generic[A]):
         for rows in blocks:
             try:
                 self._prepare()
-            except RequestError as error:
+            except (RequestError, RuntimeError) as error:
                 yield from ((row, self._failed(own_error(error))) for row in rows)
             else:
                 yield from self._block(rows)
@@ -177,7 +186,7 @@ class LabelSentences:
             if isinstance(result, Exception):
                 raise result
             vectors.update(zip(batch, result, strict=True))
-        self._vectors = _directions(np.stack([vectors[index] for index in sorted(vectors)]))
+        self._vectors = unit(np.stack([vectors[index] for index in sorted(vectors)]))
 
     def pairs(self, row: PromptRow) -> list[Encoded]:
         """Return a text with each sentence. Raises `core.PromptTooLongError`."""
@@ -192,7 +201,7 @@ class LabelSentences:
     def compared(self, outputs: Floats) -> ClassifyResult:
         """Return the result of a text's embedding: scaled cosines to the sentences."""
         assert self._vectors is not None
-        cosines = self._vectors @ _directions(outputs[0])
+        cosines = self._vectors @ unit(outputs[0])
         return sentence_result(self._request.labels, (SCALE * cosines.astype(np.float64)).tolist())
 
     def scored(self, outputs: Floats) -> ClassifyResult:
@@ -233,10 +242,3 @@ def _failed_label(error: Exception) -> ClassifyResult:
 
 def _failed_state(error: Exception) -> HiddenResult:
     return HiddenResult(error=error)
-
-
-def _directions(vectors: Floats) -> Floats:
-    """Return vectors at length 1."""
-    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    unit: Floats = vectors / np.maximum(lengths, 1e-12)
-    return unit

@@ -19,6 +19,8 @@ from core_openvino.encoder import graph
 from core_openvino.encoder.config import MPNET_BUCKETS, Distances, EncoderConfig
 from core_openvino.encoder.pipeline import Pipeline
 from core_openvino.encoder.tokenizer import Encoded
+from core_openvino.nodes import cosines_name, sines_name
+from core_openvino.settings import properties
 from core_runtime.batches import rounded_up
 from core_runtime.processor import cpu_flags
 
@@ -28,22 +30,17 @@ FAR = -1e9
 _SHORT = 128
 """The longest rows whose inputs are cached: those of pairs of tokens grow with its square."""
 _MPNET_LONGEST = 128
+_GROUP = 128  # activations that are rounded together for int8 weights
 
 
-def properties(dtype: str, threads: int) -> dict[str, Any]:
-    """Return OpenVINO's settings; its defaults would compute float32 graphs in bfloat16.
+def encoder_properties(dtype: str, threads: int) -> dict[str, Any]:
+    """Return OpenVINO's settings.
 
     On a processor with AMX, int8 weights are multiplied in bfloat16: 0.63 ms a row of MiniLM in
     place of 0.83 with rounded activations, and the cosine to float32 is 0.9993, not 0.998.
     """
     narrow = dtype == "bfloat16" or (dtype == "int8" and "amx_bf16" in cpu_flags())
-    return {
-        "INFERENCE_PRECISION_HINT": "bf16" if narrow else "f32",
-        "INFERENCE_NUM_THREADS": threads,
-        "NUM_STREAMS": 1,
-        "ENABLE_CPU_PINNING": False,  # affinity and cgroups decide
-        "DYNAMIC_QUANTIZATION_GROUP_SIZE": 128,
-    }
+    return properties("bf16" if narrow else "f32", threads, _GROUP)
 
 
 @dataclass(slots=True)
@@ -82,7 +79,7 @@ class EncoderSession:
         output: Floats = request.get_tensor(graph.OUTPUT).data.copy()
         self._request = request
         if self.pipeline.normed and self.config.head is None:
-            output /= np.maximum(np.linalg.norm(output, axis=-1, keepdims=True), 1e-12)
+            return unit(output)
         return output
 
     def close(self) -> None:
@@ -110,6 +107,13 @@ class EncoderSession:
         return arrays | cached(self.config, longest)
 
 
+def unit(vectors: Floats) -> Floats:
+    """Return vectors at length 1."""
+    lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
+    scaled: Floats = vectors / np.maximum(lengths, 1e-12)
+    return scaled
+
+
 def shares(pooling: Sequence[str], lengths: npt.NDArray[Any], longest: int) -> Floats:
     """Return the share of each token in each pooled state: [B, poolings, L]."""
     places, ends = np.arange(longest), lengths[:, None]
@@ -128,44 +132,44 @@ def shares(pooling: Sequence[str], lengths: npt.NDArray[Any], longest: int) -> F
 def _of_length(config: EncoderConfig, length: int) -> dict[str, npt.NDArray[Any]]:
     """Return the inputs that depend on nothing but the length of the rows."""
     places = np.arange(length)
-    behind = places[:, None] - places  # from key to query
+    distance = places[:, None] - places  # of each query from each key
     arrays: dict[str, npt.NDArray[Any]] = {
         graph.POSITIONS: (places + config.family.offset).astype(np.int32)
     }
     for window, rope in zip(config.windows, config.ropes, strict=bool(config.ropes)):
-        names = graph.cosines_name(window > 0), graph.sines_name(window > 0)
+        names = cosines_name(int(window > 0)), sines_name(int(window > 0))
         if names[0] not in arrays:
             turned = (part.transpose(1, 2, 0, 3) for part in Angles(rope).at(places))
             arrays |= zip(names, map(np.ascontiguousarray, turned), strict=True)
     if any(config.windows):
-        near = np.where(np.abs(behind) <= max(config.windows), 0, FAR)
+        near = np.where(np.abs(distance) <= max(config.windows), 0, FAR)
         arrays[graph.NEAR] = near.astype(np.float32)[None, None]
     if config.distances is not None:
-        arrays[graph.DISTANCES] = _deberta_rows(config.distances, behind)[None]
+        arrays[graph.DISTANCES] = _deberta_rows(config.distances, distance)[None]
     elif config.model_type == "mpnet":
-        arrays[graph.DISTANCES] = _mpnet_rows(behind)[None]
+        arrays[graph.DISTANCES] = _mpnet_rows(distance)[None]
     return arrays
 
 
 _cached = lru_cache(maxsize=64)(_of_length)
 
 
-def _mpnet_rows(behind: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def _mpnet_rows(distance: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return rows of MPNet's table: half for keys after the query; far distances share rows."""
     half = MPNET_BUCKETS // 2
-    exact, far = half // 2, np.abs(behind)
+    exact, far = half // 2, np.abs(distance)
     steps = np.log(np.maximum(far, 1).astype(np.float32) / exact) / np.log(_MPNET_LONGEST / exact)
     large = np.minimum(exact + (steps * (half - exact)).astype(np.int64), half - 1)
-    rows = (behind < 0) * half + np.where(far < exact, far, large)
+    rows = (distance < 0) * half + np.where(far < exact, far, large)
     return np.asarray(rows, np.int32)
 
 
-def _deberta_rows(distances: Distances, behind: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
+def _deberta_rows(distances: Distances, distance: npt.NDArray[Any]) -> npt.NDArray[np.int32]:
     """Return rows of DeBERTa's table, whose middle is distance 0."""
     if distances.buckets:
         middle = distances.buckets // 2
-        far = np.where(np.abs(behind) < middle, middle - 1, np.abs(behind)).astype(np.float32)
+        far = np.where(np.abs(distance) < middle, middle - 1, np.abs(distance)).astype(np.float32)
         steps = np.log(far / middle) / np.log(np.float32((distances.longest - 1) / middle))
         large = np.ceil(steps * (middle - 1)) + middle
-        behind = np.where(far <= middle, behind, large * np.sign(behind)).astype(np.int64)
-    return np.asarray(np.clip(behind + distances.span, 0, 2 * distances.span - 1), np.int32)
+        distance = np.where(far <= middle, distance, large * np.sign(distance)).astype(np.int64)
+    return np.asarray(np.clip(distance + distances.span, 0, 2 * distances.span - 1), np.int32)

@@ -16,16 +16,14 @@ import numpy.typing as npt
 import openvino as ov
 from openvino import opset13 as ops
 
-from core.errors import InvalidModelError
 from core_openvino.encoder.config import MPNET_BUCKETS, EncoderConfig
 from core_openvino.encoder.families import UNREAD, Family
-from core_openvino.weights import bfloat16
+from core_openvino.weights import bfloat16, finite
 from core_runtime.checkpoint.arrays import StoredTensors
 from core_runtime.checkpoint.files import Header, Shape, tensor_files
+from core_runtime.checkpoint.tensors import FLOATS, refuse_unfit, unfit_tensors
 
 Floats = npt.NDArray[np.float32]
-_FLOATS = {"F32", "F16", "BF16"}
-_SHOWN = 8
 _WIDEST = 127
 
 
@@ -64,20 +62,9 @@ def _plain_name(family: Family, known: object, stored: str) -> str | None:
 
 
 def _check(header: Header, shapes: dict[str, Shape], directory: Path) -> None:
-    problems = [f"{name} is missing" for name in shapes if name not in header]
-    for name, (kind, shape) in header.items():
-        if name not in shapes:
-            problems.append(f"{name} is not part of this model")
-        elif shape != shapes[name]:
-            problems.append(f"{name} has shape {list(shape)}, not {list(shapes[name])}")
-        elif kind not in _FLOATS:
-            problems.append(f"{name} has dtype {kind}, not {' or '.join(sorted(_FLOATS))}")
-    if problems:
-        more = f"; and {len(problems) - _SHOWN} more" if len(problems) > _SHOWN else ""
-        raise InvalidModelError(
-            f"The tensors in {directory} do not fit its config.json: "
-            f"{'; '.join(problems[:_SHOWN])}{more}."
-        )
+    problems = [*unfit_tensors({name: (FLOATS, shapes[name]) for name in shapes}, header)]
+    extra = sorted(header.keys() - shapes.keys())
+    refuse_unfit([*problems, *(f"{name} is not part of this model" for name in extra)], directory)
 
 
 def encoder_tensors(config: EncoderConfig) -> dict[str, Shape]:
@@ -158,33 +145,23 @@ class EncoderWeights:
 
     def vector(self, name: str) -> ov.Node:
         """Return a bias, or the weight of a norm."""
-        return ops.constant(self._checked(name))
+        return ops.constant(self.plain(name))
 
     def matrix(self, name: str) -> ov.Node:
         """Return a linear layer's weight: [out, in]."""
-        matrix = self._checked(name)
+        matrix = self.plain(name)
         return by_rows(matrix) if self._dtype == "int8" else self._narrow(matrix)
 
     def table(self, name: str) -> ov.Node:
         """Return an embedding, which is never rounded to int8: it is read, not multiplied."""
-        return self._narrow(self._checked(name))
+        return self._narrow(self.plain(name))
 
     def plain(self, name: str) -> Floats:
         """Return a tensor in float32."""
-        return self._checked(name)
+        return finite(self._take(name), name, self._dtype)
 
     def _narrow(self, matrix: Floats) -> ov.Node:
         return ops.constant(matrix if self._dtype == "float32" else bfloat16(matrix))
-
-    def _checked(self, name: str) -> Floats:
-        """Return a tensor. int8 products round NaN and infinities to integers, which hides them."""
-        tensor = self._take(name)
-        if self._dtype == "int8" and not np.isfinite(tensor).all():
-            raise InvalidModelError(
-                f"The tensor {name} has weights that are NaN or infinite, with which dtype='int8' "
-                "would give wrong results. Download or convert the model again."
-            )
-        return tensor
 
 
 def by_rows(matrix: Floats) -> ov.Node:

@@ -43,7 +43,6 @@ class EncoderTokenizer(Tokenizer):
         single = self.library.encode(_SAMPLE)
         self._single, _ = self._frame(single)
         self._pair, self._segments = self._frame(self.library.encode(_SAMPLE, _SAMPLE))
-        self._around = len(self._single.head) + len(self._single.tail)
 
     def encode(self, text: str) -> list[int]:
         """Return the ids of a text, with the prompt and the special tokens around it.
