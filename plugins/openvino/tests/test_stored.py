@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -18,6 +19,7 @@ from core_openvino import stored
 from core_openvino.checkpoint import read_checkpoint
 from core_openvino.loaded import open_session
 from core_openvino.session import SessionSettings
+from plugins.openvino.tests.conftest import write_weights
 from plugins.openvino.tests.passes import Logits, chunked_logits, skip_without_instructions
 from runtime.tests.tiny import Checkpoint
 
@@ -123,6 +125,85 @@ def test_changed_weights_are_converted_again(checkpoint: Checkpoint, folder: Pat
     save_file(tensors, directory / "model.safetensors")
     assert np.array_equal(logits_of(directory), expected := logits_of(directory, disk=0))
     assert not np.array_equal(expected, before)
+
+
+def test_a_time_that_was_set_back_hides_no_change(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "fingerprint", lambda path: "the same")
+    directory = checkpoint()
+    before = logits_of(directory)
+    time = (directory / "model.safetensors").stat().st_mtime_ns
+    write_weights(directory, json.loads((directory / "config.json").read_text()), seed=2)
+    os.utime(directory / "model.safetensors", ns=(time, time))
+    assert np.array_equal(logits_of(directory), expected := logits_of(directory, disk=0))
+    assert not np.array_equal(expected, before)
+
+
+def test_files_that_change_after_they_were_read_are_not_stored(
+    checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Their matrices would be read where the old header has them, and kept for the new files."""
+    directory = checkpoint()
+    expected = logits_of(directory, disk=0)
+    old = read_checkpoint(directory, None)
+    tensors = load_file(directory / "model.safetensors")
+    save_file(tensors, directory / "model.safetensors", {"more": "of a header"})
+    assert stored.stored_matrices(old, "float32", ROOM) is None
+    assert not [*folder.iterdir()]
+    assert np.array_equal(logits_of(directory), expected)
+
+
+def test_files_that_change_while_they_are_converted_are_not_stored(
+    checkpoint: Checkpoint,
+    folder: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second = (checkpoint(name=name) for name in ("first", "second"))
+    write_weights(second, json.loads((second / "config.json").read_text()), seed=2)
+    expected, link = logits_of(first, disk=0), tmp_path / "current"
+    link.symlink_to(first)
+    convert = stored.converted
+
+    def switched(*args: Any) -> Any:
+        link.unlink()
+        link.symlink_to(second)
+        return convert(*args)
+
+    monkeypatch.setattr(stored, "converted", switched)
+    logits_of(link)
+    assert not [*folder.iterdir()]
+    monkeypatch.setattr(stored, "converted", convert)
+    link.unlink()
+    link.symlink_to(first)
+    for _ in range(2):
+        assert np.array_equal(logits_of(link), expected)
+
+
+def test_another_version_converts_again(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = checkpoint()
+    for version in ("1.0", "1.1"):
+        monkeypatch.setattr(stored, "__version__", version)
+        logits_of(directory)
+    assert len([*folder.iterdir()]) == 2
+
+
+def test_files_that_vanish_while_they_are_listed(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another process that loads a model removes them, and renames its draft."""
+    monkeypatch.setattr(stored, "_LEAST", 0)
+    directory, glob = checkpoint(), Path.glob
+
+    def listed(self: Path, pattern: str) -> list[Path]:
+        return [*glob(self, pattern), *([self / "gone"] if self == folder else [])]
+
+    monkeypatch.setattr(Path, "glob", listed)
+    assert cache_of(directory)[0] > 0
+    assert the_file(folder).stat().st_size > 2**16
 
 
 def test_another_time_of_change_is_another_file(
