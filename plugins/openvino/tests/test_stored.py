@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from safetensors.numpy import load_file, save_file
 
 import core
@@ -19,8 +20,10 @@ from core_openvino import stored
 from core_openvino.checkpoint import read_checkpoint
 from core_openvino.loaded import open_session
 from core_openvino.session import SessionSettings
+from core_openvino.weights import converted
 from plugins.openvino.tests.conftest import write_weights
 from plugins.openvino.tests.passes import Logits, chunked_logits, skip_without_instructions
+from runtime.tests.gguf.tiny_gguf import tiny_gguf
 from runtime.tests.tiny import Checkpoint
 
 ROOM = 2**30
@@ -164,21 +167,38 @@ def test_files_that_change_while_they_are_converted_are_not_stored(
     write_weights(second, json.loads((second / "config.json").read_text()), seed=2)
     expected, link = logits_of(first, disk=0), tmp_path / "current"
     link.symlink_to(first)
-    convert = stored.converted
 
     def switched(*args: Any) -> Any:
         link.unlink()
         link.symlink_to(second)
-        return convert(*args)
+        return converted(*args)
 
     monkeypatch.setattr(stored, "converted", switched)
     logits_of(link)
     assert not [*folder.iterdir()]
-    monkeypatch.setattr(stored, "converted", convert)
+    monkeypatch.setattr(stored, "converted", converted)
     link.unlink()
     link.symlink_to(first)
     for _ in range(2):
         assert np.array_equal(logits_of(link), expected)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "BF16"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_the_matrices_of_a_gguf_file(
+    tmp_path: Path, folder: Path, architecture: str, kind: str
+) -> None:
+    file, results = tiny_gguf(architecture), []
+    matrices = [name for name, array in file.tensors.items() if array.ndim == 2]
+    file.quantized.update(dict.fromkeys(matrices, GGMLQuantizationType[kind]))
+    for _ in range(2):  # with other weights at the same place
+        path = file.write(tmp_path / "m.gguf")
+        expected = logits_of(path, disk=0)
+        assert all(np.array_equal(logits_of(path), expected) for _ in range(2))
+        results.append(expected)
+        file.tensors[matrices[-1]] = -file.tensors[matrices[-1]]
+    assert not np.array_equal(results[0], results[1])
+    assert len([*folder.iterdir()]) == 2
 
 
 def test_another_version_converts_again(
