@@ -158,29 +158,42 @@ def test_files_that_change_after_they_were_read_are_not_stored(
 
 
 def test_files_that_change_while_they_are_converted_are_not_stored(
-    checkpoint: Checkpoint,
-    folder: Path,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    directory, others = checkpoint(name="first"), checkpoint(name="second")
+    write_weights(others, json.loads((others / "config.json").read_text()), seed=2)
+
+    def replaced(*args: Any) -> Any:
+        shutil.copy(others / "model.safetensors", directory / "model.safetensors")
+        return converted(*args)
+
+    monkeypatch.setattr(stored, "converted", replaced)
+    logits_of(directory)
+    assert not [*folder.iterdir()]
+    monkeypatch.setattr(stored, "converted", converted)
+    assert np.array_equal(logits_of(directory), logits_of(others, disk=0))
+
+
+def test_a_link_that_changes_while_matrices_are_converted(
+    checkpoint: Checkpoint, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load reads one of the two models, and stores it as that."""
     first, second = (checkpoint(name=name) for name in ("first", "second"))
     write_weights(second, json.loads((second / "config.json").read_text()), seed=2)
-    expected, link = logits_of(first, disk=0), tmp_path / "current"
+    link, targets = tmp_path / "current", [first, second]
     link.symlink_to(first)
 
     def switched(*args: Any) -> Any:
         link.unlink()
-        link.symlink_to(second)
+        targets.reverse()
+        link.symlink_to(targets[0])
         return converted(*args)
 
     monkeypatch.setattr(stored, "converted", switched)
-    logits_of(link)
-    assert not [*folder.iterdir()]
+    expected = logits_of(first, disk=0)
+    assert np.array_equal(logits_of(link), expected)
     monkeypatch.setattr(stored, "converted", converted)
-    link.unlink()
-    link.symlink_to(first)
-    for _ in range(2):
-        assert np.array_equal(logits_of(link), expected)
+    assert np.array_equal(logits_of(first), expected)
 
 
 @pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "BF16"])

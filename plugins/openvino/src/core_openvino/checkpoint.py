@@ -56,7 +56,10 @@ def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Check
     Raises `core.ModelError` for bad files, `core.InvalidOptionError` for an unknown template.
     """
     file = gguf_file(path)
-    return _gguf(file, template) if file else _directory(Path(resolve_path(path)), template)
+    # All files are of one directory, also where the path is a link that changes meanwhile.
+    return (
+        _gguf(file, template) if file else _directory(Path(resolve_path(path)).resolve(), template)
+    )
 
 
 def times_of(path: Path) -> Times:
