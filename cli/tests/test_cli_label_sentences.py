@@ -321,3 +321,43 @@ def test_choices_are_evaluated(encode: Run, tmp_path: Path, backend: FakeBackend
 def test_rows_are_timed(encode: Run) -> None:
     done = encode("bench", "--kind", "classify", "--json")
     assert done.exit_code in (0, 2), done.output
+
+
+# --------------------------------------------------------------------------- a task of another kind
+
+
+@pytest.mark.usefixtures("alone")
+@pytest.mark.parametrize("of_encoder", [True, False])
+@pytest.mark.parametrize("with_encoder", [True, False])
+def test_a_task_of_the_other_kind_of_model_is_warned_of(
+    infer_cli: InferCli,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    of_encoder: bool,
+    with_encoder: bool,
+) -> None:
+    """The default label sentence is not in its file, which a language model would also read."""
+    monkeypatch.setattr(REGISTRY, "_registered", {})
+    for name, encodes in (("encoder", of_encoder), ("given", with_encoder)):
+        labels = None if encodes else {"rain": {"rain": 0.9, "sun": 0.1}}
+        core.register(FakeBackend(name=name, labels=labels, encoder=encodes))
+    models = [str(write_model(tmp_path / name)) for name in ("own", "other")]
+    core_tasks.Task("{text}", ("rain", "sun"), model=models[0]).save(tmp_path / "task.toml")
+    task = ("--task", tmp_path / "task.toml")
+    done = infer_cli("classify", *task, "-m", models[1], "--backend", "given", "rain")
+    assert done.exit_code == 0, done.output
+    kind = "an encoder" if with_encoder else "a language model"
+    warning = f"Warning: the task was made for the model {models[0]}, but this one is {kind}"
+    assert (warning in done.stderr) == (of_encoder != with_encoder)
+
+
+def test_a_resumed_job_names_the_label_sentence_that_changed(
+    encode: Run, rows: Path, tmp_path: Path
+) -> None:
+    job = ("classify", *LABELS, "-i", rows, "-o", tmp_path / "out.jsonl", "--label-sentence")
+    assert encode(*job, "On {label}").exit_code == 0
+    done = encode(*job, "Of {label}", "--resume")
+    assert done.exit_code == 2
+    assert (
+        "from {'label_sentence': 'On {label}'} to {'label_sentence': 'Of {label}'}" in done.stderr
+    )

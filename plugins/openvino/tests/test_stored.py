@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Callable
@@ -10,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from gguf import GGMLQuantizationType
 from safetensors.numpy import load_file, save_file
 
 import core
@@ -18,7 +20,10 @@ from core_openvino import stored
 from core_openvino.checkpoint import read_checkpoint
 from core_openvino.loaded import open_session
 from core_openvino.settings import SessionSettings
+from core_openvino.weights import converted
+from plugins.openvino.tests.conftest import write_weights
 from plugins.openvino.tests.passes import Logits, chunked_logits, skip_without_instructions
+from runtime.tests.gguf.tiny_gguf import tiny_gguf
 from runtime.tests.tiny import Checkpoint
 
 ROOM = 2**30
@@ -123,6 +128,115 @@ def test_changed_weights_are_converted_again(checkpoint: Checkpoint, folder: Pat
     save_file(tensors, directory / "model.safetensors")
     assert np.array_equal(logits_of(directory), expected := logits_of(directory, disk=0))
     assert not np.array_equal(expected, before)
+
+
+def test_a_time_that_was_set_back_hides_no_change(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored, "fingerprint", lambda path: "the same")
+    directory = checkpoint()
+    before = logits_of(directory)
+    time = (directory / "model.safetensors").stat().st_mtime_ns
+    write_weights(directory, json.loads((directory / "config.json").read_text()), seed=2)
+    os.utime(directory / "model.safetensors", ns=(time, time))
+    assert np.array_equal(logits_of(directory), expected := logits_of(directory, disk=0))
+    assert not np.array_equal(expected, before)
+
+
+def test_files_that_change_after_they_were_read_are_not_stored(
+    checkpoint: Checkpoint, folder: Path
+) -> None:
+    """Their matrices would be read where the old header has them, and kept for the new files."""
+    directory = checkpoint()
+    expected = logits_of(directory, disk=0)
+    old = read_checkpoint(directory, None)
+    tensors = load_file(directory / "model.safetensors")
+    save_file(tensors, directory / "model.safetensors", {"more": "of a header"})
+    assert stored.stored_matrices(old, "float32", ROOM) is None
+    assert not [*folder.iterdir()]
+    assert np.array_equal(logits_of(directory), expected)
+
+
+def test_files_that_change_while_they_are_converted_are_not_stored(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory, others = checkpoint(name="first"), checkpoint(name="second")
+    write_weights(others, json.loads((others / "config.json").read_text()), seed=2)
+
+    def replaced(*args: Any) -> Any:
+        shutil.copy(others / "model.safetensors", directory / "model.safetensors")
+        return converted(*args)
+
+    monkeypatch.setattr(stored, "converted", replaced)
+    logits_of(directory)
+    assert not [*folder.iterdir()]
+    monkeypatch.setattr(stored, "converted", converted)
+    assert np.array_equal(logits_of(directory), logits_of(others, disk=0))
+
+
+def test_a_link_that_changes_while_matrices_are_converted(
+    checkpoint: Checkpoint, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A load reads one of the two models, and stores it as that."""
+    first, second = (checkpoint(name=name) for name in ("first", "second"))
+    write_weights(second, json.loads((second / "config.json").read_text()), seed=2)
+    link, targets = tmp_path / "current", [first, second]
+    link.symlink_to(first)
+
+    def switched(*args: Any) -> Any:
+        link.unlink()
+        targets.reverse()
+        link.symlink_to(targets[0])
+        return converted(*args)
+
+    monkeypatch.setattr(stored, "converted", switched)
+    expected = logits_of(first, disk=0)
+    assert np.array_equal(logits_of(link), expected)
+    monkeypatch.setattr(stored, "converted", converted)
+    assert np.array_equal(logits_of(first), expected)
+
+
+@pytest.mark.parametrize("kind", ["Q4_0", "Q8_0", "BF16"])
+@pytest.mark.parametrize("architecture", ["llama", "gemma3"])
+def test_the_matrices_of_a_gguf_file(
+    tmp_path: Path, folder: Path, architecture: str, kind: str
+) -> None:
+    file, results = tiny_gguf(architecture), []
+    matrices = [name for name, array in file.tensors.items() if array.ndim == 2]
+    file.quantized.update(dict.fromkeys(matrices, GGMLQuantizationType[kind]))
+    for _ in range(2):  # with other weights at the same place
+        path = file.write(tmp_path / "m.gguf")
+        expected = logits_of(path, disk=0)
+        assert all(np.array_equal(logits_of(path), expected) for _ in range(2))
+        results.append(expected)
+        file.tensors[matrices[-1]] = -file.tensors[matrices[-1]]
+    assert not np.array_equal(results[0], results[1])
+    assert len([*folder.iterdir()]) == 2
+
+
+def test_another_version_converts_again(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    directory = checkpoint()
+    for version in ("1.0", "1.1"):
+        monkeypatch.setattr(stored, "__version__", version)
+        logits_of(directory)
+    assert len([*folder.iterdir()]) == 2
+
+
+def test_files_that_vanish_while_they_are_listed(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As another process that loads a model removes them, and renames its draft."""
+    monkeypatch.setattr(stored, "_LEAST", 0)
+    directory, glob = checkpoint(), Path.glob
+
+    def listed(self: Path, pattern: str) -> list[Path]:
+        return [*glob(self, pattern), *([self / "gone"] if self == folder else [])]
+
+    monkeypatch.setattr(Path, "glob", listed)
+    assert cache_of(directory)[0] > 0
+    assert the_file(folder).stat().st_size > 2**16
 
 
 def test_another_time_of_change_is_another_file(

@@ -74,7 +74,7 @@ def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None
     if not changed:
         return
     name = changed[0]
-    before, after = _shown(known.get(name)), _shown(now[name])
+    before, after = map(_shown, _differing(known.get(name), now[name]))
     difference = (
         "has changed" if name in ("input", "model") else f"changed from {before} to {after}"
     )
@@ -82,6 +82,14 @@ def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None
         f"Cannot resume {output}: {name} {difference}. Restore the original value, or start over "
         "with --overwrite."
     )
+
+
+def _differing(before: object, after: object) -> tuple[object, object]:
+    """Return two values, or two mappings of options without what is equal in both."""
+    if not (isinstance(before, dict) and isinstance(after, dict)):
+        return before, after
+    names = [name for name in {**before, **after} if before.get(name) != after.get(name)]
+    return {name: before.get(name) for name in names}, {name: after.get(name) for name in names}
 
 
 def _public(load_options: object) -> object:

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.errors import CoreError
+from core.kit.support import compares_sentences
 from core.protocols import Capability
+from core_cli import output
 from core_cli.values import Decide, Question
 from core_tasks.heads import learner
 
@@ -90,6 +94,7 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
     from core.options import GenerateConfig
 
     task.request(loaded.model)  # a calibration of another model is an error before the work
+    _warn_of_kind(task, loaded)
     # The probability of the model's next token shows how unlikely the labels are.
     has_logprobs = Capability.LOGPROBS in loaded.capabilities
 
@@ -100,6 +105,31 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
         return task.classify(loaded.model, texts, limits)
 
     return decide
+
+
+def _warn_of_kind(task: Task, loaded: Loaded) -> None:
+    """Warn if a task is run with a model of the other kind than the one that it names."""
+    encodes = compares_sentences(loaded.model)
+    if task.model and _is_encoder(task.model) == (not encodes):
+        kind = "an encoder" if encodes else "a language model"
+        output.warn(
+            f"the task was made for the model {task.model}, but this one is {kind}, which reads "
+            "other prompts. Make a task for it with tune."
+        )
+
+
+def _is_encoder(name: str) -> bool | None:
+    """Return whether a model's backend predicts no token; None for a server, or no model."""
+    from core.models.files import is_address
+    from core.models.locating import located
+    from core_cli.loading import choose
+
+    if is_address(name):
+        return None
+    with suppress(CoreError):
+        capabilities = choose(located(name).path, needed=Capability.LABELS).backend.capabilities
+        return Capability.CLASSIFY not in capabilities
+    return None
 
 
 def work_of(question: Question, min_margin: float | None) -> RowJob:

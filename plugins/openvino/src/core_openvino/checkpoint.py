@@ -29,10 +29,15 @@ from core_runtime.gguf.vocabulary import build_tokenizer, named_tokens
 from core_runtime.tokenizer.files import TokenizerFiles, stop_tokens
 from core_runtime.tokenizer.model_tokenizer import Tokenizer
 
+Times = Sequence[tuple[str, int, int]]
+
 
 @dataclass(frozen=True, slots=True)
 class Checkpoint:
-    """A model's files. ``quantisation``: bits and group of its matrices, zeros without one."""
+    """A model's files. ``quantisation``: bits and group of its matrices, zeros without one.
+
+    ``times``: see `times_of`, from before they were read.
+    """
 
     path: Path
     config: ModelConfig
@@ -41,6 +46,7 @@ class Checkpoint:
     tensors: TensorArrays
     quantisation: tuple[int, int]
     unread: Sequence[Choice] = ()
+    times: Times = ()
 
 
 def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Checkpoint:
@@ -49,10 +55,27 @@ def read_checkpoint(path: str | os.PathLike[str], template: str | None) -> Check
     Raises `core.ModelError` for bad files, `core.InvalidOptionError` for an unknown template.
     """
     file = gguf_file(path)
-    return _gguf(file, template) if file else _directory(Path(resolve_path(path)), template)
+    # All files are of one directory, also where the path is a link that changes meanwhile.
+    return (
+        _gguf(file, template) if file else _directory(Path(resolve_path(path)).resolve(), template)
+    )
+
+
+def times_of(path: Path) -> Times:
+    """Return when the files of a model's tensors were changed, twice each.
+
+    A program may set the first time back, as `cp -p` does, but not the second.
+    """
+    files = sorted(path.glob("*.safetensors")) if path.is_dir() else [path]
+    try:
+        facts = [(str(file), file.stat()) for file in files]
+    except OSError:
+        return ()
+    return [(name, status.st_mtime_ns, status.st_ctime_ns) for name, status in facts]
 
 
 def _directory(directory: Path, template: str | None) -> Checkpoint:
+    times = times_of(directory)
     files = JsonFiles(directory)
     config = load_config(directory, files=files)
     check_generation(files)
@@ -71,11 +94,12 @@ def _directory(directory: Path, template: str | None) -> Checkpoint:
         SafetensorArrays(directory, config),
         (packed.bits, packed.group_size) if packed else (0, 0),
         unread,
+        times,
     )
 
 
 def _gguf(path: Path, template: str | None) -> Checkpoint:
-    source = GgufSource(path, LOAD)
+    times, source = times_of(path), GgufSource(path, LOAD)
     check_architecture(source)
     meta = source.metadata
     raw = hf_config(source, "float32")
@@ -92,4 +116,6 @@ def _gguf(path: Path, template: str | None) -> Checkpoint:
     tensors = GgufArrays(source, raw, config)
     check_keys(meta)  # after all reads of metadata
     stored = of_gguf(meta.values)
-    return Checkpoint(path, config, tokenizer, stop_ids, tensors, (stored.bits, stored.group))
+    return Checkpoint(
+        path, config, tokenizer, stop_ids, tensors, (stored.bits, stored.group), times=times
+    )

@@ -96,7 +96,7 @@ def load(
 def open_session(checkpoint: Checkpoint, settings: SessionSettings, disk: int = 0) -> PagedSession:
     """Compile the graphs of a model; ``disk`` bytes of converted matrices may be on disk."""
     tensors, dtype = checkpoint.tensors, settings.dtype
-    stored = stored_matrices(checkpoint.path, tensors, dtype, disk)
+    stored = stored_matrices(checkpoint, dtype, disk)
     weights = Weights(tensors, dtype, stored.parts if stored else None)
     compile_graph = partial(core().compile_model, device_name="CPU", config=settings.properties())
     bodies = graph.body(checkpoint.config, weights)

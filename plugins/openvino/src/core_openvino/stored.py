@@ -16,7 +16,7 @@ import mmap
 import os
 import re
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import blake2b
 from pathlib import Path
@@ -26,11 +26,13 @@ import numpy as np
 import numpy.typing as npt
 import openvino as ov
 
+from core import __version__
 from core.errors import OutputError
 from core.kit.support import Chosen, asked_integer
 from core.models.fingerprint import fingerprint
 from core.options import LoadConfig
 from core.system.outputs import Kind, cache_root, draft, private_folder
+from core_openvino.checkpoint import Checkpoint, Times, times_of
 from core_openvino.weights import Part, converted, parts_of, taken
 from core_runtime.checkpoint.arrays import TensorArrays
 
@@ -98,20 +100,21 @@ class StoredMatrices:
             self._mapping.madvise(mmap.MADV_DONTNEED)
 
 
-def stored_matrices(
-    path: Path, tensors: TensorArrays, dtype: str, limit: int
-) -> StoredMatrices | None:
-    """Return the mapped matrices of the model at ``path``; a missing file is written.
+def stored_matrices(checkpoint: Checkpoint, dtype: str, limit: int) -> StoredMatrices | None:
+    """Return the mapped matrices of a model; a missing file is written.
 
-    ``limit``: bytes of all files together. None if this one does not fit or cannot be written.
+    ``limit``: bytes of all files together. None if this one does not fit or cannot be written, or
+    if the model's files were changed since they were first read.
     Raises `core.ModelError` for the model's files.
     """
+    tensors = checkpoint.tensors
     places, size = layout(tensors, dtype)
     if size > limit:
         return None
     try:
         folder = private_folder(_folder())
-        file = folder / f"{_mark(path, tensors, dtype)}{_SUFFIX}"
+        mark = _mark(checkpoint.path, checkpoint.times, dtype)
+        file = folder / f"{mark}{_SUFFIX}"
         with suppress(OSError, ValueError):
             matrices = StoredMatrices(file, places, size)
             os.utime(file)
@@ -120,6 +123,8 @@ def stored_matrices(
         _make_room(folder, limit - size)
         with draft(file, _KIND) as partial:
             _write(partial, places, size, tensors, dtype)
+            if _mark(checkpoint.path, times_of(checkpoint.path), dtype) != mark:
+                raise ValueError("the model's files were changed")
         return StoredMatrices(file, places, size)
     except (OSError, OutputError, ValueError):
         return None
@@ -152,13 +157,13 @@ def _folder() -> Path:
     return cache_root() / "openvino"
 
 
-def _mark(path: Path, tensors: TensorArrays, dtype: str) -> str:
+def _mark(path: Path, times: Times, dtype: str) -> str:
     """Return a name for the matrices of these files.
 
     A fingerprint samples them: a change between the samples shows in the time of the change.
+    Another version may convert otherwise.
     """
-    times = [(str(file), file.stat().st_mtime_ns) for file in tensors.files]
-    facts = (fingerprint(path), times, dtype, _FIRST_LINE)
+    facts = (fingerprint(path), times, dtype, _FIRST_LINE, __version__)
     return blake2b(repr(facts).encode(), digest_size=16).hexdigest()
 
 
@@ -186,8 +191,7 @@ def _digest(data: npt.NDArray[np.uint8]) -> bytes:
 
 def _make_room(folder: Path, room: int) -> None:
     """Remove the files that were not used for the longest time, also drafts that were left."""
-    files = [(file.stat(), file) for file in folder.glob(f"*{_SUFFIX}")]
-    for status, file in sorted(files, key=lambda item: -item[0].st_mtime):
+    for status, file in sorted(_files(folder), key=lambda item: -item[0].st_mtime):
         room -= status.st_size
         if room < 0:
             with suppress(OSError):  # on Windows a file stays while it is mapped
@@ -195,4 +199,10 @@ def _make_room(folder: Path, room: int) -> None:
 
 
 def _used(folder: Path) -> int:
-    return sum(file.stat().st_size for file in folder.glob(f"*{_SUFFIX}"))
+    return sum(status.st_size for status, _ in _files(folder))
+
+
+def _files(folder: Path) -> Iterator[tuple[os.stat_result, Path]]:
+    for file in folder.glob(f"*{_SUFFIX}"):
+        with suppress(FileNotFoundError):  # another process removed it
+            yield file.lstat(), file

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -48,11 +48,6 @@ class TensorArrays(ABC):
         if self._norm_offset and name.removesuffix(".weight").endswith("norm"):
             return tensor + np.float32(1)
         return tensor
-
-    @property
-    @abstractmethod
-    def files(self) -> Sequence[Path]:
-        """The files that hold the tensors."""
 
     @property
     @abstractmethod
@@ -107,16 +102,11 @@ class SafetensorArrays(TensorArrays):
     """
 
     def __init__(self, directory: Path, config: ModelConfig) -> None:
-        self._directory, self._files = directory, tensor_files(directory)
-        self._stored = StoredTensors(self._files)
+        self._directory = directory
+        self._stored = StoredTensors(tensor_files(directory))
         header = self._stored.header
         config, self._packings = checked_tensors(header, config, directory, self._equal)
         super().__init__(config)
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """See `TensorArrays`."""
-        return self._files
 
     @property
     def rounded(self) -> bool:

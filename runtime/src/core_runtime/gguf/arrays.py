@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from pathlib import Path
+from collections.abc import Mapping
 from typing import Any
 
 from core_runtime.checkpoint.arrays import Floats, TensorArrays
@@ -20,11 +19,6 @@ class GgufArrays(TensorArrays):
         super().__init__(config)
         self._source, self._raw = source, raw
         self._stored = plan(source, config)
-
-    @property
-    def files(self) -> Sequence[Path]:
-        """See `TensorArrays`."""
-        return [self._source.path]
 
     @property
     def rounded(self) -> bool:
