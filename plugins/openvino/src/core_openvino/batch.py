@@ -45,7 +45,7 @@ class PagedBatch:
 
         Attention of a single token rounds differently: in bfloat16 the logits of a decoded token
         moved by up to 1.5 (SmolLM2) and 3.0 (Gemma 3) from those of a prompt. With a second one
-        they are equal to the bit. The second one's key is overwritten by the next token's.
+        these models' are equal to the bit. The second one's key is overwritten by the next token's.
         """
         if all(tokens > 1 for _, tokens in self.spans):
             return self
