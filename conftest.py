@@ -180,6 +180,10 @@ def stock_llama_cpp() -> bool:
     return not (facts.exists() and "amx_int8" in facts.read_text())
 
 
+def _without_passed(report: str) -> str:
+    return "\n".join(line for line in report.splitlines() if "\tpassed\t" not in line)
+
+
 @pytest.fixture
 def certify(tmp_path: Path) -> Callable[..., set[str]]:
     """Runs the conformance suite as a backend's author does: certified, with no known failures.
@@ -192,7 +196,7 @@ def certify(tmp_path: Path) -> Callable[..., set[str]]:
         code = "from core_cli import main; main()"
         arguments = ("conformance", backend, "-m", str(model), "--certify", "--report", str(file))
         done = subprocess.run([sys.executable, "-c", code, *arguments, *more], capture_output=True)
-        assert done.returncode == 0, (done.stdout + done.stderr).decode()
+        assert done.returncode == 0, _without_passed((done.stdout + done.stderr).decode())
         report = json.loads(file.read_text())
         assert report["certified"] is True
         declared = set(report["backend"]["capabilities"])

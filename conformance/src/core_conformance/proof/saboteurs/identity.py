@@ -125,7 +125,11 @@ class ChoiceWithoutReason(ReferenceModel):
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
-@saboteur("declares-more", "a model declares what its backend does not", {"identity.declared"})
+@saboteur(
+    "declares-more",
+    "a model declares what its backend does not",
+    {"identity.declared", "classify.results", "history.options"},
+)
 class DeclaresMore(Reference):
     """Does not train, and its models say that they can do everything."""
 
