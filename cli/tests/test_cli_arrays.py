@@ -186,7 +186,7 @@ def test_a_backslash_at_the_end_of_a_piece() -> None:
         ("17", "line 3 is not a JSON object."),
         ('"text"', "line 3 is not a JSON object."),
         ("[1, 2]", "line 3 is not a JSON object."),
-        ('{"prompt": 3}', "line 3: 'prompt' is not a string."),
+        ('{"prompt": 3}', "line 3: 'prompt' is not a string but a number."),
         ('{"x": 1}', "line 3 has no 'prompt' or 'text'. Available fields: 'x'"),
     ],
     ids=lambda value: f"{value[:30]} {len(value)}",

@@ -206,8 +206,14 @@ def test_a_bad_line_is_only_its_own_error(classified: Any, line: bytes, problem:
     code, rows = classified(b'{"text": "before"}\n' + line + b'\n{"text": "after"}\n')
     assert code == 5
     assert [row["error"] is None for row in rows] == [True, False, True]
-    without_text = problem.startswith(("has no 'prompt'", "Available fields"))
-    assert rows[1]["error"]["type"] == ("MissingFieldError" if without_text else "InputError")
+    kinds = {
+        "has no 'prompt'": "MissingFieldError",
+        "Available fields": "MissingFieldError",
+        "'text' is not a string": "FieldError",
+        "'prompt' is not a string": "FieldError",
+    }
+    kind = next((kind for begin, kind in kinds.items() if problem.startswith(begin)), "InputError")
+    assert rows[1]["error"]["type"] == kind
     assert rows[1]["error"]["message"].startswith("line 2")
     assert problem in rows[1]["error"]["message"]
     assert rows[2]["text"] == "after"

@@ -609,9 +609,10 @@ def test_labels_beside_the_right_ones(job: Job, rows: Path, begun: Path, tmp_pat
         ElementTree.parse(plot)
 
 
-def test_a_missing_gold_field_is_said(job: Job, rows: Path, tmp_path: Path) -> None:
-    told = job("-i", rows, "-o", tmp_path / "out.csv", "--gold", "truth", "--limit", "3")
-    assert "no row has a gold label in 'truth'" in told.stderr
+def test_a_missing_gold_field_is_refused(job: Job, rows: Path, tmp_path: Path) -> None:
+    refused = job("-i", rows, "-o", tmp_path / "out.csv", "--gold", "truth", "--limit", "3")
+    assert refused.exit_code == 2
+    assert "line 1 has no 'truth'" in refused.stderr
     assert job("-i", rows, "--plot", "x.svg").exit_code == 2
 
 

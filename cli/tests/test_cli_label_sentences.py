@@ -208,7 +208,7 @@ def test_only_an_encoder_is_calibrated_without_a_template(
     for sentence in ((), ("--label-sentence", "{label}")):
         done = encode(*asked, *sentence, backend="language")
         assert done.exit_code == 2
-        assert "--labels requires --template" in done.stderr
+        assert "calibrate requires --template" in done.stderr
     assert not file.exists()
 
     done = encode(*asked)

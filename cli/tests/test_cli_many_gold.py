@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 from pathlib import Path
-from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,6 +15,7 @@ from sklearn.metrics import f1_score
 
 import core_tasks
 from core_cli.jobs.gold import ManyGold, labels_in
+from core_cli.reading.row import Row
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -48,7 +48,7 @@ def test_a_field_names_labels(value: object, found: set[str] | None) -> None:
 def compared(golds: list[set[str]], found: list[set[str]]) -> ManyGold:
     """Rows with these right labels, and these answers."""
     gold = ManyGold("gold", LABELS)
-    rows: list[Any] = [SimpleNamespace(fields={"gold": sorted(each)}) for each in golds]
+    rows: list[Any] = [Row(1, fields={"gold": sorted(each)}) for each in golds]
     gold.add(rows, [{"labels": sorted(each), "error": None} for each in found])
     return gold
 
@@ -67,7 +67,7 @@ def test_the_figures_are_those_of_scikit_learn(data: st.DataObject, golds: list[
 
 def test_rows_without_labels_to_compare_with_do_not_count() -> None:
     gold = ManyGold("gold", LABELS)
-    rows: list[Any] = [SimpleNamespace(fields=f) for f in ({}, {"gold": "law"}, {"gold": ""})]
+    rows: list[Any] = [Row(1, fields=f) for f in ({}, {"gold": "law"}, {"gold": ""})]
     failed: dict[str, object] = {"labels": [], "error": {"type": "RequestError", "message": "no"}}
     gold.add(rows, [failed, failed, {"labels": [], "error": None}])
     assert (gold.missing, gold.failed, gold.rows, gold.exact) == (1, 1, 1, 1)

@@ -210,9 +210,13 @@ REFUSED = [
     (
         "calibrate",
         ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "text"),
-        "line 1 has the label 'b '; the labels of the task are 'a', 'b'.",
+        "'b ' (3 rows; differs from 'b' in spaces)",
     ),
-    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "truth"), "has no usable rows"),
+    (
+        "calibrate",
+        ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "truth"),
+        "line 1 has no 'truth'. Available fields: 'text', 'gold'.",
+    ),
     ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--field", "txt"), "Did you mean"),
 ]
 
@@ -260,7 +264,7 @@ def test_several_labels_a_row_are_calibrated_each_on_its_own(run: Run, tmp_path:
     wrong = tmp_path / "wrong.jsonl"
     wrong.write_text('{"text": "a", "gold": ["a", "c"]}\n')
     refused = run("calibrate", "-i", wrong, *flags, "-o", tmp_path / "x.toml")
-    assert "line 1 has the label 'c'; the labels of the task are 'a', 'b'." in refused.output
+    assert "'c' (1 row). The labels of the task are 'a', 'b'." in refused.output
 
 
 def test_with_right_labels_a_prior_goes_below_the_temperature_unless_one_is_there(

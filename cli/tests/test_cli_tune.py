@@ -90,16 +90,19 @@ def test_a_head_is_told_beside_with_the_command_that_learns_it(run: Run, rows: P
         ((*ASKED, "--level", "L2"), "--level L2 requires another level next to it."),
         ((*ASKED, "--level", "raw", "--level", "L2"), "--level L2 requires --gold"),
         ((), "Nothing to try. Pass --template, --templates or --task."),
-        (("--template", GOOD), "Pass --labels, or a --task that has them."),
-        (("--labels", "a,b"), "--labels and --words require --template"),
+        (("--template", GOOD), "Pass --labels, a --task that has them, or --gold."),
+        (("--labels", "a,b"), "With a language model, tune requires --template."),
         ((*ASKED, "--words", "a"), "Expected --words LABEL=A,B, got 'a'."),
         ((*ASKED, "--words", "c=d"), "words has the unknown label 'c'"),
         (("--template", "no place", "--labels", "a,b"), "must contain {text}"),
         ((*ASKED, "--level", "L1"), "Level L1 requires gold labels"),
         ((*ASKED, "--error-rate", "0.1"), "An error rate requires gold labels"),
         ((*ASKED, "--limit", "3"), "3 texts are usable, but a choice requires at least 10"),
-        ((*ASKED, "--gold", "nothing"), "has no usable rows"),
-        (("--template", GOOD, "--labels", "a,c", "--gold", "gold"), "has the label 'b'"),
+        (
+            (*ASKED, "--gold", "nothing"),
+            "line 1 has no 'nothing'. Available fields: 'text', 'gold'.",
+        ),
+        (("--template", GOOD, "--labels", "a,c", "--gold", "gold"), "not among the labels: 'b' ("),
     ],
 )
 def test_what_makes_no_sense_is_told(

@@ -140,7 +140,7 @@ def test_one_without_candidates_is_a_row_too(tune: Tune) -> None:
     assert done.exit_code == 0, done.output
     first, last = json.loads(done.stdout)["models"]
     assert Path(first["model"]).name == "encoder"
-    assert "require --template" in last["problem"]
+    assert "requires --template" in last["problem"]
 
 
 def test_a_failing_model_is_a_record_with_its_reason(tune: Tune) -> None:

@@ -305,7 +305,18 @@ def parse_labels(commas: str | None, file: str | None) -> tuple[str, ...]:
 
 
 def _labels_of_text(commas: str) -> tuple[str, ...]:
-    labels = tuple(label.strip() for label in commas.split(","))
+    """Return the labels of a text, a record of CSV: quotes keep the comma in ``"a, b",c``."""
+    import csv
+
+    try:
+        (cells,) = csv.reader([commas], skipinitialspace=True, strict=True)
+    except (csv.Error, ValueError) as error:
+        raise click.BadParameter(
+            f"{commas!r} cannot be read: {error}. A label that contains a comma or a double quote "
+            "is put in double quotes, and quotes within it are doubled.",
+            param_hint="'--labels'",
+        ) from None
+    labels = tuple(label.strip() for label in cells or [""])
     if "" in labels:
         raise click.BadParameter(
             f"label {labels.index('') + 1} of {len(labels)} in {commas!r} is empty. "

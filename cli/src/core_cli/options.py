@@ -114,6 +114,12 @@ def template_options(command: Any) -> Any:
     return command
 
 
+labels_option = click.option(
+    "--labels",
+    metavar="A,B,C",
+    help="Comma-separated labels; put one that contains a comma in double quotes: '\"a, b\",c'. "
+    "[default: those in the field of --gold]",
+)
 label_sentence_option = click.option(
     "--label-sentence",
     metavar="TEXT",

@@ -20,7 +20,7 @@ METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
 )
 @click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
 @click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
-@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@options.labels_option
 @click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"

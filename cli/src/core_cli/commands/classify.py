@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.of_rows
-@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@options.labels_option
 @click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
@@ -61,6 +61,7 @@ def classify(**given: Any) -> None:
     Failed rows are reported, and the exit code is then 5.
     """
     from core_cli.flags import RowFlags, parse_labels
+    from core_cli.rows import gold_labels
 
     flags = RowFlags(**given)
     if flags.labels_only:
@@ -69,14 +70,13 @@ def classify(**given: Any) -> None:
         _classify_as(flags)
         return
     checks.refuse(flags)
-    labels = parse_labels(flags.labels, flags.labels_file)
+    labels = parse_labels(flags.labels, flags.labels_file) or gold_labels.labels_of_rows(flags)
     if flags.min_margin is not None and not labels:
         raise click.UsageError("--min-margin requires --labels.")
-    if flags.gold and not labels:
-        raise click.UsageError("--gold requires --labels.")
     if flags.plot and not flags.gold:
         raise click.UsageError("--plot requires --gold FIELD.")
     _warn(labels)
+    gold_labels.warn(flags, labels, checks.template_of_rows(flags))
     input.warn_of_file(flags.prompts)
     _classify(flags, labels)
 
@@ -102,6 +102,7 @@ def _classify_as(flags: RowFlags) -> None:
     from dataclasses import replace
 
     from core_cli.jobs.run import run
+    from core_cli.rows import gold_labels
     from core_cli.tasks import question as questions
 
     if flags.head:
@@ -117,6 +118,7 @@ def _classify_as(flags: RowFlags) -> None:
         raise click.UsageError(
             "--plot supports one label per row; this task is multi-label. Remove --plot."
         )
+    gold_labels.warn(flags, question.labels, many=question.mode == "many")
     run(flags, questions.work_of(question, flags.min_margin))
 
 

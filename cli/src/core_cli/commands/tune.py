@@ -35,7 +35,7 @@ from core_cli import options
 @click.option(
     "--task", "tasks", type=options.FILE, multiple=True, help="Task file to try. Repeatable."
 )
-@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@options.labels_option
 @click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option(
     "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"

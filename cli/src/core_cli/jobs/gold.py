@@ -35,7 +35,7 @@ class Gold:
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count rows, except those that failed or have no gold label."""
         for row, answer in zip(rows, answers, strict=True):
-            gold = row.fields.get(self.field)
+            gold = row.value(self.field)
             if gold is None or gold == "":
                 self.missing += 1
             elif answer["error"] is None:
@@ -137,7 +137,7 @@ class ManyGold:
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count rows, except those that failed or lack the field."""
         for row, answer in zip(rows, answers, strict=True):
-            gold = labels_in(row.fields.get(self.field), self._labels)
+            gold = labels_in(row.value(self.field), self._labels)
             if gold is None:
                 self.missing += 1
             elif answer["error"] is not None:

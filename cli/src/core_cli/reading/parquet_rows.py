@@ -46,7 +46,7 @@ def rows_of_parquet(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Ro
     columns = file.schema_arrow.names
     if twice := [column for column in columns if columns.count(column) > 1]:
         raise click.UsageError(f"{name} has two columns {twice[0]!r}. Rename one.")
-    fields.check(1, columns, "row")
+    fields.check(1, _sample(file.schema_arrow), "row")
 
     import pyarrow
 
@@ -59,6 +59,16 @@ def rows_of_parquet(stream: IO[bytes], name: str, fields: Fields) -> Iterator[Ro
     except (pyarrow.ArrowException, OSError) as error:
         problem = f"row {number + 1} and all rows after it cannot be read: {error}"
         yield Row(number + 1, error=InputError(problem), unit="row")
+
+
+def _sample(columns: Any) -> dict[str, object]:
+    """Return a record with the columns of a schema, and the fields of their structs, as texts."""
+    import pyarrow
+
+    return {
+        column.name: _sample(column.type) if pyarrow.types.is_struct(column.type) else ""
+        for column in columns
+    }
 
 
 def _rows(before: int, batch: Any, fields: Fields) -> Iterator[Row]:

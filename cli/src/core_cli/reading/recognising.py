@@ -153,8 +153,9 @@ def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
     detected = (
         form if form != "auto" else "parquet" if packed else _detected(name, data, head, fields)
     )
-    if detected == "text" and (fields.text is not None or fields.identity is not None):
-        flag = "--field" if fields.text is not None else "--id-field"
+    named = {"--field": fields.text, "--id-field": fields.identity, "--gold": fields.gold}
+    flag = next((flag for flag, field in named.items() if field is not None), None)
+    if detected == "text" and flag is not None:
         raise click.UsageError(
             f"{flag} requires fields, but {_shown(name)} looks like plain text. If it is a table "
             "or JSON, pass --format csv, tsv, jsonl or json."

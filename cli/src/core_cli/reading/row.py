@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import IO, TYPE_CHECKING
 
 import click
@@ -19,8 +20,35 @@ class InputError(RequestError):
     """A row of the input cannot be read. The message has its place and the expected format."""
 
 
-class MissingFieldError(InputError):
-    """A record lacks a field. The message lists its fields."""
+class FieldError(InputError):
+    """A field of a record cannot be used, nor probably that of others. The message lists them."""
+
+
+class MissingFieldError(FieldError):
+    """A record lacks a field."""
+
+
+_ABSENT = object()
+
+
+def value_at(record: Mapping[str, object], name: str, default: object = None) -> object:
+    """Return the value of a field, or of a nested one: ``mail.body``, ``turns.0.text``."""
+    if name in record:
+        return record[name]
+    value: object = record
+    for part in name.split("."):
+        if isinstance(value, Mapping) and part in value:
+            value = value[part]
+        elif isinstance(value, list) and part.isdecimal() and int(part) < len(value):
+            value = value[int(part)]
+        else:
+            return default
+    return value
+
+
+def has_field(record: Mapping[str, object], name: str) -> bool:
+    """Return whether a record has a field, or a nested one."""
+    return value_at(record, name, _ABSENT) is not _ABSENT
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +73,10 @@ class Row:
     def place(self) -> str:
         """The place in the input, for messages: ``line 3``."""
         return f"{self.unit} {self.line}"
+
+    def value(self, name: str) -> object:
+        """Return the value of a field, or of a nested one (``mail.body``); None without it."""
+        return value_at(self.fields, name)
 
 
 _CHUNK, _SHOWN_CHARACTERS = 2**20, 1000
@@ -108,8 +140,9 @@ _EXPECTED = (
 class Fields:
     """Names of the fields for the ``text`` and the ``identity``; None selects the usual ones.
 
-    ``others`` are fields that a template uses. ``text_wanted`` is False if the template uses no
-    text. ``usual`` are the usual fields of a text.
+    A name with dots is a nested field: ``mail.body``. ``others`` are fields that a template uses.
+    ``text_wanted`` is False if the template uses no text. ``gold`` is the field of the gold label,
+    which a row may lack and a table may not. ``usual`` are the usual fields of a text.
     """
 
     text: str | None = None
@@ -117,12 +150,21 @@ class Fields:
     others: tuple[str, ...] = ()
     text_wanted: bool = True
     usual: tuple[str, ...] = _TEXT_FIELDS
+    gold: str | None = None
 
-    def check(self, line: int, columns: Iterable[str], unit: str = "line") -> None:
-        """Raise `click.UsageError` if a table lacks a required column."""
-        error = self.row(line, dict.fromkeys(columns, ""), unit).error
-        if isinstance(error, MissingFieldError):
-            raise click.UsageError(str(error))
+    def check(self, line: int, record: Mapping[str, object], unit: str = "line") -> None:
+        """Raise `click.UsageError` if a table lacks a required column; ``record`` has them all."""
+        row = self.row(line, record, unit)
+        if isinstance(row.error, FieldError):
+            raise click.UsageError(str(row.error))
+        if row.error is None:
+            self.check_gold([row])
+
+    def check_gold(self, rows: Sequence[Row]) -> None:
+        """Raise `click.UsageError` if none of these rows has the field of the gold label."""
+        if self.gold is None or not rows or any(has_field(row.fields, self.gold) for row in rows):
+            return
+        raise click.UsageError(_missing(rows[0].place, [self.gold], rows[0].fields, "--gold"))
 
     def row(self, line: int, record: object, unit: str = "line", size: int = 0) -> Row:
         """Return the row of a record of about ``size`` bytes, or a row with its error."""
@@ -138,10 +180,11 @@ class Fields:
         return Row(line, text, record, messages, identity, unit=unit, size=size)
 
     def _identity(self, place: str, record: Mapping[str, object]) -> tuple[str, object] | None:
-        if self.identity is not None and self.identity not in record:
-            raise MissingFieldError(_missing(place, [self.identity], list(record), "--id-field"))
+        if self.identity is not None and not has_field(record, self.identity):
+            raise MissingFieldError(_missing(place, [self.identity], record, "--id-field"))
         names = _ID_FIELDS if self.identity is None else (self.identity,)
-        return next(((name, record[name]) for name in names if name in record), None)
+        present = (name for name in names if has_field(record, name))
+        return next(((name, value_at(record, name)) for name in present), None)
 
     def _content(
         self, place: str, record: dict[str, object]
@@ -150,14 +193,16 @@ class Fields:
         if not isinstance(body, dict):
             raise InputError(f"{place}: body is not a JSON object. {_EXPECTED}")
         for name in self.others:
-            if name not in record:
-                raise MissingFieldError(_missing(place, [name], list(record), "--template"))
+            if not has_field(record, name):
+                raise MissingFieldError(_missing(place, [name], record, "--template"))
 
         # The text is in the named field, or in the first of the usual ones.
         names = (self.text,) if self.text is not None else self.usual
-        text_field = next((name for name in names if name in body), None)
-        if text_field is not None and (self.text_wanted or isinstance(body[text_field], str)):
-            return _text(place, text_field, body[text_field]), None
+        text_field = next((name for name in names if has_field(body, name)), None)
+        if text_field is not None:
+            value = value_at(body, text_field)
+            if self.text_wanted or isinstance(value, str):
+                return _text(place, text_field, value, body), None
 
         # Without a text it may be a conversation, or the template needs none.
         if self.text is None and "messages" in body:
@@ -165,17 +210,20 @@ class Fields:
             return messages[-1].content, messages
         if not self.text_wanted:
             return "", None
-        raise MissingFieldError(_missing(place, names, list(body), "--field"))
+        raise MissingFieldError(_missing(place, names, body, "--field"))
 
 
-def _missing(place: str, names: Sequence[str], fields: Sequence[str], flag: str) -> str:
+def _missing(
+    place: str, names: Sequence[str], record: Mapping[str, object], flag: str, what: str = ""
+) -> str:
+    """Return the message for a record without these fields, or with ``what`` is wrong instead."""
     import difflib
     import shlex
 
-    missing = f"{place} has no {' or '.join(map(repr, names))}."
-    if not fields:
+    missing = what or f"{place} has no {' or '.join(map(repr, names))}."
+    known = [*islice(_paths(record), _COMPARED)]
+    if not known:
         return f"{missing} {_EXPECTED}"
-    known = fields[:_COMPARED]
     near = difflib.get_close_matches(names[0], known, n=1) if len(names) == 1 else []
     shown = near and (
         f"{{{near[0]}}}" if flag == "--template" else f"{flag} {shlex.quote(near[0])}"
@@ -190,10 +238,30 @@ def _shortened(text: str) -> str:
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
 
 
-def _text(place: str, name: str, value: object) -> str:
-    if not isinstance(value, str):
+_NESTED = 3
+
+
+def _paths(record: Mapping[str, object], before: str = "", depth: int = _NESTED) -> Iterator[str]:
+    """Yield the names of the fields, with dots for those in objects."""
+    for name, value in record.items():
+        if isinstance(value, Mapping) and value and depth > 1:
+            yield from _paths(value, f"{before}{name}.", depth - 1)
+        else:
+            yield f"{before}{name}"
+
+
+def _text(place: str, name: str, value: object, record: Mapping[str, object]) -> str:
+    """Return the text of a field. Raises `InputError`; null alone is an error of the row only."""
+    if isinstance(value, str):
+        return value
+    if value is None:
         raise InputError(f"{place}: {name!r} is not a string. {_EXPECTED}")
-    return value
+    kind = _KINDS.get(type(value), "a number")
+    problem = f"{place}: {name!r} is not a string but {kind}."
+    raise FieldError(_missing(place, [name], record, "--field", problem))
+
+
+_KINDS = {dict: "an object", list: "an array", bool: "a boolean"}
 
 
 def _messages(place: str, value: object) -> tuple[Message, ...]:

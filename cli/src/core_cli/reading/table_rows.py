@@ -43,7 +43,7 @@ def rows_of_table(stream: IO[bytes], name: str, form: str, fields: Fields) -> It
         reason = _reason(error)
         raise click.UsageError(f"{name}: the header cannot be read: {reason}.") from None
     columns = _names(name, columns)
-    fields.check(place, columns)
+    fields.check(place, dict.fromkeys(columns, ""))
 
     reader = csv.reader(source, delimiter=separator, strict=True)
     while True:

@@ -44,7 +44,7 @@ def opened(
     """Yield the rows from arguments, a file or stdin; ``fields`` name their fields.
 
     Raises `click.UsageError` for flags that cannot be combined, and if the first valid row lacks
-    the text field, because all others probably do too.
+    a field that is needed, because all others probably do too.
     """
     from core_cli.reading import json_rows, source
 
@@ -65,7 +65,7 @@ def opened(
                 f"--template uses {{{others[0]}}}, but lines of text only have {{text}}. For "
                 f"literal braces, double them: {{{{{others[0]}}}}}."
             )
-        rows = _part(_with_text(reader.rows()), flags.shard)
+        rows = _part(_with_fields(reader.rows(), fields), flags.shard)
         if not items and reader.form != json_rows.FORM:
             rows = _not_blank(rows, flags, template)
 
@@ -79,7 +79,7 @@ def opened(
 
 def _asks(flags: RowFlags) -> bool:
     """Return whether the flags set a question or the way rows are read."""
-    question = flags.task or flags.head or flags.labels or flags.labels_file
+    question = flags.task or flags.head or flags.labels or flags.labels_file or flags.gold
     return bool(question or flags.field or flags.id_field or flags.system or flags.truncate)
 
 
@@ -89,7 +89,7 @@ def fields_of(flags: RowFlags, template: Template | None) -> Fields:
 
     names = template.fields if template is not None else (TEXT,)
     others = tuple(name for name in names if name != TEXT)
-    return Fields(flags.field, flags.id_field, others, TEXT in names)
+    return Fields(flags.field, flags.id_field, others, TEXT in names, gold=flags.gold)
 
 
 def _part(rows: Iterator[Row], shard: tuple[int, int] | None) -> Iterator[Row]:
@@ -108,7 +108,7 @@ def _not_blank(rows: Iterator[Row], flags: RowFlags, template: Template | None) 
 
     names = template.fields if template is not None else (TEXT,)
     for row in rows:
-        values = [row.text if name == TEXT else row.fields.get(name) for name in names]
+        values = [row.text if name == TEXT else row.value(name) for name in names]
         blank = not any(str(value).strip() for value in values if value is not None)
         answered = row.messages is not None and row.messages[-1].role != "user"
         if blank and row.error is None and not answered:
@@ -118,18 +118,23 @@ def _not_blank(rows: Iterator[Row], flags: RowFlags, template: Template | None) 
             yield row
 
 
-def _with_text(rows: Iterator[Row]) -> Iterator[Row]:
-    from core_cli.reading.row import MissingFieldError
+def _with_fields(rows: Iterator[Row], fields: Fields) -> Iterator[Row]:
+    """Return the rows, after a look at the first of them for the fields that all should have.
+
+    Raises `click.UsageError` if the first valid row lacks one, or none of these a gold label.
+    """
+    from core_cli.reading.row import FieldError, has_field
 
     # Broken rows do not show which fields the others have.
-    read: list[Row] = []
+    first: list[Row] = []
     for row in islice(rows, _LOOKED_AT):
-        read.append(row)
-        if isinstance(row.error, MissingFieldError):
+        first.append(row)
+        if isinstance(row.error, FieldError):
             raise click.UsageError(str(row.error))
-        if row.error is None:
+        if row.error is None and (fields.gold is None or has_field(row.fields, fields.gold)):
             break
-    return chain(read, rows)
+    fields.check_gold([row for row in first if row.error is None])
+    return chain(first, rows)
 
 
 def prompt_maker(

@@ -141,7 +141,7 @@ def _values(row: Row, text: str, fields: Iterable[str]) -> dict[str, str]:
     for name in fields:
         if name == TEXT:
             continue
-        if (value := row.fields.get(name)) is None:
+        if (value := row.value(name)) is None:
             raise InputError(f"{row.place} has no field {name!r}, which --template uses.")
         if not isinstance(value, str):
             value = json.dumps(value, ensure_ascii=False, default=str)

@@ -13,7 +13,7 @@ from core.protocols import Capability, TextModel
 from core.system import outputs
 from core_cli import output
 from core_cli.flags import FitFlags, given, parse_labels
-from core_cli.rows import checks
+from core_cli.rows import checks, gold_labels
 from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_cli.tasks.question import refuse_own
@@ -91,7 +91,7 @@ def run(flags: CalibrateFlags) -> None:
             explain(loaded)
         sentences = compares_sentences(model)
         if not (sentences or flags.task or flags.template or flags.template_file):
-            raise click.UsageError("With a language model, --labels requires --template.")
+            raise click.UsageError("With a language model, calibrate requires --template.")
         if sentences and not flags.methods:
             methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
         fitted = _fitted(task, model, rows, methods, flags.strength)
@@ -119,11 +119,11 @@ def _task(flags: CalibrateFlags) -> Task:
         )
         return load_task(flags.task)
     template = checks.template_of(flags.template, flags.template_file, records=False)
-    labels = parse_labels(flags.labels, flags.labels_file)
+    labels = parse_labels(flags.labels, flags.labels_file) or gold_labels.labels_of_rows(flags)
     if not labels:
         raise click.UsageError(
             "Pass --template and --labels, or --task to start from a task file. For an encoder, "
-            "pass --labels."
+            "pass --labels. With --gold, the labels are those that occur."
         )
     joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)
     return Task(template.source if template else f"{{{TEXT}}}", labels, **joining)

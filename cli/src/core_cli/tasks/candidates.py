@@ -10,7 +10,7 @@ import click
 
 from core.kit.support import compares_sentences
 from core_cli.flags import FitFlags, given, parse_labels
-from core_cli.rows import checks
+from core_cli.rows import checks, gold_labels
 from core_tasks import Task, load_task
 from core_tasks.template import Template
 from core_tasks.tuning import SENTENCES
@@ -72,7 +72,7 @@ class Candidates:
         if compares_sentences(model):
             tasks = [*self.tasks, *(self.of_sentences or self.usual)]
         if not tasks:
-            raise click.UsageError("--labels and --words require --template.")
+            raise click.UsageError("With a language model, tune requires --template.")
         return tasks
 
 
@@ -85,15 +85,18 @@ def candidates_of(flags: TuneFlags) -> Candidates:
         templates += [Template.typed(line).source for line in lines if line.strip()]
 
     labels = parse_labels(flags.labels, flags.labels_file)
+    if not (labels or tasks):
+        labels = gold_labels.labels_of_rows(flags)
     if tasks and not (templates or flags.sentences) and (flags.words or labels):
         raise click.UsageError("--labels and --words require --template or --label-sentence.")
     if not (tasks or templates or flags.sentences or labels):
         raise click.UsageError(
-            "Nothing to try. Pass --template, --templates or --task. For an encoder, pass --labels."
+            "Nothing to try. Pass --template, --templates or --task. For an encoder, pass --labels "
+            "or --gold."
         )
     labels = labels or (tasks[0].labels if tasks else ())
     if not labels:
-        raise click.UsageError("Pass --labels, or a --task that has them.")
+        raise click.UsageError("Pass --labels, a --task that has them, or --gold.")
 
     words = _words(flags.words)
     prefix = given(label_prefix=flags.label_prefix)

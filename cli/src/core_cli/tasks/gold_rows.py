@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -10,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_cli import output
-from core_cli.flags import FitFlags, RowFlags
+from core_cli.flags import FitFlags
 from core_cli.jobs.gold import labels_in
-from core_cli.rows import input
+from core_cli.rows import gold_labels, input
 from core_tasks.calibration import Threshold
 from core_tasks.calibration.thresholds import fewest_rows
 from core_tasks.folds import text_key
@@ -39,31 +40,23 @@ def read(flags: FitFlags, labels: Sequence[str] | None = None, many: bool = Fals
     """Return the rows of ``-i``, with the labels in the field of ``--gold``, if given.
 
     ``labels`` are the allowed gold labels, ``many`` allows several per row. Unusable rows and those
-    without a gold label are skipped, with a warning. Raises `click.UsageError` for a label that is
+    without a gold label are skipped, with a warning. Raises `click.UsageError` for labels that are
     not allowed, and if no row is left.
     """
     if flags.file is None:
         raise click.UsageError("No rows. Pass them with -i FILE.")
 
-    rows_of_task = RowFlags(
-        file=flags.file,
-        form=flags.form,
-        field=flags.field,
-        limit=flags.limit,
-        allow_blank=flags.allow_blank,
-        labels="as a task",
-    )
-    with input.opened(rows_of_task, None) as source:
+    with input.opened(gold_labels.row_flags(flags), None) as source:
         rows = list(source.rows)
 
     # Usable rows, and among them those with a gold label.
     used, gold = [row for row in rows if row.error is None], None
     if flags.gold is not None:
         right = _many(labels or ()) if many else _one
-        named = [(row, right(row.fields.get(flags.gold))) for row in used]
+        named = [(row, right(row.value(flags.gold))) for row in used]
         used = [row for row, label in named if label is not None]
         gold = [label for _, label in named if label is not None]
-        _check(used, gold, labels)
+        _check(gold, labels)
 
     if len(used) < len(rows):
         _warn_of_left_out(rows, used)
@@ -80,15 +73,14 @@ def _many(labels: Collection[str]) -> Callable[[object], Gold | None]:
     return lambda value: labels_in(value, labels)
 
 
-def _check(rows: Sequence[Row], gold: Sequence[Gold], labels: Sequence[str] | None) -> None:
-    for row, right in zip(rows, gold, strict=True) if labels is not None else ():
-        own = (right,) if isinstance(right, str) else sorted(right)
-        for label in own:
-            if label not in (labels or ()):
-                known = ", ".join(map(repr, labels or ()))
-                raise click.UsageError(
-                    f"{row.place} has the label {label!r}; the labels of the task are {known}."
-                )
+def _check(gold: Sequence[Gold], labels: Sequence[str] | None) -> None:
+    """Raise `click.UsageError` for gold labels that the task does not have, with all of them."""
+    if labels is None:
+        return
+    counts = Counter(label for row in gold for label in ((row,) if isinstance(row, str) else row))
+    if problem := gold_labels.differences(counts, labels):
+        known = ", ".join(map(repr, labels))
+        raise click.UsageError(f"{problem} The labels of the task are {known}.")
 
 
 def _warn_of_left_out(rows: Sequence[Row], used: Sequence[Row]) -> None:
