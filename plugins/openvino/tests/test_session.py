@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -231,6 +233,26 @@ def test_a_failed_pass_leaves_the_tables_right(
     assert _free(session) == everything
 
 
+@contextmanager
+def interrupting(session: PagedSession, wait: float) -> Iterator[None]:
+    """Interrupt what runs after ``wait`` seconds, and again until it ends: a thread may be late."""
+    ended = threading.Event()
+
+    def interrupt() -> None:
+        time.sleep(wait)
+        while not ended.is_set():
+            session.interrupt()
+            time.sleep(0.0005)
+
+    thread = threading.Thread(target=interrupt)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
 @pytest.mark.parametrize("family", ["llama", "gemma3"])
 def test_an_interrupted_pass_leaves_nothing_behind(checkpoint: Checkpoint, family: str) -> None:
     """A node keeps its output's shape while its inputs have theirs: passes of equal size follow."""
@@ -246,14 +268,12 @@ def test_an_interrupted_pass_leaves_nothing_behind(checkpoint: Checkpoint, famil
             last_logits(session, [prompt[:50]])
             batch = session.new_batch()
             batch.add(prompt, 0, 0, 1)
-            timer = threading.Timer(wait, session.interrupt)
-            timer.start()
             try:
-                session.decode(batch)
+                with interrupting(session, wait):
+                    session.decode(batch)
             except InterruptedPassError:
                 interrupted += 1
                 assert (session.end(0), _free(session)) == (0, everything)
-            timer.join()
             session.drop(0)
             session.interrupt()  # nothing runs
             for size in (50, 1, 2):
@@ -274,13 +294,11 @@ def test_an_interrupted_pass_after_a_past_leaves_nothing_behind(checkpoint: Chec
             session.copy(9, 0)
             batch = session.new_batch()
             batch.add(prompt[160:], 160, 0, 1)
-            timer = threading.Timer(wait, session.interrupt)
-            timer.start()
             try:
-                session.decode(batch)
+                with interrupting(session, wait):
+                    session.decode(batch)
             except InterruptedPassError:
                 interrupted += 1
-            timer.join()
             session.drop(0)
             for size in (50, 1, 2):
                 assert_equal_rows(last_logits(session, [prompt[:size]]), wanted[size])
