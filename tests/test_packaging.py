@@ -105,7 +105,17 @@ def test_core_asks_for_nothing(metadata: email.message.Message) -> None:
 
 def test_the_extras(metadata: email.message.Message) -> None:
     assert set(metadata.get_all("Provides-Extra", [])) == {
-        *("cli", "tasks", "wires", "parquet", "mlx", "mlx-cuda", "mlx-cuda12", "mlx-cuda13"),
+        *(
+            "cli",
+            "tasks",
+            "wires",
+            "parquet",
+            "xlsx",
+            "mlx",
+            "mlx-cuda",
+            "mlx-cuda12",
+            "mlx-cuda13",
+        ),
         *(
             "mlx-lm",
             "llama-cpp",

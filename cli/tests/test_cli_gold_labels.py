@@ -120,3 +120,17 @@ def test_an_open_quote_is_refused(infer_cli: InferCli, unloaded: Path) -> None:
     done = infer_cli("classify", "-m", unloaded, "a", "--labels", '"arts, crafts')
     assert done.exit_code == 2
     assert "put in double quotes" in done.stderr
+
+
+def test_the_worst_labels_come_first_and_the_rest_is_counted(
+    infer_cli: InferCli, fake_model: Path, tmp_path: Path
+) -> None:
+    file = tmp_path / "gold.csv"
+    names = [f"label{n:02}" for n in range(15)]
+    file.write_text("text,section\n" + "".join(f"text,{name}\n" for name in names for _ in "abc"))
+    done = infer_cli("classify", "-m", fake_model, "-i", file, "--gold", "section")
+    lines = [line for line in done.stderr.splitlines() if ": precision" in line]
+    scores = [float(line.split("F1 ")[1].split(",")[0]) for line in lines]
+    assert scores == sorted(scores)
+    assert len(lines) == 12
+    assert "  and 3 labels more: --report\n" in done.stderr

@@ -6,6 +6,7 @@ a command lacks has the default value.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, Self
@@ -167,6 +168,7 @@ class RowFlags(SamplingFlags):
     prompts: tuple[str, ...] = ()
     file: str | None = None
     form: str = "auto"
+    encoding: str | None = None
     field: str | None = None
     id_field: str | None = None
     limit: int | None = None
@@ -203,11 +205,21 @@ class RowFlags(SamplingFlags):
 
     @property
     def output_form(self) -> str:
-        """The output format: as requested, else by the suffix, else JSON lines."""
+        """The output format: as requested, else by the suffix, else JSON lines.
+
+        Raises `click.UsageError` for a suffix that stands for another format.
+        """
         requested = self.to or ("jsonl" if self.as_json else None)
-        form = requested or form_of_name(self.output or "")
-        assert form is None or form in FORMS
-        return form or ("text" if str(self.output).endswith(".txt") else "jsonl")
+        suffix = os.path.splitext(self.output or "")[1].lower()
+        form = requested or ("text" if suffix == ".txt" else form_of_name(suffix and f"x{suffix}"))
+        if form in FORMS:
+            return form
+        if suffix:
+            raise click.UsageError(
+                f"{self.output}: {suffix} is not an output format. Use .jsonl, .json, .csv, .tsv, "
+                ".parquet or .txt; --to sets the format for any other name."
+            )
+        return "jsonl"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -216,6 +228,7 @@ class FitFlags(LoadFlags):
 
     file: str | None = None
     form: str = "auto"
+    encoding: str | None = None
     field: str | None = None
     limit: int | None = None
     allow_blank: bool = False

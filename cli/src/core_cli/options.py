@@ -10,7 +10,7 @@ import click
 from core.sampling_options import SAMPLING_OPTIONS
 from core.system.outputs import output_type
 from core_cli import completion
-from core_cli.reading import FORMS
+from core_cli.reading import FORMS, INPUT_FORMS
 
 LOAD_OPTION = (
     "Set a load option, such as context_len=512; backends -v lists backend-specific ones. "
@@ -114,6 +114,18 @@ def template_options(command: Any) -> Any:
     return command
 
 
+format_option = click.option(
+    "--format",
+    "form",
+    type=click.Choice(["auto", *INPUT_FORMS]),
+    default="auto",
+    help="Input format; auto detects it by name and content. [default: auto]",
+)
+encoding_option = click.option(
+    "--encoding",
+    metavar="NAME",
+    help="Encoding of a text input, such as cp1252 or utf-16. [default: utf-8]",
+)
 labels_option = click.option(
     "--labels",
     metavar="A,B,C",
@@ -209,6 +221,11 @@ _ALLOW_BLANK = click.option(
     is_flag=True,
     help="Accept rows with blank text. [default: reject them]",
 )
+_FIELD = click.option(
+    "--field",
+    help="Input field with the text; dots select nested fields: mail.body. "
+    "[default: prompt or text]",
+)
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     model_option,
@@ -217,11 +234,12 @@ _ROWS = [
     ),
     click.option(
         *("--format", "form"),
-        type=click.Choice(["auto", *FORMS, "openai"]),
+        type=click.Choice(["auto", *INPUT_FORMS, "openai"]),
         default="auto",
         help="Input format; auto detects it by name and content. [default: auto]",
     ),
-    click.option("--field", help="Input field with the text. [default: prompt or text]"),
+    encoding_option,
+    _FIELD,
     click.option("--id-field", help="Input field with the row id. [default: custom_id or id]"),
     click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N rows."
@@ -305,14 +323,9 @@ _EXAMPLES = [
     click.option(
         "-i", "--input", "file", type=FILE_OR_STDIN, help="Read rows from FILE; - is stdin."
     ),
-    click.option(
-        "--format",
-        "form",
-        type=click.Choice(["auto", *FORMS]),
-        default="auto",
-        help="Input format; auto detects it by name and content. [default: auto]",
-    ),
-    click.option("--field", help="Input field with the text. [default: prompt or text]"),
+    format_option,
+    encoding_option,
+    _FIELD,
     click.option(
         "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N rows."
     ),

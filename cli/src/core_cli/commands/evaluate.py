@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core_cli import options, output, reports
-from core_cli.reading import FORMS
 
 if TYPE_CHECKING:
     from core_cli.evaluation.items import EvalFlags
@@ -18,13 +17,8 @@ if TYPE_CHECKING:
 @click.option(
     "-i", "--input", "file", type=options.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
 )
-@click.option(
-    "--format",
-    "form",
-    type=click.Choice(["auto", *FORMS]),
-    default="auto",
-    help="Input format; auto detects it by name and content. [default: auto]",
-)
+@options.format_option
+@options.encoding_option
 @click.option("--field", help="Input field with the question. [default: question, ctx, ...]")
 @click.option(
     "--answer-field", help="Input field with the correct answer. [default: answer, label, ...]"

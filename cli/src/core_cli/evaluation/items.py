@@ -131,7 +131,8 @@ def warn_of_examples(flags: EvalFlags, examples: Sequence[Item]) -> None:
 
 def _rows(name: str, flags: EvalFlags, limit: int | None) -> Iterator[Row]:
     own = flags.form if name == flags.file else "auto"
-    with source.opened(name, own, Fields(flags.field, usual=QUESTIONS)) as reader:
+    fields = Fields(flags.field, usual=QUESTIONS)
+    with source.opened(name, own, fields, encoding=flags.encoding) as reader:
         if reader.form == "text":
             raise click.UsageError(
                 f"{name} is plain text. Items need a question and an answer: pass JSON lines, a "

@@ -63,12 +63,7 @@ class Gold:
 
         if metrics["coverage"] < 1:
             output.say(f"answered: {100 * metrics['coverage']:.1f} %; the rest are unsure")
-        for name, label in list(metrics["labels"].items())[:_SHOWN]:
-            output.say(
-                f"  {name}: precision {label['precision']:.3f}, recall {label['recall']:.3f}, "
-                f"F1 {label['f1']:.3f}, {output.counted(label['support'], 'row')}"
-            )
-        for line in _confused(metrics["confusion"]):
+        for line in (*_of_labels(metrics["labels"]), *_confused(metrics["confusion"])):
             output.say(line)
 
     def to_dict(self) -> dict[str, object]:
@@ -80,6 +75,21 @@ class Gold:
         return svg(self.agreement.to_dict(), title=f"labels compared with {self.field}")
 
 
+def _of_labels(metrics: Mapping[str, Mapping[str, float]]) -> list[str]:
+    """Return a line per label, the worst first, and one that counts those not shown."""
+    worst = sorted(metrics.items(), key=lambda label: label[1]["f1"])
+    lines = [
+        f"  {name}: precision {label['precision']:.3f}, recall {label['recall']:.3f}, "
+        f"F1 {label['f1']:.3f}, {output.counted(int(label['support']), 'row')}"
+        for name, label in worst[:_SHOWN]
+    ]
+    return lines + _and_more(len(worst), "label")
+
+
+def _and_more(count: int, what: str) -> list[str]:
+    return [f"  and {output.counted(count - _SHOWN, what)} more: --report"] * (count > _SHOWN)
+
+
 def _confused(table: Mapping[str, Mapping[str, int]]) -> list[str]:
     """Return the confusions, the most frequent first."""
     wrong = [
@@ -89,7 +99,8 @@ def _confused(table: Mapping[str, Mapping[str, int]]) -> list[str]:
         if gold != label
     ]
     first = sorted(wrong, key=lambda confusion: (-confusion[0], *confusion[1:]))[:_SHOWN]
-    return [f"  {gold} predicted as {label}: {count}" for count, gold, label in first]
+    lines = [f"  {gold} predicted as {label}: {count}" for count, gold, label in first]
+    return lines + _and_more(len(wrong), "confusion")
 
 
 _SEPARATORS = ";|,"
@@ -169,11 +180,8 @@ class ManyGold:
             f"({low:.1f} to {high:.1f}), micro F1 {self._micro_f1():.3f}, "
             f"macro F1 {macro_f1(labels) or 0.0:.3f}"
         )
-        for name, measures in [*labels.items()][:_SHOWN]:
-            output.say(
-                f"  {name}: precision {measures.precision:.3f}, recall {measures.recall:.3f}, "
-                f"F1 {measures.f1:.3f}, {output.counted(measures.support, 'row')}"
-            )
+        for line in _of_labels(self._metrics(labels)):
+            output.say(line)
 
     def _micro_f1(self) -> float:
         sums = (self._support.total(), self._found.total(), self._hits.total())
@@ -194,14 +202,18 @@ class ManyGold:
             "exact_interval": wilson(self.exact, self.rows),
             "micro_f1": self._micro_f1(),
             "macro_f1": macro_f1(labels),
-            "labels": {
-                name: {
-                    "precision": measures.precision,
-                    "recall": measures.recall,
-                    "f1": measures.f1,
-                    "support": measures.support,
-                    "answered": measures.answered,
-                }
-                for name, measures in labels.items()
-            },
+            "labels": self._metrics(labels),
+        }
+
+    @staticmethod
+    def _metrics(labels: Mapping[str, LabelMeasures]) -> dict[str, dict[str, float]]:
+        return {
+            name: {
+                "precision": measures.precision,
+                "recall": measures.recall,
+                "f1": measures.f1,
+                "support": measures.support,
+                "answered": measures.answered,
+            }
+            for name, measures in labels.items()
         }

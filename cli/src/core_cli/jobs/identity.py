@@ -43,6 +43,7 @@ def identity(
             "labels": list(config.labels),
             "template": template,
             "form": flags.form,
+            "encoding": flags.encoding,
             "field": flags.field,
             "id_field": flags.id_field,
             "keep": flags.keep,

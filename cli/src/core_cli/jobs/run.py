@@ -99,6 +99,10 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
             output.say(f"{work.path} is already complete.")
             return
 
+        if work is None and flags.file not in (None, "-") and input.is_empty(rows):
+            output.warn(f"no prompts in {flags.file}")
+            return  # without a wait for the model
+
         stack.enter_context(interrupts.terminating())
         with _loading(flags):
             usual = _STEADY if row_job.steady or work is not None else None

@@ -9,12 +9,22 @@ MAX_LINE_BYTES = 16 * 2**20
 MAX_SKIPPED_BYTES = 2**30
 """The rest of such a line is skipped; if it is longer than this, reading ends."""
 
-FORMS = ("text", "jsonl", "json", "csv", "tsv", "parquet")
+FORMS: tuple[str, ...] = ("text", "jsonl", "json", "csv", "tsv", "parquet")
 
 _SUFFIXES = {
     **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
-    **{".csv": "csv", ".tsv": "tsv", ".tab": "tsv", ".parquet": "parquet", ".pq": "parquet"},
+    **{
+        ".xlsx": "xlsx",
+        ".csv": "csv",
+        ".tsv": "tsv",
+        ".tab": "tsv",
+        ".parquet": "parquet",
+        ".pq": "parquet",
+    },
 }
+
+
+INPUT_FORMS = (*FORMS, "xlsx")
 
 
 def form_of_name(name: str) -> str | None:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from functools import cache
 from typing import IO, TYPE_CHECKING, NoReturn
 
-from core_cli.reading.row import Fields, InputError, Row, decoded, lines, too_long
+from core_cli.reading.row import ENCODING_ADVICE, Fields, InputError, Row, decoded, lines, too_long
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -45,7 +45,9 @@ def row_of_text(line: int, text: str, fields: Fields) -> Row:
         record = _decoder()(text)
     except UnicodeEncodeError:
         shown = text.encode(errors="surrogateescape").decode(errors="replace")
-        return Row(line, shown, error=InputError(f"line {line} is not valid UTF-8."))
+        return Row(
+            line, shown, error=InputError(f"line {line} is not valid UTF-8. {ENCODING_ADVICE}")
+        )
     except msgspec.DecodeError as error:
         return Row(line, text, error=InputError(f"{problem}{_reason(text, error)}."))
     return fields.row(line, record, size=len(text))
@@ -109,7 +111,7 @@ def are_requests(head: bytes) -> bool:
 
     try:
         first = msgspec.json.decode(head.removeprefix(b"\xef\xbb\xbf").lstrip().split(b"\n", 1)[0])
-    except (msgspec.DecodeError, RecursionError):
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
         return False
     return isinstance(first, dict) and first.keys() >= _KEYS
 

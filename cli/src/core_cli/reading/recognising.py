@@ -17,7 +17,7 @@ import click
 
 from core_cli.reading import form_of_name
 from core_cli.reading.row import Fields
-from core_cli.reading.table_rows import SEPARATORS, separator_of
+from core_cli.reading.table_rows import SEPARATOR_LINE, SEPARATORS, separator_of
 
 _BYTES, _LINES = 2**16, 21
 _GRACE = 0.05  # seconds to wait for a writer
@@ -134,6 +134,7 @@ _PACKED = (
     (rb"\x28\xb5\x2f\xfd", "zstd", "zstd -dc"),
     (rb"BZh[1-9]1AY&SY", "bzip2", "bunzip2 -c"),
 )
+_ZIP = b"PK\x03\x04"
 _UTF_32 = (b"\xff\xfe\x00\x00", b"\x00\x00\xfe\xff")
 _UTF_16 = (b"\xff\xfe", b"\xfe\xff")
 
@@ -144,7 +145,9 @@ def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
     Raises `click.UsageError` for bytes of an unknown, another or an ambiguous format.
     """
     data = head.data.removeprefix(b"\xef\xbb\xbf")
-    if problem := _unreadable(name, data):
+    if data.startswith(_ZIP) and form_of_name(name) == "xlsx" and form == "auto":
+        return "xlsx"
+    if problem := _unreadable(name, data) if form != "xlsx" else None:
         raise click.UsageError(problem)
     packed = data.startswith(b"PAR1")
     if packed and form not in ("auto", "parquet"):
@@ -196,19 +199,23 @@ def _unreadable(name: str, data: bytes) -> str | None:
     shown = _shown(name)
     if data.startswith(_UTF_32):
         command = _piped("iconv -f UTF-32 -t UTF-8", name)
-        return f"{shown} is UTF-32. Save it as UTF-8, or convert it: {command}"
+        return f"{shown} is UTF-32. Pass --encoding utf-32, or convert it: {command}"
     if data.startswith(_UTF_16) or (half := _zeros(data)):
-        coding = "UTF-16" if data.startswith(_UTF_16) else f"UTF-16{half}"
+        half = "" if data.startswith(_UTF_16) else half
+        coding = f"UTF-16{half}"
         command = _piped(f"iconv -f {coding} -t UTF-8", name)
         return (
-            f"{shown} is UTF-16, like Excel's 'Unicode text'. Save it as UTF-8, or convert it: "
-            f"{command}"
+            f"{shown} is UTF-16, like Excel's 'Unicode text'. Pass --encoding utf-16{half}, or "
+            f"convert it: {command}"
         )
     for magic, packer, command in _PACKED:
         if re.match(magic, data):
             return f"{shown} is {packer}-compressed. Decompress it first: {_piped(command, name)}"
-    if data.startswith((b"PK\x03\x04", b"\xd0\xcf\x11\xe0")):
-        return f"{shown} is a zip archive or an Excel file. Save the table as CSV."
+    if data.startswith(_ZIP) or data.startswith(b"\xd0\xcf\x11\xe0"):
+        return (
+            f"{shown} is a zip archive or an old Excel file. Save the table as CSV or .xlsx; for "
+            "a workbook of another name, pass --format xlsx."
+        )
     return None
 
 
@@ -242,6 +249,8 @@ def _text_or_table(name: str, head: Head, fields: Fields) -> str:
     """Return text, or a table if the names in its header show it; raise if ambiguous."""
     text = head.data.decode("utf-8-sig", "replace")
     lines = [line.rstrip("\r") for line in text.removesuffix("\n").split("\n")]
+    if SEPARATOR_LINE.fullmatch(lines[0]):
+        return "csv"
     separator = separator_of(lines[0])
     if len(lines) < 2 or separator not in lines[0]:
         return "text"

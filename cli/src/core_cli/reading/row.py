@@ -116,13 +116,17 @@ def too_long(number: int, line: bytes, name: str) -> Row | None:
     return Row(number, line[:_SHOWN_CHARACTERS].decode(errors="replace"), error=problem)
 
 
+ENCODING_ADVICE = "If Excel or another program of Windows wrote the file, pass --encoding cp1252."
+
+
 def decoded(number: int, line: bytes) -> str | Row:
     """Return the text of a line without its end, or an error row if it is not UTF-8."""
     line = line.rstrip(b"\r\n")
     try:
         return line.decode()
     except UnicodeDecodeError as error:
-        problem = InputError(f"line {number} is not valid UTF-8 (byte {error.start + 1}).")
+        place = f"line {number} is not valid UTF-8 (byte {error.start + 1})."
+        problem = InputError(f"{place} {ENCODING_ADVICE}")
         return Row(number, line.decode(errors="replace"), error=problem)
 
 

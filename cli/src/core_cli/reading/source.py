@@ -10,30 +10,52 @@ from typing import IO
 
 import click
 
-from core_cli.reading import array_rows, json_rows, parquet_rows, recognising, table_rows
+from core_cli.reading import (
+    array_rows,
+    encoded,
+    excel_rows,
+    json_rows,
+    parquet_rows,
+    recognising,
+    table_rows,
+)
 from core_cli.reading.json_rows import FORM, Whole, are_requests
 from core_cli.reading.recognising import is_file, looked_at, more_waits
 from core_cli.reading.row import Fields, InputError, Row, decoded, lines, too_long
+
+_PACKED = {"parquet": "Parquet", "xlsx": "Excel"}
+"""Formats that are not text, and not read sequentially."""
 
 
 class Source:
     """The rows of an input, its detected ``form``, and its ``size`` in bytes, if known."""
 
     def __init__(
-        self, stream: IO[bytes], name: str, form: str, fields: Fields, requests: bool = False
+        self,
+        stream: IO[bytes],
+        name: str,
+        form: str,
+        fields: Fields,
+        requests: bool = False,
+        encoding: str | None = None,
     ) -> None:
-        self.name = name
+        self.name, self._file = name, stream
+        if encoding is not None:
+            stream = encoded.as_utf8(stream, encoded.check(encoding))
         head, self._stream = looked_at(stream, partial(recognising.is_decided_by, name, form))
         self._fields = fields
         self.form = recognising.form_of(name, head, form, fields)
         if form == "auto" and self.form == "jsonl" and requests and are_requests(head.data):
             self.form = FORM
-        if self.form == "parquet" and not is_file(stream):
-            raise click.UsageError(
-                "Parquet cannot be read from a pipe. Pass the file with -i FILE."
-            )
-        known = self.form != "parquet" and is_file(stream)  # Parquet is not read sequentially
-        size = os.fstat(stream.fileno()).st_size if known else 0
+        if title := _PACKED.get(self.form):
+            if encoding is not None:
+                raise click.UsageError(f"--encoding is for text, and {title} has its own.")
+            if not is_file(stream):
+                raise click.UsageError(
+                    f"{title} cannot be read from a pipe. Pass the file with -i FILE."
+                )
+        known = self.form not in _PACKED and is_file(self._file)
+        size = os.fstat(self._file.fileno()).st_size if known else 0
         self.size = size or None  # 0 for files in /proc
 
     def rows(self) -> Iterator[Row]:
@@ -49,6 +71,8 @@ class Source:
             return array_rows.rows_of_array(stream, fields)
         if self.form == "parquet":
             return parquet_rows.rows_of_parquet(stream, name, fields)
+        if self.form == "xlsx":
+            return excel_rows.rows_of_excel(stream, name, fields)
         return table_rows.rows_of_table(stream, name, self.form, fields)
 
     def more_waits(self) -> bool:
@@ -57,21 +81,28 @@ class Source:
 
     def position(self) -> int:
         """Number of bytes read so far."""
-        return self._stream.tell() if self.size is not None else 0
+        return self._file.tell() if self.size is not None else 0
 
 
 @contextmanager
-def opened(name: str, form: str, fields: Fields, requests: bool = False) -> Iterator[Source]:
+def opened(
+    name: str,
+    form: str,
+    fields: Fields,
+    requests: bool = False,
+    encoding: str | None = None,
+) -> Iterator[Source]:
     """Open a file, or stdin as ``-``. Raises `click.UsageError` if it cannot be read.
 
     With ``requests``, lines of OpenAI's batch files have the format ``openai``, not JSON lines.
+    ``encoding`` is that of a text; None is UTF-8.
     """
     if name == "-":
         with click.open_file(name, "rb") as stdin:
-            yield Source(stdin, name, form, fields, requests)
+            yield Source(stdin, name, form, fields, requests, encoding)
         return
     with open(name, "rb") as stream:
-        yield Source(stream, name, form, fields, requests)
+        yield Source(stream, name, form, fields, requests, encoding)
 
 
 def rows_of_arguments(prompts: Sequence[str]) -> Iterator[Row]:

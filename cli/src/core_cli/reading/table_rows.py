@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections import deque
 from collections.abc import Iterator
 from itertools import chain
@@ -11,9 +12,11 @@ from typing import IO
 import click
 
 from core_cli import reading
-from core_cli.reading.row import Fields, InputError, Row, lines
+from core_cli.reading.row import ENCODING_ADVICE, Fields, InputError, Row, lines
 
 SEPARATORS = ",;\t|"
+SEPARATOR_LINE = re.compile(r'"?sep=(.)"?')
+"""The first line by which Excel names the separator."""
 _WORDS = (
     ("unexpected end of data", "a double quote opens a cell and is not closed"),
     ("expected after", "a quote within a quoted cell must be doubled"),
@@ -37,12 +40,17 @@ def rows_of_table(stream: IO[bytes], name: str, form: str, fields: Fields) -> It
         if header is None:
             return
         separator = "\t" if form == "tsv" else separator_of(header)
+        if named := SEPARATOR_LINE.fullmatch(header.strip("\r\n")):
+            separator = named[1]
+            header = next((line for line in source if line.strip("\r\n")), None)
+            if header is None:
+                return
         place = source.number
         columns = next(csv.reader(chain([header], source), delimiter=separator, strict=True))
     except (csv.Error, InputError) as error:
         reason = _reason(error)
         raise click.UsageError(f"{name}: the header cannot be read: {reason}.") from None
-    columns = _names(name, columns)
+    columns = names_of(name, columns)
     fields.check(place, dict.fromkeys(columns, ""))
 
     reader = csv.reader(source, delimiter=separator, strict=True)
@@ -67,11 +75,11 @@ def _reason(error: Exception) -> str:
     return next((words for known, words in _WORDS if known in text), text)
 
 
-def _names(file: str, columns: list[str]) -> list[str]:
+def names_of(file: str, columns: list[str]) -> list[str]:
     """Return the column names; unnamed columns get one."""
     names = [column.strip() or f"column {n}" for n, column in enumerate(columns, 1)]
     if not _is_text(names):
-        raise click.UsageError(f"{file}: the header is not valid UTF-8.")
+        raise click.UsageError(f"{file}: the header is not valid UTF-8. {ENCODING_ADVICE}")
     if len(set(names)) < len(names):
         twice = next(name for name in names if names.count(name) > 1)
         raise click.UsageError(f"{file} has two columns {twice!r}. Rename one in the header.")
@@ -89,7 +97,7 @@ def _row(
         )
         return Row(line, error=problem)
     if not _is_text(cells):
-        return Row(line, error=InputError(f"line {line} is not valid UTF-8."))
+        return Row(line, error=InputError(f"line {line} is not valid UTF-8. {ENCODING_ADVICE}"))
     return fields.row(line, dict(zip(columns, cells, strict=True)), size=source.size)
 
 

@@ -143,6 +143,7 @@ def _refuse_output(flags: RowFlags, inputs: Mapping[str, str | None]) -> None:
         if flags.to == "parquet":
             raise click.UsageError("Parquet cannot be written to stdout. Pass -o OUT.")
         return
+    _ = flags.output_form  # a suffix of another format is refused now
     if flags.file in (None, "-"):
         raise click.UsageError("-o requires -i FILE, because resuming re-reads the input.")
     for flag, name in inputs.items():

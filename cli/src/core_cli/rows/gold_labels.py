@@ -77,6 +77,7 @@ def row_flags(flags: RowFlags | FitFlags) -> RowFlags:
     return RowFlags(
         file=flags.file,
         form=flags.form,
+        encoding=flags.encoding,
         field=flags.field,
         limit=flags.limit,
         allow_blank=flags.allow_blank,

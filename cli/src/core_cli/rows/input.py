@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 _LOOKED_AT = 32  # rows to search for the first valid one, which must have a text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Input:
     """The rows to process, the share read so far, and whether more are available."""
 
@@ -35,6 +35,13 @@ class Input:
     name: str
     form: str = "text"
     more_waits: Callable[[], bool] = lambda: True
+
+
+def is_empty(source: Input) -> bool:
+    """Return whether there are no rows; the first one is read for that, and stays."""
+    first = list(islice(source.rows, 1))
+    source.rows = chain(first, source.rows)
+    return not first
 
 
 @contextmanager
@@ -58,7 +65,7 @@ def opened(
     own = not asks and not _asks(flags)
     items = fields is not None  # their reader rejects blank questions
     fields = fields or fields_of(flags, template)
-    with source.opened(name, flags.form, fields, own) as reader:
+    with source.opened(name, flags.form, fields, own, flags.encoding) as reader:
         others = [field for field in (template.fields if template else ()) if field != TEXT]
         if others and reader.form == "text":
             raise click.UsageError(
