@@ -214,7 +214,10 @@ def test_lines_of_text_have_no_fields(run: Run, flag: str) -> None:
 @pytest.mark.parametrize(
     ("data", "words"),
     [
-        (TABLE.decode().encode("utf-16"), "is UTF-16, like Excel's 'Unicode text'. Save it as"),
+        (
+            TABLE.decode().encode("utf-16"),
+            "is UTF-16, like Excel's 'Unicode text'. Pass --encoding utf-16, or",
+        ),
         (TABLE.decode().encode("utf-16-le"), "iconv -f UTF-16LE -t UTF-8"),
         (TABLE.decode().encode("utf-16-be"), "iconv -f UTF-16BE -t UTF-8"),
         (TABLE.decode().encode("utf-32"), "is UTF-32"),
@@ -222,8 +225,8 @@ def test_lines_of_text_have_no_fields(run: Run, flag: str) -> None:
         (b"BZh91AY&SY12", "is bzip2-compressed"),
         (b"\xfd7zXZ\x00rest", "is xz-compressed"),
         (b"\x28\xb5\x2f\xfdrest", "is zstd-compressed"),
-        (b"PK\x03\x04rest", "is a zip archive or an Excel file. Save the table as CSV."),
-        (b"\xd0\xcf\x11\xe0rest", "is a zip archive or an Excel file."),
+        (b"PK\x03\x04rest", "is a zip archive or an old Excel file. Save the table as CSV"),
+        (b"\xd0\xcf\x11\xe0rest", "is a zip archive or an old Excel file."),
     ],
     ids=lambda value: repr(value)[:20],
 )

@@ -222,7 +222,10 @@ def test_a_bad_line_is_only_its_own_error(classified: Any, line: bytes, problem:
 def test_bytes_that_are_not_utf8_in_text(classified: Any) -> None:
     code, rows = classified(b"fine\n\xff\xfe bad\nfine too\n")
     assert (code, [row["error"] is None for row in rows]) == (5, [True, False, True])
-    assert rows[1]["error"]["message"] == "line 2 is not valid UTF-8 (byte 1)."
+    assert rows[1]["error"]["message"] == (
+        "line 2 is not valid UTF-8 (byte 1). If Excel or another program of Windows wrote the "
+        "file, pass --encoding cp1252."
+    )
 
 
 def test_an_argument_that_is_not_utf8(infer_cli: InferCli, fake_model: Path) -> None:
