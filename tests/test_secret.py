@@ -17,6 +17,7 @@ from core import api
 from core.errors import InvalidOptionError
 from core.secret import Secret, header_key, hidden, is_secret, refuse_secrets
 from core.testing import FakeModel
+from core_cli import suggestions
 from core_cli.flags import LoadFlags, parse_pairs
 from core_cli.jobs import identity
 
@@ -144,7 +145,7 @@ def test_a_shown_command_has_the_variable_in_place_of_the_key(
 
     def run(**flags: Any) -> None:
         nonlocal found
-        found = identity.public_arguments(["a", *arguments, "-O", "connections=2", "b"])
+        found = suggestions.public_arguments(["a", *arguments, "-O", "connections=2", "b"])
 
     command = click.Command("c", callback=run, params=[_PAIRS, _VERBOSE, _TEXTS])
     command.main(["a", *arguments, "-O", "connections=2", "b"], standalone_mode=False)
@@ -164,7 +165,7 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
     arguments = ["-O", f"password={KEY}", f"password={KEY}"]
     command = click.Command(
         "c",
-        callback=lambda **flags: found.append(identity.public_arguments(arguments)),
+        callback=lambda **flags: found.append(suggestions.public_arguments(arguments)),
         params=[_PAIRS, _TEXTS],
     )
     command.main(arguments, standalone_mode=False)
@@ -186,13 +187,13 @@ def test_another_secret_is_left_for_the_user_to_fill_in() -> None:
     ],
 )
 def test_no_pair_with_a_secret_anywhere_is_stored(pair: str) -> None:
-    assert identity.public_pairs(["connections=2", pair]) == ["connections=2"]
+    assert suggestions.public_pairs(["connections=2", pair]) == ["connections=2"]
     assert KEY not in repr(core.LoadConfig(options=parse_pairs([pair])))
 
 
 def test_a_key_is_not_part_of_what_a_job_is() -> None:
     pairs = [f"api_key={KEY}", "connections=2", f'env={{"HF_TOKEN": "{KEY}"}}']
-    assert identity.public_pairs(pairs) == ["connections=2"]
+    assert suggestions.public_pairs(pairs) == ["connections=2"]
     now = {"load options": {"option": ["connections=2"]}}
     identity.check({"load options": {"option": pairs}}, now, "out")  # of an older journal
     with pytest.raises(click.UsageError, match="load options") as raised:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from core_cli.flags import RowFlags
-from core_cli.jobs.identity import calibrate_command
 from core_cli.jobs.summary import Doubts
+from core_cli.suggestions import calibrate_command
 from core_tasks import load_task
 
 if TYPE_CHECKING:
@@ -179,7 +179,8 @@ def test_the_command_asks_the_same_question(
     assert calibrate_command(other) is None
     adapted = calibrate_command(replace(flags, adapter_path="a dir", gold="label", form="auto"))
     assert adapted is not None
-    assert "--adapter-path 'a dir' --field body --gold label -i in.csv" in adapted
+    # The rows that were compared with gold labels are not those to fit on.
+    assert "--adapter-path 'a dir' --field body --gold label -i FILE" in adapted
 
 
 def test_a_shown_prompt_says_what_the_model_would_say(run: Run, rows: Path) -> None:

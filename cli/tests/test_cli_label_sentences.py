@@ -166,7 +166,7 @@ def test_a_job_is_resumed_with_its_sentence_alone(encode: Run, rows: Path, tmp_p
 
 def test_the_command_that_is_advised_has_the_sentence() -> None:
     from core_cli.flags import RowFlags
-    from core_cli.jobs.identity import calibrate_command
+    from core_cli.suggestions import calibrate_command
 
     flags = RowFlags(model="m", labels="a,b", label_sentence="On {label}", file="rows.txt")
     assert "--label-sentence 'On {label}'" in str(calibrate_command(flags))

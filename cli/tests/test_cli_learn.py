@@ -65,7 +65,7 @@ def test_a_head_is_learned_and_what_was_chosen_is_told(
     assert "1 row skipped: no gold label" in done.stderr
     assert "trained on 16 rows: sport 8, weather 8" in done.stderr
     assert "expected accuracy 100.0 %, estimated by nested cross-validation" in done.stderr
-    assert f"--head {file} -i FILE" in done.stderr
+    assert f"-i FILE --head {file}" in done.stderr
     assert "  layer 2, ridge, strength" in done.stderr
 
 

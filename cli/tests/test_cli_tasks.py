@@ -71,7 +71,7 @@ def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
     assert task.calibration is not None
     assert (task.level, task.calibration.method) == ("L1", f"batch+{method}")
     assert task.threshold is not None
-    repeats, raw, fitted, accepted = done.stderr.splitlines()[-5:-1]
+    repeats, raw, fitted, accepted = done.stderr.splitlines()[-6:-2]
     assert "54 rows repeat the text of another row." in repeats
     assert raw.startswith("raw: accuracy ")
     assert " of 60 rows, " in raw

@@ -77,7 +77,7 @@ def test_a_head_is_told_beside_with_the_command_that_learns_it(run: Run, rows: P
     done = run("tune", "-i", rows, "--gold", "gold", *ASKED, "--level", "raw", "--level", "L2")
     assert done.exit_code == 0, done.output
     assert "A classifier head (L2) needs no prompt. Its accuracy on held-out rows is" in done.stderr
-    assert f"-i {rows} --gold gold -o head.safetensors" in done.stderr
+    assert f"--gold gold -i {rows} -o head.safetensors" in done.stderr
     told = json.loads(run("tune", "-i", rows, "--gold", "gold", *ASKED, "--json").stdout)
     assert told["head"]["accuracy"] > 0.9
     plain = run("tune", "-i", rows, "--gold", "gold", *ASKED, "--json", "--level", "raw")

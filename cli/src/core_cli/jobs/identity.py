@@ -1,13 +1,9 @@
-"""The identity of a job, and the commands to run next, without secrets."""
+"""The identity of a job: what must be equal when it is resumed, without secrets."""
 
 from __future__ import annotations
 
 import hashlib
-import os
-import re
-import shlex
-import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import fields
 from typing import TYPE_CHECKING, Any
 
@@ -15,10 +11,7 @@ import click
 
 import core
 from core.models.fingerprint import fingerprint_of
-from core.secret import holds_secret, is_secret
-from core_cli.flags import value_of
-from core_cli.rows.checks import template_of_rows
-from core_tasks.template import TEXT
+from core_cli.suggestions import public_pairs
 
 if TYPE_CHECKING:
     from core.options import GenerateConfig
@@ -117,116 +110,3 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
 def _shown(value: object) -> str:
     text = repr(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
-
-
-_KEY = "api_key"
-_VARIABLE = "CORE_REMOTE_API_KEY"
-_FLAG, _FLAG_AND_EQUALS = "--option", "--option="
-_SHORT = re.compile("-[A-Za-z]*O")  # other short flags may precede it
-
-
-def public_pairs(pairs: Iterable[str]) -> list[str]:
-    """Return the ``K=V`` pairs of ``-O`` without those that are secret."""
-    return [pair for pair in pairs if not _is_secret(pair)]
-
-
-def public_arguments(arguments: Sequence[str]) -> tuple[list[str], str]:
-    """Return the arguments of the current command, and a prefix for its name.
-
-    An API key is replaced by its environment variable, which ``ps`` does not show. Any other
-    secret is shown as ``NAME=...``.
-    """
-    context = click.get_current_context(silent=True)
-    pairs = (context.params.get("pairs") if context else None) or ()
-    secret = [pair for pair in pairs if _is_secret(pair)]
-    shown: list[str] = []
-    for argument in arguments:
-        pair = next(filter(argument.endswith, secret), None)
-        if pair is None:
-            shown.append(argument)
-            continue
-        flag = argument.removesuffix(pair) or (shown.pop() if shown else "")
-        if flag not in (_FLAG, _FLAG_AND_EQUALS) and _SHORT.fullmatch(flag) is None:
-            shown.append(flag)  # not an option: the same text elsewhere
-            shown.append("...")
-            continue
-        if _SHORT.fullmatch(flag) and flag != "-O":
-            shown.append(flag[:-1])
-        if _name(pair) != _KEY:
-            shown += ["-O", f"{_name(pair)}=..."]
-    has_key = any(_name(pair) == _KEY for pair in secret)
-    return shown, f'{_VARIABLE}="${_VARIABLE}" ' if has_key else ""
-
-
-def _is_secret(pair: str) -> bool:
-    """Return whether a ``K=V`` pair is or contains a secret; V may be JSON, as ``-O`` reads it."""
-    name, _, text = pair.partition("=")
-    return is_secret(name) or holds_secret(name, value_of(text))
-
-
-def _name(pair: str) -> str:
-    return pair.partition("=")[0]
-
-
-def command_to_go_on() -> str:
-    """Return the command line that resumes this run."""
-    # After a "--" the flag would be a prompt; no prompts are given with -i.
-    dropped = ("--overwrite", "--resume", "--")
-    arguments, variables = public_arguments(sys.argv[1:])
-    remaining = [argument for argument in arguments if argument not in dropped]
-    return variables + " ".join(map(quoted, ["infer-cli", *remaining, "--resume"]))
-
-
-def calibrate_command(flags: RowFlags) -> str | None:
-    """Return the ``calibrate`` command for the question of these flags.
-
-    None without labels, and for heads, chats and templates with fields other than the text.
-    """
-    asks = flags.task or flags.labels or flags.labels_file
-    if not asks or flags.chat or flags.system is not None or flags.head:
-        return None
-    template = None if flags.task else template_of_rows(flags)
-    if template is not None and set(template.fields) != {TEXT}:
-        return None
-    arguments = ["infer-cli", "calibrate", "-m", str(flags.model)]
-    shared_flags = {
-        "--backend": flags.backend,
-        "--adapter-path": flags.adapter_path,
-        "--format": flags.form,
-        "--field": flags.field,
-        "--gold": flags.gold,
-    }
-    for flag, value in shared_flags.items():
-        if value not in (None, "", "auto"):
-            arguments += [flag, str(value)]
-    arguments += ["-i", "FILE" if flags.file in (None, "-") else str(flags.file)]
-    return " ".join(map(quoted, [*arguments, *_question(flags), "-o", "task.toml"]))
-
-
-def _question(flags: RowFlags) -> list[str]:
-    if flags.task:
-        return ["--task", flags.task]
-    # Without a template the input is the prompt.
-    template = flags.template if flags.template is not None else "{text}"
-    options = {
-        "--template": None if flags.template_file else template,
-        "--template-file": flags.template_file,
-        "--labels": flags.labels,
-        "--labels-file": flags.labels_file,
-        "--label-prefix": flags.label_prefix,
-        "--label-sentence": flags.label_sentence,
-    }
-    return [part for flag, value in options.items() if value is not None for part in (flag, value)]
-
-
-def quoted(argument: str) -> str:
-    """Return the argument quoted for a shell, on one line, without control characters."""
-    if argument.isprintable():
-        return shlex.quote(argument)
-    escaped = "".join(
-        character
-        if character.isascii() and character.isprintable() and character not in "'\\"
-        else "".join(f"\\x{byte:02x}" for byte in os.fsencode(character))
-        for character in argument
-    )
-    return f"$'{escaped}'"

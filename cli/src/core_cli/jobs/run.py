@@ -17,7 +17,7 @@ import click
 
 from core.kit.support import compares_sentences
 from core.system import outputs
-from core_cli import exits, interrupts, output, reports
+from core_cli import exits, interrupts, output, reports, suggestions
 from core_cli.jobs import identity, job
 from core_cli.jobs.gold import Gold
 from core_cli.jobs.job import Job
@@ -214,7 +214,7 @@ class _Run:
         self._failures = Failures(explained=work is not None or self._form is None)
         gold = None if flags.gold is None else row_job.gold(flags.gold)
         self._summary = Summary(
-            row_job.config.labels, row_job.marks or gold, identity.calibrate_command(flags)
+            row_job.config.labels, row_job.marks or gold, suggestions.calibrate_command(flags)
         )
         self._count = input.RowCount(rows.share)
         self._progress = output.Progress(self._count.text, _progress_of(flags))
@@ -296,7 +296,7 @@ class _Run:
         if self._job is None:
             output.say(f"Interrupted: {done} written, in input order.")
         else:
-            command = identity.command_to_go_on()
+            command = suggestions.resume_command()
             output.say(f"Interrupted: {done} written to {self._job.path}. Resume with:\n{command}")
 
     def _conclude(self) -> None:

@@ -11,7 +11,7 @@ from core.kit.labels import softmax
 from core.kit.support import compares_sentences
 from core.protocols import Capability, TextModel
 from core.system import outputs
-from core_cli import output
+from core_cli import output, suggestions
 from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.rows import checks, gold_labels
 from core_cli.tasks import gold_rows
@@ -100,7 +100,8 @@ def run(flags: CalibrateFlags) -> None:
         else:
             _tell_counts(task, fitted, model, rows.texts)
     replace(fitted, model=model_name).save(flags.output)
-    output.say(f"{flags.output}: level {fitted.level}. Use it with: classify --task")
+    command = suggestions.classify_command(flags, task=flags.output)
+    output.say(f"{flags.output}: level {fitted.level}. Use it with:\n{command}")
 
 
 # ------------------------------------------------------------------ the request

@@ -9,9 +9,8 @@ from typing import Any
 
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output
+from core_cli import output, suggestions
 from core_cli.flags import FitFlags, given
-from core_cli.jobs.identity import quoted
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows
 from core_tasks.heads import learner
@@ -58,8 +57,8 @@ def run(flags: LearnFlags) -> None:
         _tell_trials(few.trials)
     _tell(few, rows.gold)
     few.save(flags.output)
-    command = ["infer-cli", "classify", "-m", model_name, "--head", flags.output]
-    output.say(f"{flags.output}: level L2. Use it with:\n{' '.join(map(quoted, command))} -i FILE")
+    command = suggestions.classify_command(flags, head=flags.output)
+    output.say(f"{flags.output}: level L2. Use it with:\n{command}")
 
 
 def _template(flags: LearnFlags) -> str:

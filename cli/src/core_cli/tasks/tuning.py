@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system import outputs
-from core_cli import output
-from core_cli.jobs.identity import quoted
+from core_cli import output, suggestions
 from core_cli.tasks import gold_rows
 from core_cli.tasks.candidates import TuneFlags, candidates_of
 from core_cli.tasks.comparing import best_of
@@ -60,8 +59,8 @@ def run(flags: TuneFlags) -> None:
     if flags.output:
         replace(tuning.best, model=flags.need_model()).save(flags.output)
         output.say(
-            f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with: "
-            "classify --task"
+            f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with:\n"
+            f"{suggestions.classify_command(flags, task=flags.output)}"
         )
 
 
@@ -154,11 +153,9 @@ def _tell(tuning: Tuning) -> None:
 
 def _tell_of_head(head: Mapping[str, Any], flags: TuneFlags) -> None:
     low, high = (100 * end for end in head["accuracy_interval"])
-    command = ["infer-cli", "learn", "-m", str(flags.model), "-i", str(flags.file)]
-    command += ["--gold", str(flags.gold), "-o", "head.safetensors"]
     output.say(
         f"A classifier head (L2) needs no prompt. Its accuracy on held-out rows is "
         f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}), its calibration error "
         f"{head['calibration_error']:.3f}. Train it with:\n"
-        f"{' '.join(map(quoted, command))}"
+        f"{suggestions.learn_command(flags)}"
     )
