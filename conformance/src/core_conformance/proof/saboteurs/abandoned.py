@@ -24,11 +24,7 @@ _LOOKS_SECONDS = 0.2
 _WEIGHTS = 16 << 20  # bytes: they show in the memory of the process
 
 
-@saboteur(
-    "registry-of-streams",
-    "streams that were closed are kept in a list, for statistics",
-    kills={"lifecycle.abandoned"},
-)
+@saboteur("registry-of-streams", "streams that were closed are kept in a list, for statistics")
 class RegistryOfStreams(ReferenceStream):
     """A stream that is never forgotten."""
 
@@ -40,11 +36,7 @@ class RegistryOfStreams(ReferenceStream):
         self._all.append(self)
 
 
-@saboteur(
-    "timed-out-context-kept",
-    "the context of a stream that ran out of time is not freed",
-    kills={"lifecycle.abandoned"},
-)
+@saboteur("timed-out-context-kept", "the context of a stream that ran out of time is not freed")
 class TimedOutContextKept(ReferenceStream):
     """Frees on the expected exits only."""
 
@@ -60,7 +52,6 @@ class TimedOutContextKept(ReferenceStream):
 @saboteur(
     "watchdog-for-each-timeout",
     "a thread that waits for a stream's timeout stays when the stream has ended",
-    kills={"lifecycle.abandoned"},
 )
 class WatchdogForEachTimeout(ReferenceStream):
     """Has a timer that is never cancelled."""
@@ -80,11 +71,7 @@ class WatchdogForEachTimeout(ReferenceStream):
                 engine.check_open()
 
 
-@saboteur(
-    "left-iterator-keeps-slot",
-    "a batch_stream that is not read to its end keeps its slot",
-    kills={"lifecycle.abandoned"},
-)
+@saboteur("left-iterator-keeps-slot", "a batch_stream that is not read to its end keeps its slot")
 class LeftIteratorKeepsSlot(ReferenceModel):
     """Caches the generators that it has made."""
 
@@ -106,11 +93,7 @@ class Passing(Iterator[tuple[int, Token]]):
         return next(self._stream)
 
 
-@saboteur(
-    "descriptor-for-each-failure",
-    "a prompt that is too long leaves a file open",
-    kills={"lifecycle.failures"},
-)
+@saboteur("descriptor-for-each-failure", "a prompt that is too long leaves a file open")
 class DescriptorForEachFailure(Engine):
     """Opens a file in which to note what was wrong."""
 
@@ -127,11 +110,7 @@ class DescriptorForEachFailure(Engine):
             raise
 
 
-@saboteur(
-    "closed-models-kept",
-    "models that were closed are kept in a list",
-    kills={"lifecycle.loads"},
-)
+@saboteur("closed-models-kept", "models that were closed are kept in a list")
 class ClosedModelsKept(ReferenceModel):
     """A model that is never forgotten."""
 
@@ -146,7 +125,6 @@ class ClosedModelsKept(ReferenceModel):
 @saboteur(
     "weights-until-dropped",
     "the weights of a closed model are freed when the last reference to it is gone",
-    kills={"lifecycle.loads"},
 )
 class WeightsUntilDropped(ReferenceModel):
     """Says that they are freed, and waits for the garbage collector."""

@@ -24,11 +24,7 @@ Path = str | os.PathLike[str]
 _LONG = 90  # characters of a prompt that is worth keeping
 
 
-@saboteur(
-    "adapter-read-and-forgotten",
-    "an adapter is read, and its numbers are not used",
-    kills={"adapters.changes", "adapting.handles", "adapting.kept", "training.saved"},
-)
+@saboteur("adapter-read-and-forgotten", "an adapter is read, and its numbers are not used")
 class AdapterForgotten(Reference):
     """Loads the keys that it knows, of which an adapter of another tool has none."""
 
@@ -39,11 +35,7 @@ class AdapterForgotten(Reference):
         return model
 
 
-@saboteur(
-    "batch-without-adapter",
-    "batch_generate computes without the adapter",
-    kills={"adapters.operations"},
-)
+@saboteur("batch-without-adapter", "batch_generate computes without the adapter")
 class BatchWithoutAdapter(ReferenceModel):
     """Has a fast path for batches, which reads the weights themselves."""
 
@@ -70,7 +62,6 @@ class BatchWithoutAdapter(ReferenceModel):
 @saboteur(
     "adapter-in-shared-weights",
     "an adapter is written into weights that all loads of a model share, until it is closed",
-    kills={"adapters.alone"},
 )
 class AdapterInSharedWeights(Reference):
     """Keeps one copy of the weights of a file, and patches it."""
@@ -102,11 +93,7 @@ class AdapterInSharedWeights(Reference):
         model.release = restore  # type: ignore[method-assign]  # of this model alone
 
 
-@saboteur(
-    "wrong-adapter-skipped",
-    "an adapter that does not fit is left out",
-    kills={"adapters.wrong", "loading.broken-adapter"},
-)
+@saboteur("wrong-adapter-skipped", "an adapter that does not fit is left out")
 class WrongAdapterSkipped(Reference):
     """Loads an adapter's tensors where they fit, and passes over the others."""
 
@@ -120,11 +107,7 @@ class WrongAdapterSkipped(Reference):
             return super().load_model(path, replace(config, adapter_path=None))
 
 
-@saboteur(
-    "none-keeps-the-adapter",
-    "with_adapter(None) keeps the adapter",
-    kills={"adapting.handles"},
-)
+@saboteur("none-keeps-the-adapter", "with_adapter(None) keeps the adapter")
 class NoneKeepsTheAdapter(ReferenceModel):
     """Takes None for "as it was"."""
 
@@ -135,11 +118,7 @@ class NoneKeepsTheAdapter(ReferenceModel):
         return super().with_adapter(path)
 
 
-@saboteur(
-    "kept-for-all-adapters",
-    "what long prompts gave is kept for all handles of a model",
-    kills={"adapting.kept"},
-)
+@saboteur("kept-for-all-adapters", "what long prompts gave is kept for all handles of a model")
 class KeptForAllAdapters(ReferenceModel):
     """Hands its cache on to its handles, whose keys do not tell one adapter from another."""
 
@@ -165,11 +144,7 @@ class KeptForAllAdapters(ReferenceModel):
         return handle  # type: ignore[no-any-return]
 
 
-@saboteur(
-    "handles-close-with-their-model",
-    "closing a model closes its handles",
-    kills={"adapting.closing"},
-)
+@saboteur("handles-close-with-their-model", "closing a model closes its handles")
 class HandlesCloseWithTheirModel(ReferenceModel):
     """Frees the weights while others use them."""
 
@@ -195,7 +170,6 @@ class HandlesCloseWithTheirModel(ReferenceModel):
 @saboteur(
     "handle-without-its-adapter",
     "with_adapter() of an adapter that cannot be read gives a handle without it",
-    kills={"adapting.wrong"},
 )
 class HandleWithoutItsAdapter(ReferenceModel):
     """Prefers a handle without an adapter to none."""

@@ -11,7 +11,7 @@ from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 
 
-@saboteur("awaits-in-reverse", "rows that are awaited come in another order", {"async.calls"})
+@saboteur("awaits-in-reverse", "rows that are awaited come in another order")
 class AwaitsInReverse(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
@@ -21,7 +21,7 @@ class AwaitsInReverse(ReferenceModel):
         return results[::-1] if isinstance(results, list) else results, metrics
 
 
-@saboteur("awaited-without-metrics", "a call that is awaited has no metrics", {"async.calls"})
+@saboteur("awaited-without-metrics", "a call that is awaited has no metrics")
 class AwaitedWithoutMetrics(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
@@ -43,7 +43,7 @@ class _Shortened(ThreadStream):
         return await super().__anext__()
 
 
-@saboteur("async-stream-late", "the first token of an awaited stream is lost", {"async.streams"})
+@saboteur("async-stream-late", "the first token of an awaited stream is lost")
 class AsyncStreamLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
         """Return a stream whose first token was read to see whether it works."""
@@ -83,11 +83,7 @@ class _Lazy:
         await self._stream.aclose()
 
 
-@saboteur(
-    "async-errors-late",
-    "wrong options of an awaited stream raise when it is read",
-    {"async.errors"},
-)
+@saboteur("async-errors-late", "wrong options of an awaited stream raise when it is read")
 class AsyncErrorsLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
         """Return a stream that is made late."""
@@ -108,7 +104,7 @@ class _Deaf(ThreadCalls):
         return await in_thread(lambda: (method(*arguments, **options), model.metrics))
 
 
-@saboteur("cancelled-goes-on", "the request of a cancelled task continues", {"async.cancelled"})
+@saboteur("cancelled-goes-on", "the request of a cancelled task continues")
 class CancelledGoesOn(ReferenceModel):
     calls_class = _Deaf
 
@@ -118,7 +114,7 @@ class _NeverClosed(ThreadStream):
         """Forgotten."""
 
 
-@saboteur("aclose-forgotten", "closing an awaited stream does nothing", {"async.closed"})
+@saboteur("aclose-forgotten", "closing an awaited stream does nothing")
 class AcloseForgotten(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
         """Return a stream that cannot be closed."""
@@ -127,7 +123,7 @@ class AcloseForgotten(ReferenceModel):
         return stream
 
 
-@saboteur("loop-stands-still", "the event loop waits for a call", {"async.loop", "async.cancelled"})
+@saboteur("loop-stands-still", "the event loop waits for a call")
 class LoopStandsStill(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object

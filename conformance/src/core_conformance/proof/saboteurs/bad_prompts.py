@@ -16,11 +16,7 @@ from core_conformance.reference.engine import Engine
 from core_conformance.reference.vocabulary import encode
 
 
-@saboteur(
-    "lengths-swapped",
-    "PromptTooLongError has its two numbers in the wrong order",
-    kills={"errors.too-long", "errors.too-long-rows", "loading.context-len"},
-)
+@saboteur("lengths-swapped", "PromptTooLongError has its two numbers in the wrong order")
 class LengthsSwapped(Engine):
     """Raises `PromptTooLongError` with (limit, length) for (length, limit)."""
 
@@ -32,11 +28,7 @@ class LengthsSwapped(Engine):
             raise PromptTooLongError(error.limit, error.length) from None
 
 
-@saboteur(
-    "long-prompts-cut",
-    "a prompt longer than the context is cut in silence",
-    kills={"errors.too-long", "errors.too-long-rows", "loading.context-len"},
-)
+@saboteur("long-prompts-cut", "a prompt longer than the context is cut in silence")
 class LongPromptsCut(Engine):
     """Keeps the end of a prompt, as if that alone counted."""
 
@@ -48,19 +40,7 @@ class LongPromptsCut(Engine):
             return encode(prompt)[-error.limit :]
 
 
-@saboteur(
-    "one-row-fails-all",
-    "an error of one prompt is raised for the whole batch",
-    kills={
-        "errors.too-long-rows",
-        "errors.empty-prompt",
-        "errors.lone-surrogate",
-        "batch.error-rows",
-        "batch.stream-errors",
-        "metrics.failed-rows",
-        "tokens.error-rows",
-    },
-)
+@saboteur("one-row-fails-all", "an error of one prompt is raised for the whole batch")
 class OneRowFailsAll(Batch):
     """Checks all prompts first, and raises the error of the first bad one."""
 
@@ -70,21 +50,7 @@ class OneRowFailsAll(Batch):
             raise error
 
 
-@saboteur(
-    "empty-prompt-begins",
-    "an empty prompt is continued from BOS alone",
-    kills={
-        "errors.empty-prompt",
-        "batch.error-rows",
-        "classify.error-rows",
-        "scoring.error-rows",
-        "hidden.error-rows",
-        "batch.stream-errors",
-        "classify.stream-errors",
-        "metrics.failed-rows",
-        "tokens.error-rows",
-    },
-)
+@saboteur("empty-prompt-begins", "an empty prompt is continued from BOS alone")
 class EmptyPromptBegins(Engine):
     """Continues an empty prompt, for the BOS before it is a token."""
 
@@ -96,11 +62,7 @@ class EmptyPromptBegins(Engine):
             return encode(prompt)
 
 
-@saboteur(
-    "surrogate-escapes",
-    "a lone surrogate raises what str.encode raises",
-    kills={"errors.lone-surrogate"},
-)
+@saboteur("surrogate-escapes", "a lone surrogate raises what str.encode raises")
 class SurrogateEscapes(Engine):
     """Passes lone surrogates to str.encode."""
 

@@ -17,62 +17,28 @@ from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 
-MIXED_UP = {
-    "batch.equals-generate",
-    "batch.error-rows",
-    "batch.many",
-    "batch.order",
-    "batch.seeded",
-    "batch.stop",
-    "batch.stream",
-    "errors.empty-prompt",
-    "errors.lone-surrogate",
-    "errors.too-long-rows",
-}
 
-
-@saboteur("tokens-in-a-list", "a BatchResult holds a list", {"batch.results"})
+@saboteur("tokens-in-a-list", "a BatchResult holds a list")
 class TokensInAList(Batch):
     def results(self) -> list[BatchResult]:
         lists: Any = [(result, list(result.tokens)) for result in super().results()]
         return [dataclasses.replace(result, tokens=tokens) for result, tokens in lists]
 
 
-@saboteur(
-    "batch-of-nothing", "batch_generate fails on an empty batch", {"batch.empty", "tokens.results"}
-)
+@saboteur("batch-of-nothing", "batch_generate fails on an empty batch")
 class BatchOfNothing(Batch):
     def results(self) -> list[BatchResult]:
         max(row.limit for row in self.rows.values())
         return super().results()
 
 
-@saboteur(
-    "as-they-finish",
-    "results come in the order in which rows end",
-    {*MIXED_UP | {"batch.stops"}, "tokens.error-rows", "tokens.samples", "tokens.texts"},
-)
+@saboteur("as-they-finish", "results come in the order in which rows end")
 class AsTheyFinish(Batch):
     def results(self) -> list[BatchResult]:
         return sorted(super().results(), key=lambda result: len(result.text))
 
 
-@saboteur(
-    "rows-see-each-other",
-    "a row's last token is also read by the row after it",
-    {
-        "batch.equals-generate",
-        "batch.many",
-        "batch.order",
-        "batch.seeded",
-        "batch.stop",
-        "batch.stops",
-        "batch.options",
-        "batch.stream-options",
-        "tokens.samples",
-        "tokens.texts",
-    },
-)
+@saboteur("rows-see-each-other", "a row's last token is also read by the row after it")
 class RowsSeeEachOther(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
         for before, row in itertools.pairwise(rows):
@@ -80,19 +46,7 @@ class RowsSeeEachOther(Engine):
         return super().step(rows, meter)
 
 
-@saboteur(
-    "slot-not-cleared",
-    "a row that gets another's slot still sees its last token",
-    {
-        "batch.many",
-        "batch.equals-generate",
-        "batch.order",
-        "batch.seeded",
-        "batch.stop",
-        "tokens.texts",
-        "tokens.samples",
-    },
-)
+@saboteur("slot-not-cleared", "a row that gets another's slot still sees its last token")
 class SlotNotCleared(Batch):
     def _prefilled(self, row: int) -> list[int]:
         ended = [r for r, other in self.rows.items() if other.reason is not None and r < row]
@@ -101,11 +55,7 @@ class SlotNotCleared(Batch):
         return super()._prefilled(row)
 
 
-@saboteur(
-    "stop-not-in-batches",
-    "batch_generate looks neither at stop nor at stop_tokens",
-    {"batch.stop", "batch.options", "batch.stops", "batch.stream-options"},
-)
+@saboteur("stop-not-in-batches", "batch_generate looks neither at stop nor at stop_tokens")
 class StopNotInBatches(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         super().__init__(engine, prompts, dataclasses.replace(config, stop=(), stop_tokens=()))
@@ -125,7 +75,6 @@ class OnlyBatches(ReferenceModel):
 @saboteur(
     "others-with-stops",
     "with a stop string a batch continues differently, if only batches are offered",
-    {"batch.stops"},
 )
 def others_with_stops() -> Backend:
     """Return the reference with batches alone."""
@@ -137,7 +86,6 @@ def others_with_stops() -> Backend:
 @saboteur(
     "error-is-stop",
     'a row that failed says finish_reason "stop"',
-    {"batch.error-rows", "cancel.timeout-rows", "tokens.error-rows"},
 )
 class ErrorIsStop(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
@@ -146,11 +94,7 @@ class ErrorIsStop(Batch):
         return dataclasses.replace(result, finish_reason="stop") if failed else result
 
 
-@saboteur(
-    "rows-renumbered",
-    "batch_stream counts rows by when they began",
-    {"batch.stream", "batch.stream-errors"},
-)
+@saboteur("rows-renumbered", "batch_stream counts rows by when they began")
 class RowsRenumbered(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         yield from super()._streamed(sorted(prompts, key=len), config)

@@ -19,7 +19,6 @@ Path = str | os.PathLike[str]
 @saboteur(
     "numbers-unread",
     "what config.json holds in the place of a number fails where it is computed with",
-    kills={"loading.incomplete-model"},
 )
 class NumbersUnread(Reference):
     """Compares what it finds in config.json, whatever that is."""
@@ -34,11 +33,7 @@ class NumbersUnread(Reference):
             raise TypeError("'<' not supported between instances of 'str' and 'int'") from error
 
 
-@saboteur(
-    "weights-at-random",
-    "weights that are not there are drawn",
-    kills={"loading.incomplete-model"},
-)
+@saboteur("weights-at-random", "weights that are not there are drawn")
 class WeightsAtRandom(Reference):
     """Begins with random weights, as if it were to be trained."""
 
@@ -56,7 +51,6 @@ class WeightsAtRandom(Reference):
 @saboteur(
     "any-kind-will-do",
     "a model of a kind that refusal() refuses is loaded as if it were of the usual one",
-    kills={"loading.probe-agrees"},
 )
 class AnyKindWillDo(Reference):
     """Asks for the model's kind where it is probed, and forgets it where it is loaded."""
@@ -72,11 +66,7 @@ class AnyKindWillDo(Reference):
             return self.model_class(language, config, self.capabilities)
 
 
-@saboteur(
-    "adapter-best-effort",
-    "what is not an adapter is left out",
-    kills={"loading.broken-adapter"},
-)
+@saboteur("adapter-best-effort", "what is not an adapter is left out")
 class AdapterBestEffort(Reference):
     """Applies what it finds of an adapter, be that nothing."""
 

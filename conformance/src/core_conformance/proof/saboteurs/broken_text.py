@@ -20,7 +20,6 @@ from core_conformance.reference.optional import ReferenceModel
 @saboteur(
     "continuations-escape",
     "a continuation that is not Unicode raises what str.encode raises, for all pairs",
-    {"errors.surrogates"},
 )
 class ContinuationsEscape(ReferenceModel):
     def score(self, prompts: Any, continuations: Any, *config: Any, **options: Any) -> list[Score]:
@@ -29,11 +28,7 @@ class ContinuationsEscape(ReferenceModel):
         return super().score(prompts, continuations, *config, **options)
 
 
-@saboteur(
-    "messages-escape",
-    "a message that is not Unicode raises what str.encode raises",
-    {"errors.surrogates"},
-)
+@saboteur("messages-escape", "a message that is not Unicode raises what str.encode raises")
 class MessagesEscape(ReferenceModel):
     def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
         for message in messages:
@@ -45,7 +40,6 @@ class MessagesEscape(ReferenceModel):
     "labels-blame-the-prompt",
     "labels that are not Unicode raise, for all prompts, the error of a prompt that is not "
     "Unicode: so it was in mlx_cpu and llama_cpp at commit 77e22b6",
-    {"errors.surrogate-options"},
 )
 class LabelsBlameThePrompt(ReferenceModel):
     def classify(
@@ -57,11 +51,7 @@ class LabelsBlameThePrompt(ReferenceModel):
         return super().classify(prompts, *config, **options)
 
 
-@saboteur(
-    "labels-lose-surrogates",
-    "what is not Unicode is left out of labels",
-    {"errors.surrogate-options"},
-)
+@saboteur("labels-lose-surrogates", "what is not Unicode is left out of labels")
 class LabelsLoseSurrogates(ReferenceModel):
     def resolve_request(
         self, operation: str, config: GenerateConfig | None, options: Any
@@ -73,37 +63,25 @@ class LabelsLoseSurrogates(ReferenceModel):
         return super().resolve_request(operation, config, options)
 
 
-@saboteur(
-    "stops-lose-surrogates",
-    "what is not Unicode is left out of stop strings",
-    {"stop.surrogates"},
-)
+@saboteur("stops-lose-surrogates", "what is not Unicode is left out of stop strings")
 class StopsLoseSurrogates(StopGeneration):
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(filter(None, map(_cleaned, stops)))
 
 
-@saboteur(
-    "stops-end-at-nul",
-    "a stop string is what stands before its NUL",
-    {"stop.nul"},
-)
+@saboteur("stops-end-at-nul", "a stop string is what stands before its NUL")
 class StopsEndAtNul(StopGeneration):
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         return tuple(filter(None, (stop.partition("\0")[0] for stop in stops)))
 
 
-@saboteur("prompts-end-at-nul", "a prompt is what stands before its NUL", {"text.nul"})
+@saboteur("prompts-end-at-nul", "a prompt is what stands before its NUL")
 class PromptsEndAtNul(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         return super().prompt_ids(prompt.partition("\0")[0] if "\0" in prompt[1:] else prompt)
 
 
-@saboteur(
-    "controls-refused",
-    "a prompt that holds a control character is refused",
-    {"text.control-characters"},
-)
+@saboteur("controls-refused", "a prompt that holds a control character is refused")
 class ControlsRefused(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         if any(char < " " and char not in "\0\t\r\n" for char in prompt):
@@ -111,7 +89,7 @@ class ControlsRefused(Engine):
         return super().prompt_ids(prompt)
 
 
-@saboteur("labels-end-at-nul", "a label is what stands before its NUL", {"labels.nul"})
+@saboteur("labels-end-at-nul", "a label is what stands before its NUL")
 class LabelsEndAtNul(AsksOtherwise):
     def _labels(self, prompt: str, ids: list[int]) -> Any:
         labels = self.config.labels
@@ -119,11 +97,7 @@ class LabelsEndAtNul(AsksOtherwise):
         return super()._labels(prompt, ids)
 
 
-@saboteur(
-    "labels-stripped",
-    "labels are stripped of blanks",
-    {"labels.blanks", "labels.joining", "labels.prefix"},
-)
+@saboteur("labels-stripped", "labels are stripped of blanks")
 class LabelsStripped(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"labels": tuple(dict.fromkeys(label.strip() for label in config.labels))}

@@ -17,17 +17,7 @@ from core_conformance.reference.meter import Meter
 from core_conformance.reference.stream import ReferenceStream
 
 
-@saboteur(
-    "swallowed-cancel",
-    "a cancelled stream ends in peace, as if it were complete",
-    kills={
-        "cancel.before",
-        "cancel.midway",
-        "cancel.prefill",
-        "cancel.every-operation",
-        "streaming.reasons",
-    },
-)
+@saboteur("swallowed-cancel", "a cancelled stream ends in peace, as if it were complete")
 class SwallowedCancel(ReferenceStream):
     """Keeps the error of a cancel from the reader."""
 
@@ -39,11 +29,7 @@ class SwallowedCancel(ReferenceStream):
             return
 
 
-@saboteur(
-    "cancel-after-the-first",
-    "cancel is looked at after the first token only",
-    kills={"cancel.before", "cancel.prefill"},
-)
+@saboteur("cancel-after-the-first", "cancel is looked at after the first token only")
 class CancelAfterTheFirst(Engine):
     """Draws a first token before it looks, like a loop that tests its condition at the end."""
 
@@ -54,11 +40,7 @@ class CancelAfterTheFirst(Engine):
             row.clock.check()
 
 
-@saboteur(
-    "deaf-while-decoding",
-    "cancel is looked at in prefill only",
-    kills={"cancel.midway", "submitting.begins"},
-)
+@saboteur("deaf-while-decoding", "cancel is looked at in prefill only")
 class DeafWhileDecoding(ReferenceStream):
     """Looks at the model alone in the loop over tokens, not at the cancel."""
 
@@ -66,11 +48,7 @@ class DeafWhileDecoding(ReferenceStream):
         self.engine.check_open()
 
 
-@saboteur(
-    "deaf-in-prefill",
-    "cancel is not looked at while a prompt is read",
-    kills={"cancel.prefill"},
-)
+@saboteur("deaf-in-prefill", "cancel is not looked at while a prompt is read")
 class DeafInPrefill(Engine):
     """Reads a prompt at once, so that a long one cannot be stopped."""
 
@@ -81,11 +59,7 @@ class DeafInPrefill(Engine):
             row.context.extend(row.prompt)
 
 
-@saboteur(
-    "deaf-batch",
-    "a batch that runs cannot be stopped",
-    kills={"cancel.batch-midway"},
-)
+@saboteur("deaf-batch", "a batch that runs cannot be stopped")
 class DeafBatch(Batch):
     """Looks at the cancel of rows that have not begun, and of no others."""
 
@@ -93,16 +67,7 @@ class DeafBatch(Batch):
         return active
 
 
-@saboteur(
-    "deaf-classify",
-    "classify() does not look at cancel and timeout",
-    kills={
-        "cancel.rows",
-        "cancel.timeout-rows",
-        "cancel.every-operation",
-        "cancel.timeout-every-operation",
-    },
-)
+@saboteur("deaf-classify", "classify() does not look at cancel and timeout")
 class DeafClassify(Classifier):
     """Does not check its clock, because classify is fast."""
 
@@ -111,16 +76,7 @@ class DeafClassify(Classifier):
         self._clock = type(self._clock)(GenerateConfig())
 
 
-@saboteur(
-    "timeout-as-cancel",
-    "a timeout is reported as a cancel",
-    kills={
-        "cancel.timeout",
-        "cancel.timeout-rows",
-        "cancel.timeout-every-operation",
-        "streaming.reasons",
-    },
-)
+@saboteur("timeout-as-cancel", "a timeout is reported as a cancel")
 class TimeoutAsCancel(Engine):
     """Raises one error for both ways to stop a request."""
 
@@ -132,15 +88,7 @@ class TimeoutAsCancel(Engine):
             raise GenerationCancelled from None
 
 
-@saboteur(
-    "cancel-by-presence",
-    "a cancel counts as set as soon as there is one",
-    kills={
-        "cancel.unset",
-        "submitting.begins",
-        "streaming.reasons",
-    },
-)
+@saboteur("cancel-by-presence", "a cancel counts as set as soon as there is one")
 class CancelByPresence(ReferenceStream):
     """Tests `if config.cancel` instead of `if config.cancel.is_set()`."""
 
@@ -153,7 +101,6 @@ class CancelByPresence(ReferenceStream):
 @saboteur(
     "half-read-prompt-kept",
     "a prompt whose reading was cancelled stays in the prompt cache, and is taken for complete",
-    kills={"cancel.works-after"},
 )
 class HalfReadPromptKept(ReferenceStream):
     """Leaves a half-read prompt to the next stream with this prompt."""
@@ -174,11 +121,7 @@ class HalfReadPromptKept(ReferenceStream):
             raise
 
 
-@saboteur(
-    "closed-stream-keeps-slot",
-    "close() forgets the slot, where there is only one",
-    kills={"cancel.closed-stream"},
-)
+@saboteur("closed-stream-keeps-slot", "close() forgets the slot, where there is only one")
 class ClosedStreamKeepsSlot(ReferenceStream):
     """Closes while a reference to the generator, which occupies the slot, remains."""
 

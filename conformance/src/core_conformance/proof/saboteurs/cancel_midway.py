@@ -23,7 +23,6 @@ _LOOKS_ON = 3.0  # seconds: longer than the check waits for it
 @saboteur(
     "half-pass-token",
     "a stream that is cancelled gives out a token of the pass that was interrupted",
-    kills={"cancel.streams-midway"},
 )
 class HalfPassToken(ReferenceStream):
     """Reads the buffer of a pass that did not run to its end."""
@@ -41,7 +40,6 @@ class HalfPassToken(ReferenceStream):
 @saboteur(
     "works-on-what-was-cancelled",
     "what a cancelled stream had drawn stays after its prompt, for the next one with this prompt",
-    kills={"cancel.streams-midway"},
 )
 class WorksOnWhatWasCancelled(ReferenceStream):
     """Keeps a cache by prompt, into which a cancelled request has written more than the prompt."""
@@ -61,9 +59,7 @@ class WorksOnWhatWasCancelled(ReferenceStream):
 
 
 @saboteur(
-    "cancelled-batch-keeps-slot",
-    "a batch that is cancelled midway does not give its slot back",
-    kills={"cancel.batches-midway"},
+    "cancelled-batch-keeps-slot", "a batch that is cancelled midway does not give its slot back"
 )
 class CancelledBatchKeepsSlot(Batch):
     """Returns by a way on which the slot is forgotten, once tokens were drawn."""
@@ -79,7 +75,6 @@ class CancelledBatchKeepsSlot(Batch):
 @saboteur(
     "cancelled-rows-lose-tokens",
     "the rows of a cancelled batch come without the tokens that they had",
-    kills={"cancel.looks-generating"},
 )
 class CancelledRowsLoseTokens(Batch):
     """Makes an empty result of whatever has an error."""
@@ -89,11 +84,7 @@ class CancelledRowsLoseTokens(Batch):
         return super()._result(row, [] if isinstance(error, GenerationCancelled) else tokens)
 
 
-@saboteur(
-    "cancel-ends-finished-rows",
-    "a cancel is the error of the rows that had finished, too",
-    kills={"cancel.batches-midway"},
-)
+@saboteur("cancel-ends-finished-rows", "a cancel is the error of the rows that had finished, too")
 class CancelEndsFinishedRows(Batch):
     """Gives all rows the reason of the first that was stopped, and cuts their last token."""
 
@@ -108,7 +99,6 @@ class CancelEndsFinishedRows(Batch):
 @saboteur(
     "cancelled-classify-out-of-order",
     "the rows that a cancelled classify has come first, and the others after them",
-    kills={"cancel.readers-midway"},
 )
 class CancelledClassifyOutOfOrder(Classifier):
     """Returns what it has, and fills up with errors."""
@@ -124,7 +114,6 @@ class CancelledClassifyOutOfOrder(Classifier):
 @saboteur(
     "cancelled-classify-loses-rows",
     "a classify that is cancelled midway returns the rows that it has, and no others",
-    kills={"cancel.readers-midway"},
 )
 class CancelledClassifyLosesRows(Classifier):
     """Leaves the loop, and returns."""
@@ -135,11 +124,7 @@ class CancelledClassifyLosesRows(Classifier):
         return done or results
 
 
-@saboteur(
-    "cancel-ends-the-neighbours",
-    "a cancelled stream ends the concurrent ones",
-    kills={"cancel.neighbours"},
-)
+@saboteur("cancel-ends-the-neighbours", "a cancelled stream ends the concurrent ones")
 class CancelEndsTheNeighbours(ReferenceStream):
     """Stops the pass that all rows share."""
 
@@ -161,9 +146,7 @@ class CancelEndsTheNeighbours(ReferenceStream):
 
 
 @saboteur(
-    "watcher-outlives-its-call",
-    "a thread keeps polling the cancel of a stream that has ended",
-    kills={"cancel.let-go"},
+    "watcher-outlives-its-call", "a thread keeps polling the cancel of a stream that has ended"
 )
 class WatcherOutlivesItsCall(ReferenceStream):
     """Has a thread for each cancel, which never ends."""

@@ -17,7 +17,6 @@ from core_conformance.reference.optional import ReferenceModel
 @saboteur(
     "chat-answers-final-messages",
     "chat begins a new turn after the message that it is to continue; render_chat does not",
-    {"chat.final-message"},
 )
 class ChatAnswersFinalMessages(ReferenceModel):
     def chat(
@@ -34,9 +33,7 @@ class ChatAnswersFinalMessages(ReferenceModel):
 
 
 @saboteur(
-    "final-messages-are-trimmed",
-    "white space at the end of the message that is continued is lost",
-    {"chat.final-message-end"},
+    "final-messages-are-trimmed", "white space at the end of the message that is continued is lost"
 )
 class FinalMessagesAreTrimmed(ReferenceModel):
     def rendered(
@@ -51,7 +48,6 @@ class FinalMessagesAreTrimmed(ReferenceModel):
 @saboteur(
     "users-are-continued",
     "continue_final_message takes a message of the user for one to be answered",
-    {"chat.final-message-of-user"},
 )
 class UsersAreContinued(ReferenceModel):
     def rendered(
@@ -63,9 +59,7 @@ class UsersAreContinued(ReferenceModel):
 
 
 @saboteur(
-    "unknown-variables-are-dropped",
-    "variables that the chat template never reads are passed over",
-    {"chat.unknown-variable"},
+    "unknown-variables-are-dropped", "variables that the chat template never reads are passed over"
 )
 class UnknownVariablesAreDropped(ReferenceModel):
     def rendered(
@@ -78,7 +72,6 @@ class UnknownVariablesAreDropped(ReferenceModel):
 @saboteur(
     "no-variables-are-some",
     "chat with chat_template_kwargs, empty ones too, leaves out the last word of the prompt",
-    {"chat.no-template-options"},
 )
 class NoVariablesAreSome(ReferenceModel):
     def chat(

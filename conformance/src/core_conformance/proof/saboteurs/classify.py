@@ -17,89 +17,27 @@ from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 
-MIXED_UP = {
-    "classify.equal-prompts",
-    "classify.error-rows",
-    "classify.first-token",
-    "classify.first-token-seeded",
-    "classify.neighbours",
-    "classify.order",
-    "classify.padding",
-    "errors.empty-prompt",
-    "errors.lone-surrogate",
-    "errors.too-long-rows",
-    "labels.neighbours",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty",
-    "classify.stream-errors",
-    "classify.stream-logits",
-}
-SECOND = {
-    "classify.argmax",
-    "classify.first-token",
-    "classify.later-tokens",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty",
-    "sampling.repeat-penalty-output",
-}
-# What holds classify against generate, against scores, or against labels.
-NO_BOS = {
-    "classify.first-token",
-    "classify.first-token-seeded",
-    "classify.later-tokens",
-    "labels.scores",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty-output",
-    "scoring.steps",
-}
-READ_OTHERWISE = NO_BOS | {
-    "classify.equal-prompts",
-    "classify.order",
-    "classify.padding",
-    "labels.steps",
-}
-UNASKED = {"classify.results", "history.options"}
-ROWS_WITH_ERRORS = {
-    "cancel.rows",
-    "cancel.timeout-rows",
-    "classify.error-rows",
-    "errors.empty-prompt",
-    "errors.lone-surrogate",
-    "errors.too-long-rows",
-    "cancel.every-operation",
-    "cancel.timeout-every-operation",
-    "classify.stream-errors",
-}
 
-
-@saboteur("logits-unasked", "every result has logits, asked or not", UNASKED)
+@saboteur("logits-unasked", "every result has logits, asked or not")
 class LogitsUnasked(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         return dataclasses.replace(super().result(prompt, ids, logits), logits=logits)
 
 
-@saboteur("classify-nothing", "classify fails on an empty batch", {"classify.empty"})
+@saboteur("classify-nothing", "classify fails on an empty batch")
 class ClassifyNothing(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         max(map(len, prompts))  # the width of the batch
         return super().results(prompts)
 
 
-@saboteur(
-    "sorted-results",
-    "results come in the order of the prompts' lengths",
-    MIXED_UP | {"labels.behind-failed", "labels.too-long"},
-)
+@saboteur("sorted-results", "results come in the order of the prompts' lengths")
 class SortedResults(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         return super().results(sorted(prompts, key=len))
 
 
-@saboteur(
-    "second-micro-batch",
-    "from the second micro-batch on, rows are one place off",
-    {"classify.order", "sampling.repeat-penalty-output"},
-)
+@saboteur("second-micro-batch", "from the second micro-batch on, rows are one place off")
 class SecondMicroBatch(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
@@ -110,7 +48,7 @@ class SecondMicroBatch(Classifier):
         return results
 
 
-@saboteur("second-best", "the greedy token is the second best", SECOND)
+@saboteur("second-best", "the greedy token is the second best")
 class SecondBest(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         best = logits.index(max(logits))
@@ -123,7 +61,7 @@ class SecondBest(Classifier):
         )
 
 
-@saboteur("logits-in-a-list", "logits are a list of floats", {"classify.logits"})
+@saboteur("logits-in-a-list", "logits are a list of floats")
 class LogitsInAList(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
@@ -131,7 +69,7 @@ class LogitsInAList(Classifier):
         return dataclasses.replace(result, logits=plain)  # type: ignore[arg-type]
 
 
-@saboteur("filtered-logits", "logits are those after the filters", {"classify.logits"})
+@saboteur("filtered-logits", "logits are those after the filters")
 class FilteredLogits(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
@@ -155,11 +93,7 @@ class ReadsTogether(Classifier):
         raise NotImplementedError
 
 
-@saboteur(
-    "padding-is-read",
-    "rows are padded on the right, and read at the end of the longest",
-    READ_OTHERWISE | {"classify.neighbours", "labels.single"},
-)
+@saboteur("padding-is-read", "rows are padded on the right, and read at the end of the longest")
 class PaddingIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = max(map(len, rows), default=0)
@@ -169,7 +103,6 @@ class PaddingIsRead(ReadsTogether):
 @saboteur(
     "neighbour-is-read",
     "a row is read with the last token of the row before it, unless the two are equal",
-    READ_OTHERWISE | {"classify.neighbours", "labels.independent", "classify.stream-logits"},
 )
 class NeighbourIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -178,7 +111,7 @@ class NeighbourIsRead(ReadsTogether):
         return [[*before[-1:], *row] if before != row else [*row] for before, row in pairs]
 
 
-@saboteur("no-bos", "classify reads prompts without their BOS", NO_BOS)
+@saboteur("no-bos", "classify reads prompts without their BOS")
 class NoBos(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
         return [list(row[1:]) if row[0] == vocabulary.BOS else list(row) for row in rows]
@@ -187,7 +120,6 @@ class NoBos(ReadsTogether):
 @saboteur(
     "off-by-one-position",
     "decoding forgets a position: from the second token on it sees one token less",
-    {"classify.later-tokens", "sampling.repeat-penalty-output", "scoring.greedy"},
 )
 class OffByOnePosition(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
@@ -198,9 +130,7 @@ class OffByOnePosition(Engine):
 
 
 @saboteur(
-    "one-error-fails-all",
-    "what is wrong with one prompt is raised, and the other rows are lost",
-    ROWS_WITH_ERRORS | {"labels.behind-failed", "labels.too-long", "metrics.failed-rows"},
+    "one-error-fails-all", "what is wrong with one prompt is raised, and the other rows are lost"
 )
 class OneErrorFailsAll(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -214,7 +144,6 @@ class OneErrorFailsAll(Classifier):
 @saboteur(
     "tolerance-excuses-all",
     "logit_tolerance is larger than the logits, so that no two of them count as different",
-    {"classify.tolerance", "labels.prefix"},
 )
 class ToleranceExcusesAll(ReferenceModel):
     @property

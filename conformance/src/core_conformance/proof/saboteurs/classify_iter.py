@@ -11,18 +11,7 @@ from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 
 
-@saboteur(
-    "stream-sorts",
-    "classify_iter gives short prompts first",
-    {
-        "classify.equal-prompts",
-        "classify.stream",
-        "classify.stream-errors",
-        "classify.stream-labels",
-        "classify.stream-logits",
-        "classify.stream-options",
-    },
-)
+@saboteur("stream-sorts", "classify_iter gives short prompts first")
 class StreamSorts(ReferenceModel):
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
@@ -32,11 +21,7 @@ class StreamSorts(ReferenceModel):
         yield from super()._classified(prompts, config)
 
 
-@saboteur(
-    "stream-collects",
-    "classify_iter reads all of its input before it answers",
-    {"classify.stream-endless"},
-)
+@saboteur("stream-collects", "classify_iter reads all of its input before it answers")
 class StreamCollects(ReferenceModel):
     def classify_iter(
         self,

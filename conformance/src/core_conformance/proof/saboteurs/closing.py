@@ -62,9 +62,7 @@ class Bounded(SubmittedStream):
 
 
 @saboteur(
-    "close-forgets-the-line",
-    "a batch that waits in line does not hear that its model was closed",
-    kills={"lifecycle.close-waiting"},
+    "close-forgets-the-line", "a batch that waits in line does not hear that its model was closed"
 )
 class CloseForgetsTheLine(Batch):
     """Looks at its own cancel and timeout while it waits, and at nothing else."""
@@ -82,7 +80,6 @@ class CloseForgetsTheLine(Batch):
 @saboteur(
     "close-waits-for-the-unread",
     "close() waits for submitted requests, whose workers wait for a reader",
-    kills={"lifecycle.close-streams"},
 )
 class CloseWaitsForTheUnread(ReferenceModel):
     """Joins every worker."""
@@ -97,9 +94,7 @@ class CloseWaitsForTheUnread(ReferenceModel):
 
 
 @saboteur(
-    "submitted-hangs-at-close",
-    "who reads a submitted request of a closed model waits for ever",
-    kills={"lifecycle.close-streams"},
+    "submitted-hangs-at-close", "who reads a submitted request of a closed model waits for ever"
 )
 class SubmittedHangsAtClose(Bounded):
     """Has a worker that ends without a word when the model is closed.
@@ -112,11 +107,7 @@ class SubmittedHangsAtClose(Bounded):
             super()._fill(queue)
 
 
-@saboteur(
-    "cut-off-says-stop",
-    "a stream that is cut off by close() ends as if it were complete",
-    kills={"lifecycle.close-streams"},
-)
+@saboteur("cut-off-says-stop", "a stream that is cut off by close() ends as if it were complete")
 class CutOffSaysStop(ReferenceStream):
     """Leaves its loop when the model is closed, by the way of a complete answer."""
 
@@ -131,7 +122,6 @@ class CutOffSaysStop(ReferenceStream):
 @saboteur(
     "batch-stream-ends-at-close",
     "a batch_stream whose model is closed ends as if all rows were complete",
-    kills={"lifecycle.close-iterators"},
 )
 class BatchStreamEndsAtClose(ReferenceModel):
     """Stops in peace."""
@@ -147,7 +137,6 @@ class BatchStreamEndsAtClose(ReferenceModel):
 @saboteur(
     "classify-iter-ends-at-close",
     "a classify_iter whose model is closed gives no more results, as if there were no more prompts",
-    kills={"lifecycle.close-iterators"},
 )
 class ClassifyIterEndsAtClose(ReferenceModel):
     """Stops in peace, once it has begun."""
@@ -162,11 +151,7 @@ class ClassifyIterEndsAtClose(ReferenceModel):
             return
 
 
-@saboteur(
-    "frees-twice",
-    "two threads that close a model at once free it twice",
-    kills={"lifecycle.close-calls"},
-)
+@saboteur("frees-twice", "two threads that close a model at once free it twice")
 class FreesTwice(ReferenceModel):
     """Looks whether it is open, and then closes."""
 
@@ -189,9 +174,7 @@ class FreesTwice(ReferenceModel):
 
 
 @saboteur(
-    "classify-returns-what-it-has",
-    "a classify whose model is closed returns the rows that it has",
-    kills={"lifecycle.close-calls"},
+    "classify-returns-what-it-has", "a classify whose model is closed returns the rows that it has"
 )
 class ClassifyReturnsWhatItHas(Classifier):
     """Leaves its loop when the model is closed; a long list takes its time."""

@@ -61,15 +61,7 @@ class Waiting(SubmittedStream):
         self._worker.join()
 
 
-@saboteur(
-    "one-cache-for-streams",
-    "streams that run at the same time share one cache",
-    kills={
-        "concurrency.streams",
-        "concurrency.parallel-slots",
-        "submitting.behind-own-stream",
-    },
-)
+@saboteur("one-cache-for-streams", "streams that run at the same time share one cache")
 class OneCacheForStreams(ReferenceModel):
     """Handles one stream well, and two concurrent ones wrongly."""
 
@@ -77,11 +69,7 @@ class OneCacheForStreams(ReferenceModel):
     submitted_class = Waiting
 
 
-@saboteur(
-    "busy-for-all",
-    "a thread that would have to wait its turn gets ModelBusyError",
-    kills={"concurrency.waiting-turn"},
-)
+@saboteur("busy-for-all", "a thread that would have to wait its turn gets ModelBusyError")
 class BusyForAll(Engine):
     """Has no queue for threads that would have to wait."""
 
@@ -99,9 +87,7 @@ class NoQueue(Slots):
 
 
 @saboteur(
-    "untyped-busy",
-    "a second stream of one thread fails with an error that is not one of core's",
-    kills={"concurrency.second-stream", "submitting.behind-own-stream"},
+    "untyped-busy", "a second stream of one thread fails with an error that is not one of core's"
 )
 class UntypedBusy(Engine):
     """Fails as a lock fails that is not reentrant."""
@@ -122,9 +108,7 @@ class Untyped(Slots):
 
 
 @saboteur(
-    "waits-for-itself",
-    "a submitted request waits for a slot that its reader's own stream holds",
-    kills={"submitting.behind-own-stream"},
+    "waits-for-itself", "a submitted request waits for a slot that its reader's own stream holds"
 )
 class WaitsForItself(SubmittedStream):
     """Waits for a token as long as it takes; in the tests, it gives up in the end."""
@@ -136,11 +120,7 @@ class WaitsForItself(SubmittedStream):
             raise RuntimeError("this thread waits for ever") from None
 
 
-@saboteur(
-    "slots-for-show",
-    "parallel_slots is accepted, and there is one slot all the same",
-    kills={"concurrency.parallel-slots"},
-)
+@saboteur("slots-for-show", "parallel_slots is accepted, and there is one slot all the same")
 class SlotsForShow(Engine):
     """Has one slot, whatever was requested."""
 
@@ -149,11 +129,7 @@ class SlotsForShow(Engine):
         self.slots = Slots(1)
 
 
-@saboteur(
-    "slots-up-to-four",
-    "parallel_slots beyond four are accepted, and there are four",
-    kills={"concurrency.parallel-slots"},
-)
+@saboteur("slots-up-to-four", "parallel_slots beyond four are accepted, and there are four")
 class SlotsUpToFour(Engine):
     """Was built for four slots, and limits requests to them."""
 
@@ -163,9 +139,7 @@ class SlotsUpToFour(Engine):
 
 
 @saboteur(
-    "one-result-buffer",
-    "calls of classify() of the same size share one buffer for their results",
-    kills={"concurrency.classify"},
+    "one-result-buffer", "calls of classify() of the same size share one buffer for their results"
 )
 class OneResultBuffer(ReferenceModel):
     """Keeps results in one buffer, where another thread finds what the last one has left."""
@@ -201,11 +175,7 @@ class ResetsRows(Classifier):
         return super().read(prompts)
 
 
-@saboteur(
-    "classify-in-the-streams-cache",
-    "classify() writes into the caches of streams that run",
-    kills={"concurrency.classify-while-streaming"},
-)
+@saboteur("classify-in-the-streams-cache", "classify() writes into the caches of streams that run")
 class ClassifyInTheStreamsCache(ReferenceModel):
     """Uses one cache for streams and classify alike."""
 
@@ -216,7 +186,6 @@ class ClassifyInTheStreamsCache(ReferenceModel):
 @saboteur(
     "first-come-first-read",
     "who reads first gets the tokens of the request that was submitted first",
-    kills={"concurrency.submit", "submitting.equals-generate"},
 )
 class FirstComeFirstRead(SubmittedStream):
     """Keeps one line of results for all readers."""
@@ -243,11 +212,7 @@ class FirstComeFirstRead(SubmittedStream):
         super().close()
 
 
-@saboteur(
-    "submit-ignores-max-tokens",
-    "submit generates one token less than max_tokens",
-    {"submitting.equals-generate", "concurrency.submit", "submitting.options"},
-)
+@saboteur("submit-ignores-max-tokens", "submit generates one token less than max_tokens")
 class SubmitIgnoresMaxTokens(ReferenceModel):
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
         request = config or GenerateConfig()
@@ -255,7 +220,7 @@ class SubmitIgnoresMaxTokens(ReferenceModel):
         return super().submit(prompt, dataclasses.replace(request, max_tokens=less))
 
 
-@saboteur("close-closes-all", "closing one submitted request closes all", {"submitting.close"})
+@saboteur("close-closes-all", "closing one submitted request closes all")
 class CloseClosesAll(SubmittedStream):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -29,11 +29,7 @@ class PenalisesOtherwise(Classifier):
         raise NotImplementedError
 
 
-@saboteur(
-    "penalty-by-count",
-    "repeat_penalty counts once for every time that a token came",
-    {"sampling.repeat-penalty", "sampling.repeat-penalty-output"},
-)
+@saboteur("penalty-by-count", "repeat_penalty counts once for every time that a token came")
 class PenaltyByCount(PenalisesOtherwise):
     def penalised(self, logits: array[float], ids: list[int], penalty: float) -> array[float]:
         scores = array("f", logits)
@@ -42,11 +38,7 @@ class PenaltyByCount(PenalisesOtherwise):
         return scores
 
 
-@saboteur(
-    "penalty-of-prompt",
-    "repeat_penalty counts the prompt's tokens, and not those generated",
-    {"sampling.repeat-penalty-output", "sampling.repeat-penalty-huge"},
-)
+@saboteur("penalty-of-prompt", "repeat_penalty counts the prompt's tokens, and not those generated")
 class PenaltyOfPrompt(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         whole = self.context
@@ -56,21 +48,13 @@ class PenaltyOfPrompt(Generation):
         return tokens
 
 
-@saboteur(
-    "probabilities-for-logprobs",
-    "generate gives probabilities instead of their logarithms",
-    {"sampling.logprobs", "sampling.logprobs-of-logits"},
-)
+@saboteur("probabilities-for-logprobs", "generate gives probabilities instead of their logarithms")
 class ProbabilitiesForLogprobs(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         return [_with_logprob(token, math.exp) for token in super().take(logits)]
 
 
-@saboteur(
-    "logprobs-to-base-10",
-    "classify gives logarithms to base 10",
-    {"sampling.logprobs-of-logits"},
-)
+@saboteur("logprobs-to-base-10", "classify gives logarithms to base 10")
 class LogprobsToBase10(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)

@@ -16,12 +16,7 @@ from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Generation
 
 
-@saboteur(
-    "hot-is-two",
-    "classify takes temperatures above 2 for 2",
-    {"sampling.draws", "sampling.draws-filtered", "sampling.draws-seeded"}
-    | {"sampling.frequencies", "classify.first-token-seeded"},
-)
+@saboteur("hot-is-two", "classify takes temperatures above 2 for 2")
 class HotIsTwo(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"temperature": min(config.temperature, 2.0)}
@@ -30,7 +25,6 @@ class HotIsTwo(ClassifiesOtherwise):
 @saboteur(
     "batches-draw-from-forty",
     "rows of a batch are drawn from the 40 best tokens where no top_k is given",
-    {"sampling.draws"},
 )
 class BatchesDrawFromForty(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
@@ -40,7 +34,6 @@ class BatchesDrawFromForty(OtherOptions):
 @saboteur(
     "last-ids-are-never-drawn",
     "at a high temperature a running sum of low precision is full before the last ids",
-    {"sampling.draws"},
 )
 class LastIdsAreNeverDrawn(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -59,11 +52,7 @@ class Coarse(Random):
         return math.floor(super().random() * 8) / 8
 
 
-@saboteur(
-    "seeds-draw-coarsely",
-    "with a seed, the random numbers have a few bits",
-    {"sampling.draws-seeded", "classify.first-token-seeded"},
-)
+@saboteur("seeds-draw-coarsely", "with a seed, the random numbers have a few bits")
 class SeedsDrawCoarsely(Generation):
     def take(self, logits: Sequence[float]) -> Any:
         if self.config.seed is not None and not self.drawn:
@@ -71,11 +60,7 @@ class SeedsDrawCoarsely(Generation):
         return super().take(logits)
 
 
-@saboteur(
-    "filtered-is-not-warm",
-    "what a filter leaves is drawn at temperature 1",
-    {"sampling.draws-filtered", "classify.first-token-seeded"},
-)
+@saboteur("filtered-is-not-warm", "what a filter leaves is drawn at temperature 1")
 class FilteredIsNotWarm(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         filtered = config.top_k > 1 or config.min_p > 0 or config.top_p < 1

@@ -21,29 +21,21 @@ from core_conformance.reference.stream import ReferenceStream
 _ROOM = 40  # characters
 
 
-@saboteur(
-    "closed-is-stop",
-    "a stream that was closed says that it is complete",
-    {"streaming.reasons", "streaming.close-behind"},
-)
+@saboteur("closed-is-stop", "a stream that was closed says that it is complete")
 class ClosedIsStop(ReferenceStream):
     @property
     def finish_reason(self) -> FinishReason | None:
         return "stop" if self._closed and self._reason else self._reason
 
 
-@saboteur("timeout-is-length", "a stream whose time is up says length", {"streaming.reasons"})
+@saboteur("timeout-is-length", "a stream whose time is up says length")
 class TimeoutIsLength(ReferenceStream):
     @property
     def finish_reason(self) -> FinishReason | None:
         return "length" if self._reason == "error" else self._reason
 
 
-@saboteur(
-    "timeout-from-the-call",
-    "the timeout of a stream runs from its call, before it is read",
-    {"cancel.timeout-begins"},
-)
+@saboteur("timeout-from-the-call", "the timeout of a stream runs from its call, before it is read")
 class TimeoutFromTheCall(ReferenceStream):
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Any) -> None:
         super().__init__(engine, prompt, config, record)
@@ -54,11 +46,7 @@ class TimeoutFromTheCall(ReferenceStream):
         self._called.check()
 
 
-@saboteur(
-    "empty-is-certain",
-    "an empty continuation scores 0, which is certainty",
-    {"scoring.empty"},
-)
+@saboteur("empty-is-certain", "an empty continuation scores 0, which is certainty")
 class EmptyIsCertain(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -72,7 +60,6 @@ class EmptyIsCertain(ReferenceModel):
 @saboteur(
     "labels-without-room-are-closed",
     "a label without room after its prompt is an error of another kind",
-    {"labels.too-long"},
 )
 class LabelsWithoutRoomAreClosed(Classifier):
     def check_labels(self, length: int) -> None:
@@ -84,7 +71,6 @@ class LabelsWithoutRoomAreClosed(Classifier):
 @saboteur(
     "labels-without-room-are-none",
     "a row without room for a label has neither a label nor an error",
-    {"labels.too-long"},
 )
 class LabelsWithoutRoomAreNone(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -94,11 +80,7 @@ class LabelsWithoutRoomAreNone(Classifier):
             return ClassifyResult()
 
 
-@saboteur(
-    "too-long-for-all",
-    "a label without room after one prompt fails every row",
-    {"labels.too-long"},
-)
+@saboteur("too-long-for-all", "a label without room after one prompt fails every row")
 class TooLongForAll(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
@@ -108,11 +90,7 @@ class TooLongForAll(Classifier):
         return [ClassifyResult(error=error)] * len(prompts)
 
 
-@saboteur(
-    "scores-cut-left",
-    "what does not fit the context is scored with its beginning cut off",
-    {"scoring.too-long"},
-)
+@saboteur("scores-cut-left", "what does not fit the context is scored with its beginning cut off")
 class ScoresCutLeft(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -126,7 +104,7 @@ class ScoresCutLeft(ReferenceModel):
         ]
 
 
-@saboteur("seed-of-ones", "the seed 2**32 - 1 stands for none", {"sampling.seed"})
+@saboteur("seed-of-ones", "the seed 2**32 - 1 stands for none")
 class SeedOfOnes(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -134,22 +112,14 @@ class SeedOfOnes(Generation):
             self.random = Random()
 
 
-@saboteur(
-    "failed-rows-count",
-    "a row that was refused counts as a token read",
-    {"metrics.failed-rows"},
-)
+@saboteur("failed-rows-count", "a row that was refused counts as a token read")
 class FailedRowsCount(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         super().__init__(engine, prompts, config)
         self.meter.prompt_tokens += len(self.errors)
 
 
-@saboteur(
-    "labels-lost-behind-errors",
-    "after a row that failed, no labels are looked at",
-    {"labels.behind-failed"},
-)
+@saboteur("labels-lost-behind-errors", "after a row that failed, no labels are looked at")
 class LabelsLostBehindErrors(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().read(prompts)

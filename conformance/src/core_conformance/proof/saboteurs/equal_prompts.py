@@ -24,20 +24,12 @@ class Once(Classifier):
         return [computed[self.key(prompt)] for prompt in prompts]
 
 
-@saboteur(
-    "equal-as-far-as-seen",
-    "prompts that begin alike are taken for equal ones",
-    {"classify.equal-prompts", "classify.free-draws"},
-)
+@saboteur("equal-as-far-as-seen", "prompts that begin alike are taken for equal ones")
 class EqualAsFarAsSeen(Once):
     def key(self, prompt: str) -> str:
         return prompt[:_SEEN]
 
 
-@saboteur(
-    "drawn-once",
-    "a prompt that comes several times is drawn once for all of them",
-    {"classify.free-draws"},
-)
+@saboteur("drawn-once", "a prompt that comes several times is drawn once for all of them")
 class DrawnOnce(Once):
     """Does so without a seed, too."""

@@ -38,11 +38,7 @@ class OptionsMistaken(ReferenceModel):
         return super().resolve_request(operation, config, options)
 
 
-@saboteur(
-    "unknown-keywords-dropped",
-    "an unknown keyword is dropped",
-    kills={"errors.unknown-keyword", "batch.stream-call", "classify.stream-call"},
-)
+@saboteur("unknown-keywords-dropped", "an unknown keyword is dropped")
 class UnknownKeywordsDropped(OptionsMistaken):
     """Takes the keywords it knows out of **kwargs, and does not look at the rest."""
 
@@ -51,11 +47,7 @@ class UnknownKeywordsDropped(OptionsMistaken):
         return config, {name: options[name] for name in options if name in _FIELDS}
 
 
-@saboteur(
-    "any-field-as-keyword",
-    "every operation takes the keywords of all",
-    kills={"errors.foreign-keyword", "batch.stream-call", "classify.stream-call"},
-)
+@saboteur("any-field-as-keyword", "every operation takes the keywords of all")
 class AnyFieldAsKeyword(OptionsMistaken):
     """Takes the fields of the config as keywords of every operation."""
 
@@ -73,7 +65,7 @@ class AnyFieldAsKeyword(OptionsMistaken):
         return config  # of a wrong type: for others to say
 
 
-@saboteur("dict-as-config", "a dict passes as a config", kills={"errors.config-type"})
+@saboteur("dict-as-config", "a dict passes as a config")
 class DictAsConfig(OptionsMistaken):
     """Takes a dict for a config, which is well meant."""
 
@@ -83,7 +75,7 @@ class DictAsConfig(OptionsMistaken):
         return (GenerateConfig(**given) if isinstance(given, dict) else config), options
 
 
-@saboteur("config-wins", "the config wins over keywords", kills={"errors.keywords-win"})
+@saboteur("config-wins", "the config wins over keywords")
 class ConfigWins(OptionsMistaken):
     """Joins config and keywords the wrong way round."""
 
@@ -94,9 +86,7 @@ class ConfigWins(OptionsMistaken):
         return config, left
 
 
-@saboteur(
-    "config-dropped", "the config of generate() is not looked at", kills={"errors.config-counts"}
-)
+@saboteur("config-dropped", "the config of generate() is not looked at")
 class ConfigDropped(ReferenceModel):
     """Looks at keywords alone, and so is right for all who use these."""
 
@@ -107,11 +97,7 @@ class ConfigDropped(ReferenceModel):
         return super().resolve_request(operation, config, options)
 
 
-@saboteur(
-    "foreign-fields-refused",
-    "generate() refuses a config that carries labels",
-    kills={"errors.foreign-fields"},
-)
+@saboteur("foreign-fields-refused", "generate() refuses a config that carries labels")
 class ForeignFieldsRefused(ReferenceModel):
     """Refuses a config that is made for both operations."""
 
@@ -122,11 +108,7 @@ class ForeignFieldsRefused(ReferenceModel):
         return super().stream(prompt, config)
 
 
-@saboteur(
-    "classify-stops",
-    "classify() applies stop_tokens",
-    kills={"errors.foreign-fields"},
-)
+@saboteur("classify-stops", "classify() applies stop_tokens")
 class ClassifyStops(ReferenceModel):
     """Sends both operations through one sampler, stop tokens included."""
 
@@ -155,11 +137,7 @@ class FailedStream(ReferenceStream):
         raise self.wrong
 
 
-@saboteur(
-    "options-checked-late",
-    "wrong options of generate() raise at the first next()",
-    kills={"errors.option-values"},
-)
+@saboteur("options-checked-late", "wrong options of generate() raise at the first next()")
 class OptionsCheckedLate(ReferenceModel):
     """Makes the whole of generate() a generator function."""
 
@@ -175,16 +153,7 @@ class OptionsCheckedLate(ReferenceModel):
             return stream
 
 
-@saboteur(
-    "sorts-in-place",
-    "classify() sorts the caller's list",
-    kills={
-        "errors.inputs-unchanged",
-        "classify.equal-prompts",
-        "classify.stream",
-        "labels.neighbours",
-    },
-)
+@saboteur("sorts-in-place", "classify() sorts the caller's list")
 class SortsInPlace(ReferenceModel):
     """Sorts the caller's own list, to batch prompts of similar length."""
 
@@ -202,11 +171,7 @@ class SortsInPlace(ReferenceModel):
         return results
 
 
-@saboteur(
-    "string-as-prompts",
-    "classify() takes one string for a list of characters",
-    kills={"errors.prompt-types"},
-)
+@saboteur("string-as-prompts", "classify() takes one string for a list of characters")
 class StringAsPrompts(ReferenceModel):
     """Takes a string, which is a sequence of strings, for the prompts."""
 

@@ -37,7 +37,6 @@ def _known(options: Mapping[str, Any]) -> Any:
 @saboteur(
     "batch-stream-takes-anything",
     "batch_stream takes keywords that it does not know, and wrong values",
-    {"batch.stream-call"},
 )
 class BatchStreamTakesAnything(ReferenceModel):
     def batch_stream(
@@ -50,7 +49,6 @@ class BatchStreamTakesAnything(ReferenceModel):
 @saboteur(
     "classify-iter-takes-anything",
     "classify_iter takes keywords that it does not know, and wrong values",
-    {"classify.stream-call"},
 )
 class ClassifyIterTakesAnything(ReferenceModel):
     def classify_iter(
@@ -66,7 +64,7 @@ def _timed(options: Mapping[str, Any]) -> Any:
     return {name: value for name, value in options.items() if name in known and value != -1.0}
 
 
-@saboteur("score-takes-anything", "score takes unknown keywords, wrong values", {"scoring.call"})
+@saboteur("score-takes-anything", "score takes unknown keywords, wrong values")
 class ScoreTakesAnything(ReferenceModel):
     def score(
         self,
@@ -80,9 +78,7 @@ class ScoreTakesAnything(ReferenceModel):
 
 
 @saboteur(
-    "inspect-attention-takes-anything",
-    "inspect_attention takes unknown keywords, and wrong values",
-    {"inspection.call"},
+    "inspect-attention-takes-anything", "inspect_attention takes unknown keywords, and wrong values"
 )
 class InspectAttentionTakesAnything(ReferenceModel):
     def inspect_attention(
@@ -91,10 +87,7 @@ class InspectAttentionTakesAnything(ReferenceModel):
         return super().inspect_attention(prompt, config, **_timed(options))
 
 
-_DEAF = {"cancel.every-operation", "cancel.timeout-every-operation"}
-
-
-@saboteur("deaf-score", "score takes cancel and timeout, and does not look at them", _DEAF)
+@saboteur("deaf-score", "score takes cancel and timeout, and does not look at them")
 class DeafScore(ReferenceModel):
     def score(
         self,
@@ -111,7 +104,6 @@ class DeafScore(ReferenceModel):
 @saboteur(
     "deaf-inspect-attention",
     "inspect_attention takes cancel and timeout, and does not look at them",
-    _DEAF,
 )
 class DeafInspectAttention(ReferenceModel):
     def inspect_attention(
@@ -121,7 +113,7 @@ class DeafInspectAttention(ReferenceModel):
         return super().inspect_attention(prompt)
 
 
-@saboteur("cancelled-score-raises", "a cancel ends score, and not each of its rows", _DEAF)
+@saboteur("cancelled-score-raises", "a cancel ends score, and not each of its rows")
 class CancelledScoreRaises(ReferenceModel):
     def score(
         self,
@@ -135,7 +127,7 @@ class CancelledScoreRaises(ReferenceModel):
         return super().score(prompts, continuations, config, **options)
 
 
-@saboteur("batch-stream-eager", "batch_stream works at the call", {"batch.stream-lazy"})
+@saboteur("batch-stream-eager", "batch_stream works at the call")
 class BatchStreamEager(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         pairs: list[tuple[int, Token]] = []
@@ -151,20 +143,14 @@ def _then(pairs: Iterable[tuple[int, Token]], error: Exception) -> Iterator[tupl
     raise error
 
 
-@saboteur(
-    "batch-stream-silent",
-    "batch_stream does not say that a row has failed",
-    {"batch.stream-errors", "cancel.every-operation", "cancel.timeout-every-operation"},
-)
+@saboteur("batch-stream-silent", "batch_stream does not say that a row has failed")
 class BatchStreamSilent(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         yield from self.batch_class(self.engine, prompts, config).tokens()
 
 
 @saboteur(
-    "batch-stream-raises-first",
-    "one row that fails ends batch_stream, and the other rows are lost",
-    {"batch.stream-errors"},
+    "batch-stream-raises-first", "one row that fails ends batch_stream, and the other rows are lost"
 )
 class BatchStreamRaisesFirst(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
@@ -174,11 +160,7 @@ class BatchStreamRaisesFirst(ReferenceModel):
         yield from super()._streamed(prompts, config)
 
 
-@saboteur(
-    "classify-iter-raises",
-    "what is wrong with one prompt ends classify_iter",
-    {"classify.stream-errors", "cancel.every-operation", "cancel.timeout-every-operation"},
-)
+@saboteur("classify-iter-raises", "what is wrong with one prompt ends classify_iter")
 class ClassifyIterRaises(ReferenceModel):
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
@@ -210,9 +192,7 @@ class BeginsWhenRead(SubmittedStream):
         self._reason = self._reason or "cancelled"
 
 
-saboteur("submit-begins-when-read", "submit begins at the first next()", {"submitting.begins"})(
-    BeginsWhenRead
-)
+saboteur("submit-begins-when-read", "submit begins at the first next()")(BeginsWhenRead)
 
 
 class _NotRefusing(ReferenceModel):
@@ -245,7 +225,6 @@ for _option in (Capability.SEED, Capability.LOGPROBS, Capability.LABELS, Capabil
     saboteur(
         f"others-take-{_option}",
         f"{_option} is not declared, and batch_stream, classify_iter and others drop it silently",
-        {"errors.undeclared-options"},
     )(partial(_Limited, _NotRefusing, {_option}))
 
 
@@ -284,11 +263,10 @@ def _alone(model: type[ReferenceModel]) -> Callable[[], Backend]:
     return partial(_Limited, model, _BUT_BATCHES)
 
 
-saboteur("lone-batch-never-stops", "batch_generate, all there is, ignores stops", {"batch.stops"})(
+saboteur("lone-batch-never-stops", "batch_generate, all there is, ignores stops")(
     _alone(_NeverStopping)
 )
 saboteur(
     "lone-batch-remembers",
     "a batch that was asked before finds the rows of its cache one place off",
-    {"batch.repeatable"},
 )(_alone(_SeenBefore))

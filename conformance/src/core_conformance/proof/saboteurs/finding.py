@@ -14,11 +14,7 @@ from core_conformance.proof.registry import saboteur
 from core_conformance.reference.backend import Reference
 
 
-@saboteur(
-    "describes-nothing",
-    "describe_model() knows no model, not even one that loads",
-    kills={"loading.description", "loading.description-path"},
-)
+@saboteur("describes-nothing", "describe_model() knows no model, not even one that loads")
 class DescribesNothing(Reference):
     """Has the method, which is still to be written."""
 
@@ -27,11 +23,7 @@ class DescribesNothing(Reference):
         return None
 
 
-@saboteur(
-    "describes-where-links-lead",
-    "a description is by another path than was asked for",
-    kills={"loading.description-path"},
-)
+@saboteur("describes-where-links-lead", "a description is by another path than was asked for")
 class DescribesWhereLinksLead(Reference):
     """Follows links first, and forgets where it came from."""
 
@@ -43,9 +35,7 @@ class DescribesWhereLinksLead(Reference):
 
 
 @saboteur(
-    "describes-another-format",
-    "a description has a format that the backend's formats do not name",
-    kills={"loading.description", "loading.description-path"},
+    "describes-another-format", "a description has a format that the backend's formats do not name"
 )
 class DescribesAnotherFormat(Reference):
     """Names the version of its format as well, here and not in formats."""
@@ -56,11 +46,7 @@ class DescribesAnotherFormat(Reference):
         return described and replace(described, format="safetensors-1")
 
 
-@saboteur(
-    "describes-a-problem",
-    "a sound model has a problem",
-    kills={"loading.description"},
-)
+@saboteur("describes-a-problem", "a sound model has a problem")
 class DescribesAProblem(Reference):
     """Warns of what its loader takes."""
 
@@ -70,11 +56,7 @@ class DescribesAProblem(Reference):
         return described and replace(described, problem="made by an older version")
 
 
-@saboteur(
-    "describing-raises",
-    "describe_model() raises for a path that is gone",
-    kills={"loading.description-of-others"},
-)
+@saboteur("describing-raises", "describe_model() raises for a path that is gone")
 class DescribingRaises(Reference):
     """Looks at a path as if it could not vanish."""
 
@@ -84,11 +66,7 @@ class DescribingRaises(Reference):
         return super().describe_model(path)
 
 
-@saboteur(
-    "describes-any-directory",
-    "an empty directory is described as a model",
-    kills={"loading.description-of-others"},
-)
+@saboteur("describes-any-directory", "an empty directory is described as a model")
 class DescribesAnyDirectory(Reference):
     """Takes every directory for a model, which lacks its files perhaps."""
 
@@ -103,7 +81,6 @@ class DescribesAnyDirectory(Reference):
 @saboteur(
     "describes-other-kinds",
     "a model of another kind, which does not load, is described as a sound one",
-    kills={"loading.description-agrees"},
 )
 class DescribesOtherKinds(Reference):
     """Looks for the file config.json, and not into it."""

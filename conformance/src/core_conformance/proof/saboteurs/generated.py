@@ -24,22 +24,14 @@ from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 _FEW = 5  # rows
 
 
-@saboteur(
-    "nul-ends-a-row",
-    "in a batch a prompt ends at its first NUL, as a string of C does",
-    {"generated.batches", "text.nul"},
-)
+@saboteur("nul-ends-a-row", "in a batch a prompt ends at its first NUL, as a string of C does")
 class NulEndsARow(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         rows = [prompt.partition("\0")[0] or prompt for prompt in prompts]
         super().__init__(engine, rows, config)
 
 
-@saboteur(
-    "nul-ends-a-text",
-    "encode reads a text up to its first NUL",
-    {"generated.tokens", "text.nul"},
-)
+@saboteur("nul-ends-a-text", "encode reads a text up to its first NUL")
 class NulEndsAText(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         return super().encode(text.partition("\0")[0])
@@ -48,7 +40,6 @@ class NulEndsAText(ReferenceModel):
 @saboteur(
     "counted-in-utf16",
     "the last prompt of a micro-batch loses a token for each character that UTF-16 counts twice",
-    {"generated.texts"},
 )
 class CountedInUtf16(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -60,9 +51,7 @@ class CountedInUtf16(Classifier):
 
 
 @saboteur(
-    "space-at-a-rows-end",
-    "white space at the end of a prompt is stripped in a batch of several",
-    {"generated.batches", "tokens.error-rows", "tokens.samples", "tokens.texts"},
+    "space-at-a-rows-end", "white space at the end of a prompt is stripped in a batch of several"
 )
 class SpaceAtARowsEnd(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
@@ -87,7 +76,6 @@ class _WrongOnce(Engine):
 @saboteur(
     "behind-a-closed-request",
     "what is read after a submitted request that was closed half read lacks its first token",
-    {"generated.calls"},
 )
 class BehindAClosedRequest(ReferenceModel):
     engine_class = _WrongOnce
@@ -112,7 +100,6 @@ class BehindAClosedRequest(ReferenceModel):
 @saboteur(
     "behind-another-close",
     "a stream that is open while another model is closed forgets its last token then",
-    {"generated.calls"},
 )
 class BehindAnotherClose(ReferenceModel):
     closed: ClassVar[int] = 0
@@ -134,7 +121,6 @@ class BehindAnotherClose(ReferenceModel):
 @saboteur(
     "the-third-equal-row",
     "of equal prompts in a batch the third one is read without its last token",
-    {"generated.batches"},
 )
 class TheThirdEqualRow(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
@@ -150,7 +136,6 @@ class TheThirdEqualRow(Batch):
     "one-label-in-another",
     "a label that another one begins with is judged as that other one where the prompt ends in "
     "white space",
-    {"generated.labels"},
 )
 class OneLabelInAnother(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -165,11 +150,7 @@ class OneLabelInAnother(Classifier):
         return dataclasses.replace(result, logprobs=logprobs)
 
 
-@saboteur(
-    "stop-decomposed",
-    "stop strings are looked for in their decomposed form",
-    {"generated.answers"},
-)
+@saboteur("stop-decomposed", "stop strings are looked for in their decomposed form")
 class StopDecomposed(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -177,11 +158,7 @@ class StopDecomposed(Generation):
         self.assembler = TokenAssembler(vocabulary.Detokenizer(), stops)
 
 
-@saboteur(
-    "seeds-of-31-bits",
-    "a batch of several rows takes 31 bits of a seed",
-    {"generated.batches"},
-)
+@saboteur("seeds-of-31-bits", "a batch of several rows takes 31 bits of a seed")
 class SeedsOf31Bits(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         if len(prompts) > 1 and config.seed is not None:
@@ -192,7 +169,6 @@ class SeedsOf31Bits(Batch):
 @saboteur(
     "scored-in-white-space",
     "a continuation that begins with other white space than a space is scored as with one",
-    {"generated.scores"},
 )
 class ScoredInWhiteSpace(ReferenceModel):
     def score(
@@ -207,7 +183,6 @@ class ScoredInWhiteSpace(ReferenceModel):
 @saboteur(
     "beside-a-begun-stream",
     "a batch that runs during an open stream draws with that stream's options",
-    {"generated.calls"},
 )
 class BesideABegunStream(ReferenceModel):
     class stream_class(ReferenceStream):
@@ -232,7 +207,6 @@ class BesideABegunStream(ReferenceModel):
 @saboteur(
     "abandoned-results",
     "unread results of classify_iter are returned by a call of few rows, some of them equal",
-    {"generated.calls"},
 )
 class AbandonedResults(ReferenceModel):
     def __init__(self, *arguments: Any) -> None:

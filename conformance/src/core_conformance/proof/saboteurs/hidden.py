@@ -17,7 +17,6 @@ from core_conformance.reference.optional import ReferenceModel
 
 Config = GenerateConfig | None
 
-_DEAF = {"cancel.every-operation", "cancel.timeout-every-operation"}
 _LAST = (-1,)
 
 
@@ -41,14 +40,7 @@ class Shows(ReferenceModel):
         raise NotImplementedError
 
 
-@saboteur(
-    "hidden-in-doubles",
-    "states are arrays of float64",
-    {
-        *("hidden.results", "hidden.neighbours", "hidden.prompts", "hidden.again"),
-        *("hidden.layers", "hidden.error-rows", "hidden.embeddings"),
-    },
-)
+@saboteur("hidden-in-doubles", "states are arrays of float64")
 class HiddenInDoubles(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         return [
@@ -64,9 +56,7 @@ def _doubles(states: array[float]) -> array[float]:
 
 
 @saboteur(
-    "hidden-layer-as-asked",
-    "a result names its layers by the negative numbers that were asked for",
-    {"hidden.results", "hidden.layers"},
+    "hidden-layer-as-asked", "a result names its layers by the negative numbers that were asked for"
 )
 class HiddenLayerAsAsked(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
@@ -76,11 +66,7 @@ class HiddenLayerAsAsked(Shows):
         ]
 
 
-@saboteur(
-    "hidden-by-length",
-    "states come in the order of their prompts' lengths",
-    {"hidden.neighbours"},
-)
+@saboteur("hidden-by-length", "states come in the order of their prompts' lengths")
 class HiddenByLength(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         good = [place for place, result in enumerate(results) if result.error is None]
@@ -92,7 +78,6 @@ class HiddenByLength(Shows):
 @saboteur(
     "hidden-in-padding",
     "the state of a shorter prompt is read where the longest one of the call ends",
-    {"hidden.neighbours", "hidden.embeddings"},
 )
 class HiddenInPadding(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
@@ -111,11 +96,7 @@ def _moved(result: HiddenResult, padding: int) -> HiddenResult:
     )
 
 
-@saboteur(
-    "hidden-is-blind",
-    "all prompts of a model have one state",
-    {"hidden.prompts"},
-)
+@saboteur("hidden-is-blind", "all prompts of a model have one state")
 class HiddenIsBlind(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         return [
@@ -132,11 +113,7 @@ class HiddenIsBlind(Shows):
         return states
 
 
-@saboteur(
-    "hidden-of-last-token",
-    "a state is made of its prompt's last token alone",
-    {"hidden.prompts"},
-)
+@saboteur("hidden-of-last-token", "a state is made of its prompt's last token alone")
 class HiddenOfLastToken(Language):
     """Drops the keys of all positions but the last."""
 
@@ -144,11 +121,7 @@ class HiddenOfLastToken(Language):
         return super().state(ids[-1:], layer)
 
 
-@saboteur(
-    "hidden-without-embeddings",
-    "layers are counted from the first one after the embeddings",
-    {"hidden.embeddings"},
-)
+@saboteur("hidden-without-embeddings", "layers are counted from the first one after the embeddings")
 class HiddenWithoutEmbeddings(Language):
     """Shows the state after the first layer, which has read the prompt, as layer 0."""
 
@@ -159,7 +132,6 @@ class HiddenWithoutEmbeddings(Language):
 @saboteur(
     "hidden-remembers",
     "a prompt that begins like an earlier one has the state that was kept for that one",
-    {"hidden.again"},
 )
 class HiddenRemembers(Shows):
     _kept: tuple[tuple[str, HiddenResult], ...] = ()
@@ -174,11 +146,7 @@ class HiddenRemembers(Shows):
         return results if remembered is None else [remembered]
 
 
-@saboteur(
-    "hidden-last-layer-only",
-    "whichever layer is asked for, it is the last one's state",
-    {"hidden.layers", "hidden.embeddings"},
-)
+@saboteur("hidden-last-layer-only", "whichever layer is asked for, it is the last one's state")
 class HiddenLastLayerOnly(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         last = ReferenceModel.hidden_states(self, prompts)
@@ -191,7 +159,6 @@ class HiddenLastLayerOnly(Shows):
 @saboteur(
     "hidden-layers-in-order",
     "states come in the order of the layers, and not in that which was asked for",
-    {"hidden.layers"},
 )
 class HiddenLayersInOrder(ReferenceModel):
     def hidden_states(
@@ -211,11 +178,7 @@ class HiddenLayersInOrder(ReferenceModel):
         ]
 
 
-@saboteur(
-    "hidden-without-last",
-    "the last layer is refused by its number",
-    {"hidden.layers"},
-)
+@saboteur("hidden-without-last", "the last layer is refused by its number")
 class HiddenWithoutLast(ReferenceModel):
     def hidden_states(
         self,
@@ -232,11 +195,7 @@ class HiddenWithoutLast(ReferenceModel):
         return results
 
 
-@saboteur(
-    "hidden-any-layer",
-    "layers that there are not are taken for the nearest one",
-    {"hidden.no-layers"},
-)
+@saboteur("hidden-any-layer", "layers that there are not are taken for the nearest one")
 class HiddenAnyLayer(ReferenceModel):
     def hidden_states(
         self,
@@ -252,18 +211,14 @@ class HiddenAnyLayer(ReferenceModel):
         return super().hidden_states(prompts, config, layers=layers, **options)
 
 
-@saboteur("hidden-fails-together", "one bad prompt fails all of them", {"hidden.error-rows"})
+@saboteur("hidden-fails-together", "one bad prompt fails all of them")
 class HiddenFailsTogether(Shows):
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
         error = next((result.error for result in results if result.error), None)
         return results if error is None else [HiddenResult(error=error) for _ in results]
 
 
-@saboteur(
-    "hidden-takes-anything",
-    "hidden_states takes unknown keywords, wrong values",
-    {"hidden.call"},
-)
+@saboteur("hidden-takes-anything", "hidden_states takes unknown keywords, wrong values")
 class HiddenTakesAnything(ReferenceModel):
     def hidden_states(
         self,
@@ -279,7 +234,7 @@ class HiddenTakesAnything(ReferenceModel):
         return super().hidden_states(prompts, config, layers=layers, **sound)
 
 
-@saboteur("deaf-hidden-states", "hidden_states does not look at cancel and timeout", _DEAF)
+@saboteur("deaf-hidden-states", "hidden_states does not look at cancel and timeout")
 class DeafHiddenStates(ReferenceModel):
     def hidden_states(
         self,
@@ -294,7 +249,7 @@ class DeafHiddenStates(ReferenceModel):
         return super().hidden_states(prompts, layers=layers)
 
 
-@saboteur("cancelled-hidden-raises", "a cancel ends hidden_states, and not each row", _DEAF)
+@saboteur("cancelled-hidden-raises", "a cancel ends hidden_states, and not each row")
 class CancelledHiddenRaises(ReferenceModel):
     def hidden_states(
         self,
@@ -309,7 +264,7 @@ class CancelledHiddenRaises(ReferenceModel):
         return super().hidden_states(prompts, config, layers=layers, **options)
 
 
-@saboteur("hidden-cuts-long", "a prompt too long is cut to what fits", {"hidden.too-long"})
+@saboteur("hidden-cuts-long", "a prompt too long is cut to what fits")
 class HiddenCutsLong(ReferenceModel):
     def hidden_states(
         self,

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Unpack
 
 from core.errors import CoreError
-from core.kit.support import OPTION_NEEDS, unsupported
+from core.kit.support import unsupported
 from core.options import (
     ChatOptions,
     GenerateConfig,
@@ -18,30 +18,26 @@ from core.options import (
 from core.protocols import Capability, TokenStream
 from core.types import Choice, Conversation, Device, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.backend import EVERYTHING, METHODS, Reference
+from core_conformance.reference.backend import EVERYTHING, Reference
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
 
-@saboteur(
-    "name-with-a-blank",
-    "the name ends in a blank, so that the typed name does not match",
-    kills={"identity.name", "identity.registered"},
-)
+@saboteur("name-with-a-blank", "the name ends in a blank, so that the typed name does not match")
 class NameWithBlank(Reference):
     """Has a name that was pasted with the blank after it."""
 
     name = "reference "
 
 
-@saboteur("protocol-as-text", "protocol is a str", kills={"identity.protocol"})
+@saboteur("protocol-as-text", "protocol is a str")
 class ProtocolAsText(Reference):
     """Has a protocol that was read, as text, from a configuration file."""
 
     protocol = "1"  # type: ignore[assignment]  # the fault
 
 
-@saboteur("capabilities-a-set", "capabilities can be changed", kills={"identity.capabilities"})
+@saboteur("capabilities-a-set", "capabilities can be changed")
 class CapabilitiesASet(Reference):
     """Declares its capabilities in a set that is not a frozenset."""
 
@@ -50,11 +46,7 @@ class CapabilitiesASet(Reference):
         self.capabilities = set(self.capabilities)  # type: ignore[assignment]  # the fault
 
 
-@saboteur(
-    "formats-left-behind",
-    "formats does not list what load_model has learned to read",
-    kills={"identity.formats", "loading.description", "loading.description-path"},
-)
+@saboteur("formats-left-behind", "formats does not list what load_model has learned to read")
 class FormatsLeftBehind(Reference):
     """Has formats that were copied from another backend."""
 
@@ -62,9 +54,7 @@ class FormatsLeftBehind(Reference):
 
 
 @saboteur(
-    "reason-although-available",
-    "unavailable_reason() has words for a backend that is available",
-    kills={"identity.availability"},
+    "reason-although-available", "unavailable_reason() has words for a backend that is available"
 )
 class ReasonAlthoughAvailable(Reference):
     """Always gives a reason, also when it is available."""
@@ -74,27 +64,14 @@ class ReasonAlthoughAvailable(Reference):
         return "ready"
 
 
-@saboteur(
-    "another-name",
-    "the entry point and the backend do not agree on its name",
-    kills={"identity.registered"},
-)
+@saboteur("another-name", "the entry point and the backend do not agree on its name")
 class AnotherName(Reference):
     """Was renamed in one place only."""
 
     name = "reference-renamed"
 
 
-@saboteur(
-    "declares-training",
-    "a capability is declared whose methods are not there",
-    kills={
-        *("identity.optional-protocols", "training.loss", "training.untouched", "training.saved"),
-        *("training.kept", "training.left", "training.again", "training.refused"),
-        *("training.labels", "training.masked", "training.turns", "training.epochs"),
-        *("training.longest", "training.scale", "training.defaults"),
-    },
-)
+@saboteur("declares-training", "a capability is declared whose methods are not there")
 class DeclaresTraining(Reference):
     """Declares what is planned for the next release."""
 
@@ -107,7 +84,7 @@ class DeclaresTraining(Reference):
     model_class = Untrained
 
 
-@saboteur("device-of-no-kind", "a device's kind is made up", kills={"identity.devices"})
+@saboteur("device-of-no-kind", "a device's kind is made up")
 class DeviceOfNoKind(Reference):
     """Hands on the kind of device that its driver names."""
 
@@ -116,7 +93,7 @@ class DeviceOfNoKind(Reference):
         return (Device("cuda:0", "cuda"),)  # type: ignore[arg-type]  # the fault
 
 
-@saboteur("choice-without-reason", "a choice is not explained", kills={"identity.choices"})
+@saboteur("choice-without-reason", "a choice is not explained")
 class ChoiceWithoutReason(ReferenceModel):
     """Tells its choices without their reasons."""
 
@@ -125,11 +102,7 @@ class ChoiceWithoutReason(ReferenceModel):
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
-@saboteur(
-    "declares-more",
-    "a model declares what its backend does not",
-    {"identity.declared", "classify.results", "history.options"},
-)
+@saboteur("declares-more", "a model declares what its backend does not")
 class DeclaresMore(Reference):
     """Does not train, and its models say that they can do everything."""
 
@@ -157,18 +130,10 @@ class Modest(Reference):
         return model
 
 
-def _shown_by(capability: Capability) -> set[str]:
-    """Return the checks that see this capability without needing it."""
-    if capability in METHODS:
-        return {"identity.optional-protocols"}
-    return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
-
-
 for _capability in sorted(EVERYTHING):
     saboteur(
         f"undeclared-{_capability}",
         f"{_capability} is not declared, and is there all the same",
-        kills=_shown_by(_capability),
         undeclared=_capability,
     )(partial(Modest, _capability))
 

@@ -16,42 +16,22 @@ from core_conformance.reference.sentences import (
 )
 
 _MOMENT = 0.02  # seconds
-_FORMS = {"label_sentences.forms"}
 
 
-@saboteur(
-    "sentence-sorted",
-    "texts get the results of others, by length",
-    {
-        "errors.empty-prompt",
-        "errors.lone-surrogate",
-        "errors.too-long-rows",
-        "label_sentences.error-rows",
-        "label_sentences.forms",
-        "label_sentences.neighbours",
-    },
-)
+@saboteur("sentence-sorted", "texts get the results of others, by length")
 class SentenceSorted(SentenceClassifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         return super().results(sorted(prompts, key=len))
 
 
-@saboteur(
-    "sentence-many-rows",
-    "from the hundredth text on, results are one off",
-    {"label_sentences.rows"},
-)
+@saboteur("sentence-many-rows", "from the hundredth text on, results are one off")
 class SentenceManyRows(SentenceClassifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
         return [*results[:100], *results[101:], *results[100:101]]
 
 
-@saboteur(
-    "sentence-errors-guess",
-    "a text that fails has a label all the same",
-    {"label_sentences.error-rows"},
-)
+@saboteur("sentence-errors-guess", "a text that fails has a label all the same")
 class SentenceErrorsGuess(SentenceClassifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         label = self.config.labels[0]
@@ -61,11 +41,7 @@ class SentenceErrorsGuess(SentenceClassifier):
         ]
 
 
-@saboteur(
-    "sentence-cached",
-    "embeddings of labels are kept by label, whatever the sentence is",
-    {"label_sentences.again", "label_sentences.counts", "label_sentences.sentence"},
-)
+@saboteur("sentence-cached", "embeddings of labels are kept by label, whatever the sentence is")
 class SentenceCached(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         cache = vars(self._engine).setdefault("cache", {})
@@ -73,11 +49,7 @@ class SentenceCached(SentenceClassifier):
         return super().compared(ids)
 
 
-@saboteur(
-    "sentence-of-the-stream",
-    "classify_iter does not look at label_sentence",
-    _FORMS,
-)
+@saboteur("sentence-of-the-stream", "classify_iter does not look at label_sentence")
 class SentenceOfTheStream(SentenceModel):
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
@@ -86,18 +58,14 @@ class SentenceOfTheStream(SentenceModel):
         return super()._classified(prompts, replace(config, label_sentence=plain.label_sentence))
 
 
-@saboteur("sentence-awaited", "an awaited call loses its label_sentence", _FORMS)
+@saboteur("sentence-awaited", "an awaited call loses its label_sentence")
 class SentenceAwaited(SentenceModel):
     async def call_async(self, operation: str, /, *arguments: object, **options: Any) -> Any:
         options.pop("label_sentence", None)
         return await super().call_async(operation, *arguments, **options)
 
 
-@saboteur(
-    "sentence-shared",
-    "calls of several threads share their labels",
-    {"label_sentences.threads"},
-)
+@saboteur("sentence-shared", "calls of several threads share their labels")
 class SentenceShared(SentenceModel):
     def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
         self.request = request
@@ -105,11 +73,7 @@ class SentenceShared(SentenceModel):
         return super().do_classify(prompts, self.request)
 
 
-@saboteur(
-    "sentence-ends",
-    "the hidden state of a text is that of its end",
-    {"label_sentences.embeddings"},
-)
+@saboteur("sentence-ends", "the hidden state of a text is that of its end")
 class SentenceEnds(SentenceModel):
     def do_hidden_states(
         self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]

@@ -21,19 +21,14 @@ from core_conformance.reference.sentences import (
 )
 
 _FEW, _SHORT = 16, 32  # labels, and tokens
-_SPELLED = {"label_sentences.sentence", "label_sentences.default"}
 
 
-@saboteur("sentence-logprobs", "backend declares logprobs", {"label_sentences.declared"})
+@saboteur("sentence-logprobs", "backend declares logprobs")
 class SentenceLogprobs(Sentences):
     everything = Sentences.everything | {Capability.LOGPROBS}
 
 
-@saboteur(
-    "sentence-token",
-    "results of label sentences have a token, and the scores as logprobs",
-    _SPELLED | {"label_sentences.results"},
-)
+@saboteur("sentence-token", "results of label sentences have a token, and the scores as logprobs")
 class SentenceToken(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         result = super().compared(ids)
@@ -41,11 +36,7 @@ class SentenceToken(SentenceClassifier):
         return replace(result, token=Token(0, ""), logprobs=logprobs)
 
 
-@saboteur(
-    "sentence-alone",
-    "with labels_only the label is the last",
-    {"label_sentences.results"},
-)
+@saboteur("sentence-alone", "with labels_only the label is the last")
 class SentenceAlone(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         result = super().compared(ids)
@@ -53,11 +44,7 @@ class SentenceAlone(SentenceClassifier):
         return alone if self.config.labels_only else result
 
 
-@saboteur(
-    "sentence-sigmoids",
-    "probabilities of label sentences are each a sigmoid",
-    {"label_sentences.probabilities", "label_sentences.independent"},
-)
+@saboteur("sentence-sigmoids", "probabilities of label sentences are each a sigmoid")
 class SentenceSigmoids(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         result = super().compared(ids)
@@ -69,9 +56,7 @@ class SentenceSigmoids(SentenceClassifier):
 
 
 @saboteur(
-    "sentence-tolerance",
-    "logit_tolerance of a model of label sentences is as large as its scores",
-    {"label_sentences.tolerance"},
+    "sentence-tolerance", "logit_tolerance of a model of label sentences is as large as its scores"
 )
 class SentenceTolerance(SentenceModel):
     @property
@@ -92,31 +77,19 @@ class Rescored(SentenceClassifier):
         raise NotImplementedError
 
 
-@saboteur(
-    "sentence-first",
-    "the first label has a better score",
-    {"label_sentences.independent"},
-)
+@saboteur("sentence-first", "the first label has a better score")
 class SentenceFirst(Rescored):
     def changed(self, scores: list[float]) -> list[float]:
         return [scores[0] + 0.1, *scores[1:]]
 
 
-@saboteur(
-    "sentence-sixteen",
-    "from the seventeenth label on, each has the score of one before it",
-    {"label_sentences.independent"},
-)
+@saboteur("sentence-sixteen", "from the seventeenth label on, each has the score of one before it")
 class SentenceSixteen(Rescored):
     def changed(self, scores: list[float]) -> list[float]:
         return [scores[place % _FEW] for place in range(len(scores))]
 
 
-@saboteur(
-    "sentence-replaced-twice",
-    "a label's own {label} is replaced as well",
-    {"label_sentences.sentence"},
-)
+@saboteur("sentence-replaced-twice", "a label's own {label} is replaced as well")
 class SentenceReplacedTwice(SentenceClassifier):
     def sentences(self) -> list[str]:
         return [
@@ -125,18 +98,14 @@ class SentenceReplacedTwice(SentenceClassifier):
         ]
 
 
-@saboteur(
-    "sentence-pattern",
-    "a label is read as the replacement of a pattern",
-    {"label_sentences.sentence"},
-)
+@saboteur("sentence-pattern", "a label is read as the replacement of a pattern")
 class SentencePattern(SentenceClassifier):
     def sentences(self) -> list[str]:
         sentence, labels = self.config.label_sentence, self.config.labels
         return [re.sub(r"\{label\}", label.replace("\\g<0>", ""), sentence) for label in labels]
 
 
-@saboteur("sentence-default", "the default sentence is another", {"label_sentences.default"})
+@saboteur("sentence-default", "the default sentence is another")
 class SentenceDefault(SentenceClassifier):
     def sentences(self) -> list[str]:
         if self.config.label_sentence != LABEL_SENTENCE:
@@ -144,21 +113,13 @@ class SentenceDefault(SentenceClassifier):
         return [f"This example is {label}." for label in self.config.labels]
 
 
-@saboteur(
-    "sentence-ignored",
-    "label_sentence is accepted and not used",
-    _SPELLED | {"label_sentences.counts"},
-)
+@saboteur("sentence-ignored", "label_sentence is accepted and not used")
 class SentenceIgnored(SentenceClassifier):
     def sentences(self) -> list[str]:
         return list(self.config.labels)
 
 
-@saboteur(
-    "sentence-prefix",
-    "label_prefix is accepted by a model of label sentences, and not used",
-    {"label_sentences.refused"},
-)
+@saboteur("sentence-prefix", "label_prefix is accepted by a model of label sentences, and not used")
 class SentencePrefix(SentenceModel):
     def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
         super().refuse_unsupported(replace(request, label_prefix=" "), capability)
@@ -167,7 +128,6 @@ class SentencePrefix(SentenceModel):
 @saboteur(
     "sentence-accepted",
     "label_sentence is accepted by a model that continues prompts, and not used",
-    {"errors.undeclared-options"},
     undeclared=Capability.LABEL_SENTENCES,
 )
 class SentenceAccepted(ReferenceModel):
@@ -175,11 +135,7 @@ class SentenceAccepted(ReferenceModel):
         super().refuse_unsupported(replace(request, label_sentence=LABEL_SENTENCE), capability)
 
 
-@saboteur(
-    "sentence-cut",
-    "a label's sentence is cut to the context",
-    {"label_sentences.too-long"},
-)
+@saboteur("sentence-cut", "a label's sentence is cut to the context")
 class SentenceCut(SentenceClassifier):
     def sentences(self) -> list[str]:
         cut = []

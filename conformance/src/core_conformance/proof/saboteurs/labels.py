@@ -41,59 +41,43 @@ def _exp(logprobs: Values) -> Values:
     return {label: math.exp(value) for label, value in logprobs.items()}
 
 
-@saboteur(
-    "probabilities-of-all",
-    "the labels' probabilities are those over the whole vocabulary",
-    {"labels.probabilities", "labels.single", "labels.label"},
-)
+@saboteur("probabilities-of-all", "the labels' probabilities are those over the whole vocabulary")
 class ProbabilitiesOfAll(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"probabilities": _exp(logprobs)}
 
 
-@saboteur(
-    "labels-sorted",
-    "probabilities come in the order of the alphabet",
-    {"labels.probabilities"},
-)
+@saboteur("labels-sorted", "probabilities come in the order of the alphabet")
 class LabelsSorted(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"probabilities": dict(sorted(probabilities.items()))}
 
 
-@saboteur("first-label", "label is the first label, whatever its probability", {"labels.label"})
+@saboteur("first-label", "label is the first label, whatever its probability")
 class FirstLabel(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"label": next(iter(probabilities))}
 
 
-@saboteur("margin-is-best", "margin is the best probability", {"labels.label"})
+@saboteur("margin-is-best", "margin is the best probability")
 class MarginIsBest(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"margin": max(probabilities.values())}
 
 
-@saboteur("no-lead-alone", "a single label has the margin 0", {"labels.single"})
+@saboteur("no-lead-alone", "a single label has the margin 0")
 class NoLeadAlone(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {} if len(probabilities) > 1 else {"margin": 0.0}
 
 
-@saboteur(
-    "mass-is-one",
-    "label_mass is the sum of the labels' probabilities among one another",
-    {"labels.mass", "labels.mass-extended"},
-)
+@saboteur("mass-is-one", "label_mass is the sum of the labels' probabilities among one another")
 class MassIsOne(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"label_mass": math.fsum(probabilities.values())}
 
 
-@saboteur(
-    "mass-counts-twice",
-    "label_mass counts a label and what extends it",
-    {"labels.mass-extended"},
-)
+@saboteur("mass-counts-twice", "label_mass counts a label and what extends it")
 class MassCountsTwice(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"label_mass": math.fsum(_exp(logprobs).values())}
@@ -102,37 +86,20 @@ class MassCountsTwice(Relabels):
 @saboteur(
     "logprobs-among-labels",
     "a label's logprob is the logarithm of its probability among the labels",
-    {
-        "labels.independent",
-        "labels.mass",
-        "labels.mass-extended",
-        "labels.scores",
-        "labels.single",
-        "labels.steps",
-        "labels.too-long",
-    },
 )
 class LogprobsAmongLabels(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"logprobs": {label: math.log(value) for label, value in probabilities.items()}}
 
 
-@saboteur(
-    "first-token-of-labels",
-    "labels are read at their first token alone",
-    {"labels.steps", "labels.scores", "labels.nul"},
-)
+@saboteur("first-token-of-labels", "labels are read at their first token alone")
 class FirstTokenOfLabels(Classifier):
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
         first, *later = super()._ask(ids, trie)
         return [first, *([0.0] * len(first) for _ in later)]
 
 
-@saboteur(
-    "labels-stand-still",
-    "the later tokens of a label are read where its first one is",
-    {"labels.steps", "labels.scores"},
-)
+@saboteur("labels-stand-still", "the later tokens of a label are read where its first one is")
 class LabelsStandStill(Classifier):
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
         return [super(LabelsStandStill, self)._ask(ids, trie)[0] for _ in trie.prefixes]
@@ -141,7 +108,6 @@ class LabelsStandStill(Classifier):
 @saboteur(
     "labels-of-neighbours",
     "the labels of all rows of a micro-batch are read after the first of them",
-    {"labels.neighbours", "classify.equal-prompts"},
 )
 class LabelsOfNeighbours(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -153,17 +119,13 @@ class LabelsOfNeighbours(Classifier):
         return super()._ask(self.first, trie)
 
 
-@saboteur(
-    "labels-in-one-pass",
-    "a label is read with the labels before it in its context",
-    {"labels.independent", "labels.scores", "labels.single", "labels.steps"},
-)
+@saboteur("labels-in-one-pass", "a label is read with the labels before it in its context")
 class LabelsInOnePass(Classifier):
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
         return super()._ask([*ids[:-1], *trie.paths[0][-1:], ids[-1]], trie)
 
 
-@saboteur("token-is-a-label", "with labels, token is the label's", {"labels.token"})
+@saboteur("token-is-a-label", "with labels, token is the label's")
 class TokenIsALabel(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         label = f" {result.label}"
@@ -181,21 +143,13 @@ class AsksOtherwise(Classifier):
         return {}
 
 
-@saboteur(
-    "prefix-is-a-space",
-    "label_prefix is not looked at: it is always a space",
-    {"labels.prefix"},
-)
+@saboteur("prefix-is-a-space", "label_prefix is not looked at: it is always a space")
 class PrefixIsASpace(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"label_prefix": " "}
 
 
-@saboteur(
-    "no-prefix",
-    "labels are put after the prompt without label_prefix",
-    {"labels.joining", "labels.prefix", "labels.scores", "labels.steps"},
-)
+@saboteur("no-prefix", "labels are put after the prompt without label_prefix")
 class NoPrefix(AsksOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"label_prefix": ""}
@@ -217,48 +171,34 @@ class JoinsOtherwise(Classifier):
         return label_texts(prompt, [label], self.config.label_prefix)[0]
 
 
-@saboteur(
-    "two-spaces",
-    "label_prefix comes also after a prompt that ends in white space",
-    {"labels.white-space"},
-)
+@saboteur("two-spaces", "label_prefix comes also after a prompt that ends in white space")
 class TwoSpaces(JoinsOtherwise):
     def spelled(self, prompt: str, label: str) -> str:
         lead = self.config.label_prefix if prompt[-1:].isspace() else ""
         return lead + super().spelled(prompt, label)
 
 
-@saboteur(
-    "space-after-all",
-    "label_prefix comes also after text that takes no space",
-    {"labels.joining"},
-)
+@saboteur("space-after-all", "label_prefix comes also after text that takes no space")
 class SpaceAfterAll(JoinsOtherwise):
     def spelled(self, prompt: str, label: str) -> str:
         return super().spelled(f"{prompt}a" if not prompt[-1:].isspace() else prompt, label)
 
 
-@saboteur(
-    "space-after-words",
-    "label_prefix comes after letters and digits alone",
-    {"labels.joining"},
-)
+@saboteur("space-after-words", "label_prefix comes after letters and digits alone")
 class SpaceAfterWords(JoinsOtherwise):
     def spelled(self, prompt: str, label: str) -> str:
         return super().spelled(prompt, label) if prompt[-1:].isalnum() else label
 
 
 @saboteur(
-    "own-space-and-another",
-    "label_prefix comes also before a label that begins with white space",
-    {"labels.blanks"},
+    "own-space-and-another", "label_prefix comes also before a label that begins with white space"
 )
 class OwnSpaceAndAnother(JoinsOtherwise):
     def spelled(self, prompt: str, label: str) -> str:
         return label_lead(prompt, self.config.label_prefix) + label
 
 
-@saboteur("duplicates-dropped", "labels given twice are taken once", {"labels.refused"})
+@saboteur("duplicates-dropped", "labels given twice are taken once")
 class DuplicatesDropped(ReferenceModel):
     def classify(
         self,

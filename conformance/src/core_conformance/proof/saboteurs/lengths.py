@@ -25,11 +25,7 @@ _WINDOW = 32  # tokens of a continuation
 _REACH = 90  # characters of a prompt
 
 
-@saboteur(
-    "full-chunks",
-    "generate loses the last token of a prompt that fills its chunks",
-    {"lengths.prompts"},
-)
+@saboteur("full-chunks", "generate loses the last token of a prompt that fills its chunks")
 class FullChunks(Engine):
     def prefill(self, row: Generation, meter: Meter) -> None:
         super().prefill(row, meter)
@@ -38,9 +34,7 @@ class FullChunks(Engine):
 
 
 @saboteur(
-    "prompt-of-64",
-    "a prompt of just 64 tokens is read without its first word, by every operation",
-    {"lengths.prompts"},
+    "prompt-of-64", "a prompt of just 64 tokens is read without its first word, by every operation"
 )
 class PromptOf64(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
@@ -48,11 +42,7 @@ class PromptOf64(Engine):
         return [ids[0], *ids[2:]] if len(ids) == 64 else ids
 
 
-@saboteur(
-    "block-of-16",
-    "where decoding begins a block of 16 positions, it forgets the one before",
-    {"lengths.prompts"},
-)
+@saboteur("block-of-16", "where decoding begins a block of 16 positions, it forgets the one before")
 class BlockOf16(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
         for row in rows:
@@ -61,11 +51,7 @@ class BlockOf16(Engine):
         return super().step(rows, meter)
 
 
-@saboteur(
-    "answer-beyond-64",
-    "after 64 tokens of an answer the first of its prompt is forgotten",
-    {"lengths.answers"},
-)
+@saboteur("answer-beyond-64", "after 64 tokens of an answer the first of its prompt is forgotten")
 class AnswerBeyond64(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
         for row in rows:
@@ -74,11 +60,7 @@ class AnswerBeyond64(Engine):
         return super().step(rows, meter)
 
 
-@saboteur(
-    "batch-of-64",
-    "batch_generate loses the last token of a prompt of just 64",
-    {"lengths.rows"},
-)
+@saboteur("batch-of-64", "batch_generate loses the last token of a prompt of just 64")
 class BatchOf64(Batch):
     def _prefilled(self, row: int) -> list[int]:
         ids = super()._prefilled(row)
@@ -87,22 +69,14 @@ class BatchOf64(Batch):
         return ids
 
 
-@saboteur(
-    "limit-of-32",
-    "max_tokens of a multiple of 32 gives a token less",
-    {"lengths.limits"},
-)
+@saboteur("limit-of-32", "max_tokens of a multiple of 32 gives a token less")
 class LimitOf32(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
         self.limit -= self.limit % 32 == 0
 
 
-@saboteur(
-    "penalty-last-64",
-    "the penalty counts the last 64 tokens",
-    {"lengths.penalty"},
-)
+@saboteur("penalty-last-64", "the penalty counts the last 64 tokens")
 class PenaltyLast64(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         whole, self.context = self.context, self.context[-64:]
@@ -116,7 +90,6 @@ class PenaltyLast64(Generation):
 @saboteur(
     "labels-behind-a-block",
     "after a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
-    {"lengths.labels"},
 )
 class LabelsBehindABlock(Classifier):
     def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
@@ -124,11 +97,7 @@ class LabelsBehindABlock(Classifier):
         return anchor - (len(ids) % 16 == 0), trie
 
 
-@saboteur(
-    "score-window",
-    "score reads the end of a prompt, as far as its window reaches",
-    {"lengths.scores"},
-)
+@saboteur("score-window", "score reads the end of a prompt, as far as its window reaches")
 class ScoreWindow(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -137,22 +106,14 @@ class ScoreWindow(ReferenceModel):
         return super().score(ends, continuations, *config, **options)
 
 
-@saboteur(
-    "score-of-32-tokens",
-    "of a continuation 32 tokens are scored",
-    {"lengths.continuations"},
-)
+@saboteur("score-of-32-tokens", "of a continuation 32 tokens are scored")
 class ScoreOf32Tokens(Rescores):
     def changed(self, score: Score) -> Score:
         window = score.token_logprobs[:_WINDOW]
         return dataclasses.replace(score, token_logprobs=window, logprob=math.fsum(window))
 
 
-@saboteur(
-    "full-context-refused",
-    "a prompt that fills the context to its last place is refused",
-    {"lengths.context"},
-)
+@saboteur("full-context-refused", "a prompt that fills the context to its last place is refused")
 class FullContextRefused(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         ids = super().prompt_ids(prompt)
@@ -162,9 +123,7 @@ class FullContextRefused(Engine):
 
 
 @saboteur(
-    "one-too-many-is-cut",
-    "a prompt of one token more than the context holds is cut in silence",
-    {"lengths.context"},
+    "one-too-many-is-cut", "a prompt of one token more than the context holds is cut in silence"
 )
 class OneTooManyIsCut(Engine):
     def check_length(self, length: int) -> None:
@@ -174,7 +133,6 @@ class OneTooManyIsCut(Engine):
 @saboteur(
     "much-padding",
     "in classify, a row that is far shorter than its longest neighbour is read with a pad token",
-    {"lengths.apart"},
 )
 class MuchPadding(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -185,7 +143,6 @@ class MuchPadding(ReadsTogether):
 @saboteur(
     "much-padding-in-batches",
     "a row that decodes with a far longer one has a pad token after its prompt",
-    {"lengths.apart"},
 )
 class MuchPaddingInBatches(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:

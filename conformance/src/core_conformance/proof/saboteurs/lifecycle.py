@@ -20,7 +20,7 @@ from core_conformance.reference.optional import ReferenceModel
 _STAYS_SECONDS = 5.0  # longer than the check waits; it shall not stay in the tests for ever
 
 
-@saboteur("closes-once", "a second close() raises", kills={"lifecycle.close-twice"})
+@saboteur("closes-once", "a second close() raises")
 class ClosesOnce(ReferenceModel):
     """Frees, at a second close(), a handle that is not there any more."""
 
@@ -30,11 +30,7 @@ class ClosesOnce(ReferenceModel):
         super().close()
 
 
-@saboteur(
-    "tokenizer-outlives-close",
-    "encode() of a closed model answers",
-    kills={"lifecycle.use-after-close"},
-)
+@saboteur("tokenizer-outlives-close", "encode() of a closed model answers")
 class TokenizerOutlivesClose(ReferenceModel):
     """Has one method that forgets to look whether the model is open."""
 
@@ -43,7 +39,7 @@ class TokenizerOutlivesClose(ReferenceModel):
         return vocabulary.encode(text)
 
 
-@saboteur("with-without-close", "`with` leaves the model open", kills={"lifecycle.context-manager"})
+@saboteur("with-without-close", "`with` leaves the model open")
 class WithWithoutClose(ReferenceModel):
     """Has an __exit__ that does nothing."""
 
@@ -51,11 +47,7 @@ class WithWithoutClose(ReferenceModel):
         """Leaves the model open."""
 
 
-@saboteur(
-    "streams-outlive-model",
-    "a stream works on with the model closed under it",
-    kills={"lifecycle.open-stream"},
-)
+@saboteur("streams-outlive-model", "a stream works on with the model closed under it")
 class StreamsOutliveModel(Engine):
     """Looks between tokens at the clock alone."""
 
@@ -64,11 +56,7 @@ class StreamsOutliveModel(Engine):
         row.clock.check()
 
 
-@saboteur(
-    "untyped-closed-stream",
-    "a stream whose model was closed fails in its internals",
-    kills={"lifecycle.open-stream", "streaming.reasons"},
-)
+@saboteur("untyped-closed-stream", "a stream whose model was closed fails in its internals")
 class UntypedClosedStream(Engine):
     """Works on, with a closed model, on what is gone."""
 
@@ -83,7 +71,6 @@ class UntypedClosedStream(Engine):
 @saboteur(
     "shared-weights-file",
     "models of the same files read from one handle, and the first close() closes it",
-    kills={"lifecycle.other-models"},
 )
 class SharedWeightsFile(ReferenceModel):
     """Shares one file handle; only a model that has read its weights before works on."""
@@ -116,7 +103,7 @@ class SharedWeightsFile(ReferenceModel):
         self._unread.clear()
 
 
-@saboteur("keeps-memory", "close() frees nothing", kills={"lifecycle.memory"})
+@saboteur("keeps-memory", "close() frees nothing")
 class KeepsMemory(ReferenceModel):
     """Leaves memory to the garbage collector, which does not know of it."""
 
@@ -124,7 +111,7 @@ class KeepsMemory(ReferenceModel):
         """Frees nothing."""
 
 
-@saboteur("leaves-thread", "a thread of the model never ends", kills={"lifecycle.threads"})
+@saboteur("leaves-thread", "a thread of the model never ends")
 class LeavesThread(ReferenceModel):
     """Starts a monitor that is never told to stop."""
 
@@ -135,7 +122,7 @@ class LeavesThread(ReferenceModel):
         threading.Thread(target=pause.wait, args=(_STAYS_SECONDS,), name=name, daemon=True).start()
 
 
-@saboteur("progress-bar", "loading shows a progress bar on stdout", kills={"lifecycle.silence"})
+@saboteur("progress-bar", "loading shows a progress bar on stdout")
 class ProgressBar(Reference):
     """Writes to stdout in Python."""
 
@@ -145,7 +132,7 @@ class ProgressBar(Reference):
         return super().load_model(path, config)
 
 
-@saboteur("native-print", "a native library prints to stdout", kills={"lifecycle.silence"})
+@saboteur("native-print", "a native library prints to stdout")
 class NativePrint(ReferenceModel):
     """Writes to stdout below Python, as a native library does."""
 
@@ -155,11 +142,7 @@ class NativePrint(ReferenceModel):
         super().release()
 
 
-@saboteur(
-    "closed-where-loaded",
-    "only the thread that loaded a model can close it",
-    kills={"lifecycle.any-thread"},
-)
+@saboteur("closed-where-loaded", "only the thread that loaded a model can close it")
 class ClosedWhereLoaded(ReferenceModel):
     """Works with a library whose handles belong to one thread."""
 

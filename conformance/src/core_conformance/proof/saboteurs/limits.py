@@ -17,17 +17,13 @@ from core_conformance.reference.optional import ReferenceModel
 Keys: TypeAlias = "tuple[tuple[array[float], ...], ...]"
 
 
-@saboteur("context-is-no-end", "a generation continues past the context", {"context.length"})
+@saboteur("context-is-no-end", "a generation continues past the context")
 class ContextIsNoEnd(Engine):
     def generation(self, prompt: str, config: GenerateConfig) -> Generation:
         return self.generation_class(self.prompt_ids(prompt), config, config.max_tokens)
 
 
-@saboteur(
-    "context-ends-early",
-    "a generation ends when half the context is full",
-    {"context.length"},
-)
+@saboteur("context-ends-early", "a generation ends when half the context is full")
 class ContextEndsEarly(Engine):
     def generation(self, prompt: str, config: GenerateConfig) -> Generation:
         row = super().generation(prompt, config)
@@ -39,7 +35,6 @@ class ContextEndsEarly(Engine):
 @saboteur(
     "rotate-ignored",
     'context_overflow="rotate" is taken and not honoured',
-    {"context.rotate"},
 )
 class RotateIgnored(Engine):
     def generation(self, prompt: str, config: GenerateConfig) -> Generation:
@@ -50,7 +45,6 @@ class RotateIgnored(Engine):
 @saboteur(
     "rotation-takes-all",
     'with context_overflow="rotate" a prompt of any length is read',
-    {"context.rotate-too-long"},
 )
 class RotationTakesAll(Engine):
     def check_length(self, length: int) -> None:
@@ -58,13 +52,13 @@ class RotationTakesAll(Engine):
             super().check_length(length)
 
 
-@saboteur("keys-of-one-head", "the keys of all heads lie in one array", {"inspection.sizes"})
+@saboteur("keys-of-one-head", "the keys of all heads lie in one array")
 class KeysOfOneHead(Language):
     def keys(self, ids: Sequence[int]) -> Keys:
         return tuple((sum(layer[1:], array("f", layer[0])),) for layer in super().keys(ids))
 
 
-@saboteur("keys-without-bos", "the keys of the first token are missing", {"inspection.sizes"})
+@saboteur("keys-without-bos", "the keys of the first token are missing")
 class KeysWithoutBos(ReferenceModel):
     def inspect_attention(self, prompt: str, *config: Any, **options: Any) -> AttentionSnapshot:
         seen = super().inspect_attention(prompt, *config, **options)
@@ -72,32 +66,20 @@ class KeysWithoutBos(ReferenceModel):
         return dataclasses.replace(seen, seq_len=seen.seq_len - 1, keys=keys)
 
 
-@saboteur(
-    "keys-see-the-future",
-    "the keys of a token depend on what comes after it",
-    {"inspection.prefix"},
-)
+@saboteur("keys-see-the-future", "the keys of a token depend on what comes after it")
 class KeysSeeTheFuture(Language):
     def keys(self, ids: Sequence[int]) -> Keys:
         backwards = super().keys(ids[::-1])
         return tuple(tuple(head[::-1] for head in layer) for layer in backwards)
 
 
-@saboteur(
-    "peak-for-good",
-    "reset_peak_memory() leaves the peak as it is",
-    {"memory.report"},
-)
+@saboteur("peak-for-good", "reset_peak_memory() leaves the peak as it is")
 class PeakForGood(ReferenceModel):
     def reset_peak_memory(self) -> None:
         self.check_open()
 
 
-@saboteur(
-    "peak-forgotten",
-    "after reset_peak_memory() the peak is 0 and stays so",
-    {"memory.report", "lifecycle.use-after-close"},
-)
+@saboteur("peak-forgotten", "after reset_peak_memory() the peak is 0 and stays so")
 class PeakForgotten(ReferenceModel):
     forgotten = False
 

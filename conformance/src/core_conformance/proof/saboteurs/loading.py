@@ -16,11 +16,7 @@ from core_conformance.reference.optional import ReferenceModel
 Path = str | os.PathLike[str]
 
 
-@saboteur(
-    "untyped-missing-file",
-    "a path where nothing is raises the operating system's error",
-    kills={"loading.missing-path"},
-)
+@saboteur("untyped-missing-file", "a path where nothing is raises the operating system's error")
 class UntypedMissingFile(Reference):
     """Opens the file and lets the error through."""
 
@@ -30,11 +26,7 @@ class UntypedMissingFile(Reference):
         return super().load_model(path, config)
 
 
-@saboteur(
-    "untyped-broken-file",
-    "a broken model raises what the parser raises",
-    kills={"loading.broken-model", "loading.incomplete-model", "loading.probe-agrees"},
-)
+@saboteur("untyped-broken-file", "a broken model raises what the parser raises")
 class UntypedBrokenFile(Reference):
     """Reads config.json without a thought for what may be in it."""
 
@@ -48,11 +40,7 @@ class UntypedBrokenFile(Reference):
             raise
 
 
-@saboteur(
-    "own-options-dropped",
-    "an unknown own option is dropped",
-    kills={"loading.own-options"},
-)
+@saboteur("own-options-dropped", "an unknown own option is dropped")
 class OwnOptionsDropped(Reference):
     """Takes what it knows from ``options`` and never looks at the rest."""
 
@@ -61,11 +49,7 @@ class OwnOptionsDropped(Reference):
         return super().load_model(path, replace(config, options={}))
 
 
-@saboteur(
-    "gpu-layers-by-assertion",
-    "gpu_layers that it cannot honour fail in an assertion",
-    kills={"loading.gpu-layers"},
-)
+@saboteur("gpu-layers-by-assertion", "gpu_layers that it cannot honour fail in an assertion")
 class GpuLayersByAssertion(Reference):
     """Asserts that it gets no gpu_layers, and does not refuse them by name."""
 
@@ -76,11 +60,7 @@ class GpuLayersByAssertion(Reference):
         return super().load_model(path, config)
 
 
-@saboteur(
-    "gpu-layers-dropped",
-    "gpu_layers are accepted and ignored on a machine without a GPU",
-    kills={"loading.gpu-layers"},
-)
+@saboteur("gpu-layers-dropped", "gpu_layers are accepted and ignored on a machine without a GPU")
 class GpuLayersDropped(Reference):
     """Hands gpu_layers to a library that was built without a GPU, and says nothing of it."""
 
@@ -89,11 +69,7 @@ class GpuLayersDropped(Reference):
         return super().load_model(path, replace(config, gpu_layers=-1))
 
 
-@saboteur(
-    "path-as-text-only",
-    "a path has to be a str",
-    kills={"loading.path-types"},
-)
+@saboteur("path-as-text-only", "a path has to be a str")
 class PathAsTextOnly(Reference):
     """Hands the path to a C library, which takes text alone."""
 
@@ -104,11 +80,7 @@ class PathAsTextOnly(Reference):
         return super().load_model(path, config)
 
 
-@saboteur(
-    "context-capped",
-    "a context_len beyond the model's own is cut to it in silence",
-    kills={"loading.context-too-large"},
-)
+@saboteur("context-capped", "a context_len beyond the model's own is cut to it in silence")
 class ContextCapped(Reference):
     """Takes the smaller of the requested context and the model's own."""
 
@@ -118,11 +90,7 @@ class ContextCapped(Reference):
         return super().load_model(path, replace(config, context_len=most))
 
 
-@saboteur(
-    "adapter-optional",
-    "an adapter that cannot be read is left out",
-    kills={"loading.missing-adapter"},
-)
+@saboteur("adapter-optional", "an adapter that cannot be read is left out")
 class AdapterOptional(Reference):
     """Prefers a model without its adapter to none."""
 
@@ -134,7 +102,7 @@ class AdapterOptional(Reference):
         return super().load_model(path, config)
 
 
-@saboteur("probe-says-yes", "refusal() refuses nothing", kills={"loading.probe"})
+@saboteur("probe-says-yes", "refusal() refuses nothing")
 class ProbeSaysYes(Reference):
     """Leaves it to load_model to find out what is wrong with a model."""
 
@@ -143,11 +111,7 @@ class ProbeSaysYes(Reference):
         return None
 
 
-@saboteur(
-    "no-hidden-size",
-    "a model says that its hidden size is 0",
-    kills={"loading.info", "hidden.results"},
-)
+@saboteur("no-hidden-size", "a model says that its hidden size is 0")
 class NoHiddenSize(ReferenceModel):
     """Has an empty field in ModelInfo."""
 
@@ -157,11 +121,7 @@ class NoHiddenSize(ReferenceModel):
         return replace(super().info, hidden_size=0)
 
 
-@saboteur(
-    "context-len-ignored",
-    "context_len is accepted and not used",
-    kills={"loading.context-len", "loading.context-too-large"},
-)
+@saboteur("context-len-ignored", "context_len is accepted and not used")
 class ContextLenIgnored(Reference):
     """Always takes the model's own context length."""
 
@@ -173,13 +133,6 @@ class ContextLenIgnored(Reference):
 @saboteur(
     "one-slot-refused",
     "parallel_slots=1 is refused, although one at a time is what every backend can do",
-    kills={
-        "loading.spelled-defaults",
-        "cancel.closed-stream",
-        "concurrency.second-stream",
-        "concurrency.waiting-turn",
-        "submitting.behind-own-stream",
-    },
 )
 class OneSlotRefused(Reference):
     """Takes 0 for "not asked" and everything else for a wish."""

@@ -19,11 +19,7 @@ from core_conformance.reference.optional import ReferenceModel
 _REMEMBERED = 16  # messages
 
 
-@saboteur(
-    "first-turns-forgotten",
-    "of a long conversation the last sixteen messages are rendered",
-    {"chat.long"},
-)
+@saboteur("first-turns-forgotten", "of a long conversation the last sixteen messages are rendered")
 class FirstTurnsForgotten(ReferenceModel):
     def rendered(
         self, messages: Sequence[Message], config: GenerateConfig | None = None, /
@@ -34,7 +30,6 @@ class FirstTurnsForgotten(ReferenceModel):
 @saboteur(
     "messages-of-200-characters",
     "of a message chat reads 200 characters; render_chat shows all of it",
-    {"chat.long"},
 )
 class MessagesOf200Characters(ReferenceModel):
     def chat(
@@ -52,7 +47,6 @@ class MessagesOf200Characters(ReferenceModel):
 @saboteur(
     "first-turn-unread",
     "chat leaves out the first of more than sixteen messages; render_chat shows it",
-    {"chat.long"},
 )
 class FirstTurnUnread(ReferenceModel):
     def chat(

@@ -16,9 +16,7 @@ from core_conformance.reference.optional import ReferenceModel
 
 
 @saboteur(
-    "batch-looks-until-the-first-token",
-    "the rows of a batch are looked at until their first token",
-    kills={"cancel.looks-generating"},
+    "batch-looks-until-the-first-token", "the rows of a batch are looked at until their first token"
 )
 class BatchLooksUntilTheFirstToken(Batch):
     """Runs the decode of a batch as one call into its library."""
@@ -31,7 +29,6 @@ class BatchLooksUntilTheFirstToken(Batch):
 @saboteur(
     "timed-out-rows-lose-tokens",
     "the rows of a batch that is out of time come without the tokens that they had",
-    kills={"cancel.looks-generating"},
 )
 class TimedOutRowsLoseTokens(Batch):
     """Makes an empty result of a row that is late."""
@@ -44,7 +41,6 @@ class TimedOutRowsLoseTokens(Batch):
 @saboteur(
     "cancel-takes-the-finished",
     "of a batch that is cancelled, the rows that had finished are lost as well",
-    kills={"cancel.looks-generating"},
 )
 class CancelTakesTheFinished(Batch):
     """Gives every row the error of the call."""
@@ -60,7 +56,6 @@ class CancelTakesTheFinished(Batch):
 @saboteur(
     "classify-looks-at-its-first-rows",
     "classify looks at cancel and timeout in its first micro-batch only",
-    kills={"cancel.looks-reading"},
 )
 class ClassifyLooksAtItsFirstRows(Classifier):
     """Looks while it fills the pipeline, and never again."""
@@ -76,7 +71,6 @@ class ClassifyLooksAtItsFirstRows(Classifier):
 @saboteur(
     "score-looks-at-the-call",
     "score looks at cancel and timeout when it is called, and not between its pairs",
-    kills={"cancel.looks-reading"},
 )
 class ScoreLooksAtTheCall(ReferenceModel):
     """Has one look for all pairs."""

@@ -42,18 +42,14 @@ class Relabels(Classifier):
         raise NotImplementedError
 
 
-@saboteur(
-    "sixteen-labels",
-    "from the seventeenth label on, each has the logprob of one before it",
-    {"labels.many"},
-)
+@saboteur("sixteen-labels", "from the seventeenth label on, each has the logprob of one before it")
 class SixteenLabels(Relabels):
     def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
         values = list(logprobs.values())
         return {label: values[place % _FEW] for place, label in enumerate(logprobs)}
 
 
-@saboteur("labels-of-32-tokens", "of a label 32 tokens are read", {"labels.long"})
+@saboteur("labels-of-32-tokens", "of a label 32 tokens are read")
 class LabelsOf32Tokens(Classifier):
     def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
         anchor, trie = super()._labels(prompt, ids)
@@ -61,9 +57,7 @@ class LabelsOf32Tokens(Classifier):
 
 
 @saboteur(
-    "nested-labels",
-    "a label that begins with four others has the logprob of what it adds to them",
-    {"labels.nested"},
+    "nested-labels", "a label that begins with four others has the logprob of what it adds to them"
 )
 class NestedLabels(Relabels):
     def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
@@ -93,7 +87,6 @@ class Alone(Classifier):
 @saboteur(
     "label-of-likeliest-tokens",
     "with labels_only each token of the label is the likeliest after those before it",
-    {"labels.only", "pairs.classify", "pairs.classify-iter"},
 )
 class LabelOfLikeliestTokens(Alone):
     def instead(self, result: ClassifyResult) -> ClassifyResult:
@@ -111,7 +104,6 @@ class LabelOfLikeliestTokens(Alone):
 @saboteur(
     "probabilities-left-out",
     "with labels_only there are no probabilities, though each label is one token",
-    {"pairs.classify", "pairs.classify-iter"},
 )
 class ProbabilitiesLeftOut(Alone):
     def instead(self, result: ClassifyResult) -> ClassifyResult:
@@ -121,7 +113,6 @@ class ProbabilitiesLeftOut(Alone):
 @saboteur(
     "probabilities-of-what-was-read",
     "with labels_only labels of several tokens have the probabilities of their first tokens",
-    {"pairs.classify", "pairs.classify-iter"},
 )
 class ProbabilitiesOfWhatWasRead(Alone):
     def instead(self, result: ClassifyResult) -> ClassifyResult:

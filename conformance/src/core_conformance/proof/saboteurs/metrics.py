@@ -16,11 +16,7 @@ from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
 
-@saboteur(
-    "prompt-without-bos",
-    "prompt_tokens leaves out the BOS that the model has read",
-    kills={"metrics.prompt-tokens", "metrics.rows"},
-)
+@saboteur("prompt-without-bos", "prompt_tokens leaves out the BOS that the model has read")
 class PromptWithoutBos(Engine):
     """Counts the tokens of a prompt before the tokenizer adds the BOS."""
 
@@ -30,11 +26,7 @@ class PromptWithoutBos(Engine):
         meter.prompt_tokens -= 1
 
 
-@saboteur(
-    "last-row-counts",
-    "prompt_tokens of a batch is that of its last row",
-    kills={"metrics.rows"},
-)
+@saboteur("last-row-counts", "prompt_tokens of a batch is that of its last row")
 class LastRowCounts(Batch):
     """Sets the count at each row, where it has to add to it."""
 
@@ -44,9 +36,7 @@ class LastRowCounts(Batch):
 
 
 @saboteur(
-    "first-token-counted-twice",
-    "generated_tokens counts the token that prefill yields once more",
-    kills={"metrics.generated-tokens", "metrics.rows"},
+    "first-token-counted-twice", "generated_tokens counts the token that prefill yields once more"
 )
 class FirstTokenCountedTwice(Engine):
     """Counts the first token in prefill, and in decode once more."""
@@ -57,11 +47,7 @@ class FirstTokenCountedTwice(Engine):
         meter.generated_tokens += 1
 
 
-@saboteur(
-    "overlapping-times",
-    "the time of classify() counts as prefill and as decode",
-    kills={"metrics.times"},
-)
+@saboteur("overlapping-times", "the time of classify() counts as prefill and as decode")
 class OverlappingTimes(ReferenceModel):
     """Measures prefill and decode from one start."""
 
@@ -72,11 +58,7 @@ class OverlappingTimes(ReferenceModel):
         super().record(metrics)
 
 
-@saboteur(
-    "time-since-the-load",
-    "the total of classify() is the time since the model was loaded",
-    kills={"metrics.times"},
-)
+@saboteur("time-since-the-load", "the total of classify() is the time since the model was loaded")
 class TimeSinceTheLoad(ReferenceModel):
     """Has one clock for all calls, which shows days on some machines."""
 
@@ -88,9 +70,7 @@ class TimeSinceTheLoad(ReferenceModel):
 
 
 @saboteur(
-    "read-tokens-counted-as-given",
-    "classify() counts the tokens of its prompts as generated",
-    kills={"metrics.rows"},
+    "read-tokens-counted-as-given", "classify() counts the tokens of its prompts as generated"
 )
 class ReadTokensCountedAsGiven(ReferenceModel):
     """Adds to the wrong counter."""
@@ -102,11 +82,7 @@ class ReadTokensCountedAsGiven(ReferenceModel):
         super().record(metrics)
 
 
-@saboteur(
-    "metrics-of-the-call-before",
-    "model.metrics are those of the stream before",
-    kills={"metrics.last-call"},
-)
+@saboteur("metrics-of-the-call-before", "model.metrics are those of the stream before")
 class MetricsOfTheCallBefore(ReferenceModel):
     """Publishes a stream's metrics before they are final."""
 
@@ -123,11 +99,7 @@ class MetricsOfTheCallBefore(ReferenceModel):
         self._before.metrics = metrics
 
 
-@saboteur(
-    "metrics-for-all",
-    "model.metrics are those of the last call of any thread",
-    kills={"metrics.own-thread"},
-)
+@saboteur("metrics-for-all", "model.metrics are those of the last call of any thread")
 class MetricsForAll(ReferenceModel):
     """Keeps one attribute of metrics for all threads."""
 
@@ -143,11 +115,7 @@ class MetricsForAll(ReferenceModel):
         self._last = metrics
 
 
-@saboteur(
-    "stream-shows-the-model",
-    "a stream's metrics are those of whatever the model did last",
-    kills={"metrics.stream-final", "text.nul"},
-)
+@saboteur("stream-shows-the-model", "a stream's metrics are those of whatever the model did last")
 class StreamShowsTheModel(ReferenceStream):
     """Asks the model for its metrics."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from random import Random
 from typing import Any
 
@@ -23,8 +23,6 @@ from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 from core_conformance.reference.vocabulary import Detokenizer
 
 Config = GenerateConfig
-_STREAMS = {"pairs.generate", "pairs.chat", "pairs.submit"}
-_ALL = _STREAMS | {"pairs.batch", "pairs.batch-stream"}
 
 
 def _confuses(instead: Callable[[Config], dict[str, Any]]) -> type:
@@ -34,70 +32,60 @@ def _confuses(instead: Callable[[Config], dict[str, Any]]) -> type:
     return type("Confuses", (OtherOptions,), {"instead": of})
 
 
-_CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str, Any]]], ...] = (
+_CONFUSIONS: tuple[tuple[str, str, Callable[[Config], dict[str, Any]]], ...] = (
     (
         "top-p-forgotten-beside-top-k",
         "top_p is not looked at where top_k is given",
-        _ALL,
         lambda config: {"top_p": 1.0} if config.top_k else {},
     ),
     (
         "min-p-forgotten-beside-top-k",
         "min_p is not looked at where top_k is given",
-        _ALL,
         lambda config: {"min_p": 0.0} if config.top_k else {},
     ),
     (
         "typical-p-forgotten-beside-top-p",
         "typical_p is not looked at where top_p is given",
-        {"pairs.generate", "pairs.chat", "pairs.batch-stream"},
         lambda config: {"typical_p": 1.0} if config.top_p < 1.0 else {},
     ),
     (
         "min-p-warm-beside-top-k",
         "min_p looks at the distribution after temperature where top_k is given",
-        _ALL,
         lambda config: {"min_p": config.min_p**config.temperature} if config.top_k else {},
     ),
     (
         "penalty-forgotten-while-drawing",
         "repeat_penalty counts in greedy generation alone",
-        _ALL,
         lambda config: {"repeat_penalty": 1.0} if config.temperature else {},
     ),
     (
         "penalty-forgotten-without-logprobs",
         "the path that computes no logprobs knows no repeat_penalty",
-        _ALL,
         lambda config: {} if config.return_logprobs else {"repeat_penalty": 1.0},
     ),
     (
         "seed-forgotten-beside-a-timeout",
         "with a timeout, a seed does not count",
-        _ALL,
         lambda config: {} if config.timeout is None else {"seed": None},
     ),
     (
         "stop-tokens-forgotten-beside-stop",
         "stop_tokens are not looked at where stop strings are given",
-        _ALL,
         lambda config: {"stop_tokens": ()} if config.stop else {},
     ),
     (
         "stop-forgotten-beside-a-seed",
         "stop strings are not looked at in draws with a seed",
-        _ALL,
         lambda config: {"stop": ()} if config.seed is not None and config.temperature else {},
     ),
     (
         "one-more-beside-stop-tokens",
         "with stop_tokens, one token more than max_tokens comes",
-        {*_ALL, "batch.stops"},
         lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {},
     ),
 )
-for _name, _breaks, _kills, _instead in _CONFUSIONS:
-    saboteur(_name, _breaks, _kills)(_confuses(_instead))
+for _name, _breaks, _instead in _CONFUSIONS:
+    saboteur(_name, _breaks)(_confuses(_instead))
 
 
 class _Relogs(TokenAssembler):
@@ -133,19 +121,19 @@ class OtherLogprobs(Generation):
         return penalised(logits, self.context, self.config.repeat_penalty)
 
 
-@saboteur("logprobs-penalised", "logprobs are those after the repeat penalty", _ALL)
+@saboteur("logprobs-penalised", "logprobs are those after the repeat penalty")
 class LogprobsPenalised(OtherLogprobs):
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
         return self.penalised(logits)
 
 
-@saboteur("logprobs-at-the-temperature", "logprobs are those at the temperature asked for", _ALL)
+@saboteur("logprobs-at-the-temperature", "logprobs are those at the temperature asked for")
 class LogprobsAtTheTemperature(OtherLogprobs):
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
         return [value / (self.config.temperature or 1.0) for value in logits]
 
 
-@saboteur("logprobs-of-what-is-left", "logprobs are those among the tokens left by filters", _ALL)
+@saboteur("logprobs-of-what-is-left", "logprobs are those among the tokens left by filters")
 class LogprobsOfWhatIsLeft(OtherLogprobs):
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
         if not self.config.temperature:
@@ -161,7 +149,6 @@ class LogprobsOfWhatIsLeft(OtherLogprobs):
 @saboteur(
     "generation-has-top-k-first",
     "in generation top_k comes before top_p, which then looks at what top_k left",
-    {"frequencies.generate", "frequencies.batch"},
 )
 class GenerationHasTopKFirst(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
@@ -176,7 +163,6 @@ class GenerationHasTopKFirst(Generation):
 @saboteur(
     "penalty-window-while-drawing",
     "where tokens are drawn, repeat_penalty knows the last four tokens only",
-    {"pairs.generate", "pairs.batch"},
 )
 class PenaltyWindowWhileDrawing(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
@@ -205,7 +191,6 @@ class _Seeing(Generation):
 @saboteur(
     "one-penalty-for-all-rows",
     "while tokens are drawn, the rows of a batch have one history for repeat_penalty",
-    {"pairs.batch", "pairs.batch-stream"},
 )
 class OnePenaltyForAllRows(Engine):
     generation_class = _Seeing
@@ -218,11 +203,7 @@ class OnePenaltyForAllRows(Engine):
         return super().step(rows, meter)
 
 
-@saboteur(
-    "rotation-forgets-stop",
-    "with a rotating context, stop strings are not looked for",
-    {"pairs.rotate"},
-)
+@saboteur("rotation-forgets-stop", "with a rotating context, stop strings are not looked for")
 class RotationForgetsStop(Engine):
     def generation(self, prompt: str, config: Config) -> Generation:
         stop = () if self._rotates else config.stop
@@ -232,7 +213,6 @@ class RotationForgetsStop(Engine):
 @saboteur(
     "one-generator-for-all-streams",
     "streams draw from one stream of random numbers, which a seed resets",
-    {"pairs.by-turns"},
 )
 class OneGeneratorForAll(ReferenceStream):
     shared = Random()
@@ -264,20 +244,14 @@ class Submits(ReferenceModel):
 
 
 @saboteur(
-    "filters-of-the-neighbour",
-    "requests that run side by side have the filters of the first",
-    {"pairs.neighbours"},
+    "filters-of-the-neighbour", "requests that run side by side have the filters of the first"
 )
 class FiltersOfTheNeighbour(Submits):
     def beside(self, config: Config, other: Config) -> Config:
         return dataclasses.replace(config, top_k=other.top_k, top_p=other.top_p)
 
 
-@saboteur(
-    "seeds-only-among-seeds",
-    "a request with a seed draws freely while one without runs",
-    {"pairs.neighbours"},
-)
+@saboteur("seeds-only-among-seeds", "a request with a seed draws freely while one without runs")
 class SeedsOnlyAmongSeeds(Submits):
     def beside(self, config: Config, other: Config) -> Config:
         return dataclasses.replace(config, seed=None if other.seed is None else config.seed)
@@ -298,17 +272,16 @@ class Forgets(ReferenceModel):
         return dataclasses.replace(request, **self.forgotten)
 
 
-for _operation, _beside, _option, _value, _checks in (
-    (Capability.CHAT, "seed", "min_p", 0.0, "pairs.chat chat.options"),
-    (Capability.SUBMITTING, "top_k", "repeat_penalty", 1.0, "pairs.submit"),
-    (Capability.BATCH_STREAMING, "stop", "stop_tokens", (), "pairs.batch-stream"),
-    (Capability.BATCH_GENERATE, "cancel", "stop", (), "pairs.batch"),
-    (Capability.GENERATE, "stop_tokens", "top_p", 1.0, "pairs.generate"),
+for _operation, _beside, _option, _value in (
+    (Capability.CHAT, "seed", "min_p", 0.0),
+    (Capability.SUBMITTING, "top_k", "repeat_penalty", 1.0),
+    (Capability.BATCH_STREAMING, "stop", "stop_tokens", ()),
+    (Capability.BATCH_GENERATE, "cancel", "stop", ()),
+    (Capability.GENERATE, "stop_tokens", "top_p", 1.0),
 ):
     saboteur(
         f"{_operation}-forgets-{_option}-beside-{_beside}".replace("_", "-"),
         f"{_operation} does not look at {_option} where {_beside} is given",
-        set(_checks.split()),
     )(
         type(
             "Forgets",

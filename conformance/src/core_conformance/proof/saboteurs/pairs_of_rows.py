@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from array import array
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from random import Random
 from typing import Any, Unpack
 
@@ -20,7 +20,6 @@ from core_conformance.reference.sampling import penalised, sample, typical
 from core_conformance.reference.vocabulary import decode
 
 Config = GenerateConfig
-_BOTH = {"pairs.classify", "pairs.classify-iter"}
 
 
 def _confuses(instead: Callable[[Config], dict[str, Any]]) -> type:
@@ -30,28 +29,25 @@ def _confuses(instead: Callable[[Config], dict[str, Any]]) -> type:
     return type("Confuses", (ClassifiesOtherwise,), {"instead": of})
 
 
-_CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str, Any]]], ...] = (
+_CONFUSIONS: tuple[tuple[str, str, Callable[[Config], dict[str, Any]]], ...] = (
     (
         "classify-forgets-penalty-with-logprobs",
         "classify knows no repeat_penalty where return_logprobs asks for more",
-        _BOTH,
         lambda config: {"repeat_penalty": 1.0} if config.return_logprobs else {},
     ),
     (
         "classify-forgets-top-p-beside-min-p",
         "classify does not look at top_p where min_p is given",
-        _BOTH,
         lambda config: {"top_p": 1.0} if config.min_p else {},
     ),
     (
         "classify-forgets-seed-with-labels",
         "with labels, classify does not look at seed",
-        _BOTH,
         lambda config: {"seed": None} if config.labels else {},
     ),
 )
-for _name, _breaks, _kills, _instead in _CONFUSIONS:
-    saboteur(_name, _breaks, _kills)(_confuses(_instead))
+for _name, _breaks, _instead in _CONFUSIONS:
+    saboteur(_name, _breaks)(_confuses(_instead))
 
 
 class OtherLogits(Classifier):
@@ -68,20 +64,20 @@ class OtherLogits(Classifier):
         raise NotImplementedError
 
 
-@saboteur("logits-penalised", "return_logits gives those after the repeat penalty", _BOTH)
+@saboteur("logits-penalised", "return_logits gives those after the repeat penalty")
 class LogitsPenalised(OtherLogits):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
         return penalised(logits, ids, self.config.repeat_penalty)
 
 
-@saboteur("logits-without-what-is-dropped", "return_logits leaves out what typical_p drops", _BOTH)
+@saboteur("logits-without-what-is-dropped", "return_logits leaves out what typical_p drops")
 class LogitsWithoutWhatIsDropped(OtherLogits):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
         hides = self.config.temperature and self.config.typical_p < 1.0
         return typical(logits, self.config.typical_p) if hides else logits
 
 
-@saboteur("logits-masked-by-labels", "with labels, return_logits gives half of the logits", _BOTH)
+@saboteur("logits-masked-by-labels", "with labels, return_logits gives half of the logits")
 class LogitsMaskedByLabels(OtherLogits):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
         if not self.config.labels:
@@ -107,13 +103,13 @@ class OtherLabels(Classifier):
         raise NotImplementedError
 
 
-@saboteur("labels-at-the-temperature", "labels have their probabilities at the temperature", _BOTH)
+@saboteur("labels-at-the-temperature", "labels have their probabilities at the temperature")
 class LabelsAtTheTemperature(OtherLabels):
     def instead(self, logprob: float) -> float:
         return logprob / (self.config.temperature or 1.0)
 
 
-@saboteur("labels-penalised", "repeat_penalty counts in the probabilities of labels", _BOTH)
+@saboteur("labels-penalised", "repeat_penalty counts in the probabilities of labels")
 class LabelsPenalised(OtherLabels):
     def instead(self, logprob: float) -> float:
         return logprob * self.config.repeat_penalty
@@ -135,11 +131,7 @@ class DrawsOtherwise(Classifier):
         raise NotImplementedError
 
 
-@saboteur(
-    "top-k-first",
-    "top_k comes before top_p, which then looks at what top_k left",
-    {"frequencies.classify", "sampling.typical-p-first"},
-)
+@saboteur("top-k-first", "top_k comes before top_p, which then looks at what top_k left")
 class TopKFirst(DrawsOtherwise):
     def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
         if not self.config.top_k:
@@ -152,9 +144,7 @@ class TopKFirst(DrawsOtherwise):
 
 
 @saboteur(
-    "iter-forgets-top-k-with-labels",
-    "classify_iter does not look at top_k where labels are given",
-    {"pairs.classify-iter"},
+    "iter-forgets-top-k-with-labels", "classify_iter does not look at top_k where labels are given"
 )
 class IterForgetsTopK(ReferenceModel):
     def classify_iter(
@@ -175,7 +165,6 @@ class IterForgetsTopK(ReferenceModel):
 @saboteur(
     "scores-at-the-temperature",
     "score divides by the temperature of a config that it should not look at",
-    {"pairs.score"},
 )
 class ScoresAtTheTemperature(ReferenceModel):
     def score(

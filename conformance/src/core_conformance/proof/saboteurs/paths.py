@@ -13,11 +13,7 @@ from core_conformance.reference.optional import ReferenceModel
 Path = str | os.PathLike[str]
 
 
-@saboteur(
-    "paths-are-ascii",
-    "a path is handed on as ASCII",
-    {"loading.odd-paths", "loading.relative-path"},
-)
+@saboteur("paths-are-ascii", "a path is handed on as ASCII")
 class PathsAreAscii(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         if os.fspath(path).isascii() or not os.fspath(path).isprintable():
@@ -25,7 +21,7 @@ class PathsAreAscii(Reference):
         raise UnicodeEncodeError("ascii", os.fspath(path), 0, 1, "ordinal not in range(128)")
 
 
-@saboteur("links-are-not-followed", "what is a link is not a model", {"loading.odd-paths"})
+@saboteur("links-are-not-followed", "what is a link is not a model")
 class LinksAreNotFollowed(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         parts = os.fspath(path).split(os.sep)
@@ -34,11 +30,7 @@ class LinksAreNotFollowed(Reference):
         return super().load_model(path, config)
 
 
-@saboteur(
-    "path-is-looked-up-later",
-    "a relative path is opened again when it is needed",
-    {"loading.relative-path"},
-)
+@saboteur("path-is-looked-up-later", "a relative path is opened again when it is needed")
 class PathIsLookedUpLater(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
         model = super().load_model(path, config)
@@ -56,7 +48,6 @@ class PathIsLookedUpLater(Reference):
     "paths-are-utf8",
     "a path is handed on as UTF-8: so it was in mlx_cpu at commit 77e22b6, where it ended as "
     "std::bad_cast",
-    {"loading.path-bytes"},
 )
 class PathsAreUtf8(Reference):
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:

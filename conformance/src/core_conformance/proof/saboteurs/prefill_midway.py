@@ -18,7 +18,6 @@ _MANY = 600  # tokens
 @saboteur(
     "deaf-behind-the-last-chunk",
     "a cancel that comes while the last chunk of a prompt is read is heard after the first token",
-    kills={"cancel.prefill-midway"},
 )
 class DeafBehindTheLastChunk(ReferenceStream):
     """Looks before each chunk, and before each step but the first."""

@@ -77,7 +77,6 @@ class PenaltyOfBeforeBatch(UsedSlots):
 @saboteur(
     "penalty-of-before",
     "in a slot that is used again, the penalty has seen the tokens of the row before",
-    {"refills.batch"},
 )
 class PenaltyOfBefore(ReferenceModel):
     engine_class = Hearing
@@ -97,7 +96,6 @@ class StopOfBeforeBatch(UsedSlots):
 @saboteur(
     "stop-of-before",
     "in a slot that is used again, a stop string may begin in the text of the row before",
-    {"refills.batch"},
 )
 class StopOfBefore(ReferenceModel):
     engine_class = Hearing
@@ -107,7 +105,6 @@ class StopOfBefore(ReferenceModel):
 @saboteur(
     "seed-of-the-slot",
     "in a slot that is used again, random numbers continue where the row before left them",
-    {"refills.batch"},
 )
 class SeedOfTheSlot(UsedSlots):
     def inherits(self, row: Generation, before: Generation) -> None:
@@ -132,9 +129,7 @@ class Waits(ReferenceStream):
 
 
 @saboteur(
-    "limit-of-before",
-    "a request that waited for its slot has the max_tokens of the one before it",
-    {"refills.submitted"},
+    "limit-of-before", "a request that waited for its slot has the max_tokens of the one before it"
 )
 class LimitOfBefore(Waits):
     def inherits(self, row: Generation, before: Generation) -> None:
@@ -144,7 +139,6 @@ class LimitOfBefore(Waits):
 @saboteur(
     "logprobs-of-before",
     "a request that waited for its slot tells logprobs if the one before it was asked for them",
-    {"refills.submitted"},
 )
 class LogprobsOfBefore(Waits):
     def inherits(self, row: Generation, before: Generation) -> None:

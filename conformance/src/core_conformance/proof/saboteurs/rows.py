@@ -18,9 +18,7 @@ from core_conformance.reference.optional import ReferenceModel
 
 
 @saboteur(
-    "row-behind-64",
-    "a row that stands alone after full blocks of 64 gets the first row's result",
-    {"rows.classify"},
+    "row-behind-64", "a row that stands alone after full blocks of 64 gets the first row's result"
 )
 class RowBehind64(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -30,11 +28,7 @@ class RowBehind64(Classifier):
         return results
 
 
-@saboteur(
-    "errors-shift-rows",
-    "after the fourth row that fails, results are one place off",
-    {"rows.errors"},
-)
+@saboteur("errors-shift-rows", "after the fourth row that fails, results are one place off")
 class ErrorsShiftRows(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
@@ -47,7 +41,7 @@ class ErrorsShiftRows(Classifier):
         return results
 
 
-@saboteur("rows-in-a-byte", "rows are numbered with a byte", {"rows.classify"})
+@saboteur("rows-in-a-byte", "rows are numbered with a byte")
 class RowsInAByte(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
@@ -57,7 +51,6 @@ class RowsInAByte(Classifier):
 @saboteur(
     "logits-buffer",
     "the logits of 32 rows have a place; those of later rows are found in it as well",
-    {"rows.told"},
 )
 class LogitsBuffer(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -68,11 +61,7 @@ class LogitsBuffer(Classifier):
         ]
 
 
-@saboteur(
-    "seeds-count-blocks",
-    "every block of 16 rows has a seed of its own",
-    {"rows.seeded"},
-)
+@saboteur("seeds-count-blocks", "every block of 16 rows has a seed of its own")
 class SeedsCountBlocks(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         super().__init__(engine, prompts, config)
@@ -82,9 +71,7 @@ class SeedsCountBlocks(Batch):
 
 
 @saboteur(
-    "stream-turns-blocks",
-    "classify_iter gives each block of 32 rows but the first backwards",
-    {"rows.stream"},
+    "stream-turns-blocks", "classify_iter gives each block of 32 rows but the first backwards"
 )
 class StreamTurnsBlocks(ReferenceModel):
     def _classified(
@@ -99,7 +86,6 @@ class StreamTurnsBlocks(ReferenceModel):
 @saboteur(
     "scores-in-blocks",
     "from the second block of 32 pairs on, score starts over with the first block's prompts",
-    {"rows.score"},
 )
 class ScoresInBlocks(ReferenceModel):
     def score(
@@ -109,18 +95,14 @@ class ScoresInBlocks(ReferenceModel):
         return super().score(heads, continuations, *config, **options)
 
 
-@saboteur(
-    "seventeenth-row",
-    "from the seventeenth row on, batch_generate's rows are one place off",
-    {"rows.batch"},
-)
+@saboteur("seventeenth-row", "from the seventeenth row on, batch_generate's rows are one place off")
 class SeventeenthRow(Batch):
     def results(self) -> list[BatchResult]:
         results = super().results()
         return results[:16] + results[17:] + results[16:17]
 
 
-@saboteur("sixteen-rows-stream", "batch_stream has numbers for 16 rows", {"rows.batch-stream"})
+@saboteur("sixteen-rows-stream", "batch_stream has numbers for 16 rows")
 class SixteenRowsStream(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         for row, token in super()._streamed(prompts, config):
@@ -130,7 +112,6 @@ class SixteenRowsStream(ReferenceModel):
 @saboteur(
     "one-behind-three-rounds",
     "of three times as many rows as slots and one more, the last loses a token of its prompt",
-    {"rows.slots"},
 )
 class OneBehindThreeRounds(Batch):
     def _prefilled(self, row: int) -> list[int]:

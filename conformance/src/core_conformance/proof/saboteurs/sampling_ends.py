@@ -19,42 +19,32 @@ from core_conformance.reference.vocabulary import VOCAB_SIZE
 _INT32 = 2**32
 
 
-@saboteur("seeds-of-32-bits", "generate keeps the low 32 bits of a seed", {"sampling.seed-bits"})
+@saboteur("seeds-of-32-bits", "generate keeps the low 32 bits of a seed")
 class SeedsOf32Bits(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {} if config.seed is None else {"seed": config.seed % _INT32}
 
 
-@saboteur(
-    "classify-seeds-are-floats",
-    "classify makes a float of its seed",
-    {"sampling.seed-bits"},
-)
+@saboteur("classify-seeds-are-floats", "classify makes a float of its seed")
 class ClassifySeedsAreFloats(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {} if config.seed is None else {"seed": int(float(config.seed)) % 2**64}
 
 
-@saboteur("top-k-of-32-bits", "generate keeps the low 32 bits of top_k", {"sampling.ends-off"})
+@saboteur("top-k-of-32-bits", "generate keeps the low 32 bits of top_k")
 class TopKOf32Bits(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"top_k": config.top_k % _INT32}
 
 
-@saboteur(
-    "top-k-wraps",
-    "classify takes a top_k beyond the vocabulary modulo its size",
-    {"sampling.ends-off"},
-)
+@saboteur("top-k-wraps", "classify takes a top_k beyond the vocabulary modulo its size")
 class TopKWraps(ClassifiesOtherwise):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"top_k": config.top_k % VOCAB_SIZE}
 
 
 @saboteur(
-    "penalties-overflow",
-    "logits that an enormous or a minute penalty makes infinite count as 0",
-    {"sampling.penalty-ends"},
+    "penalties-overflow", "logits that an enormous or a minute penalty makes infinite count as 0"
 )
 class PenaltiesOverflow(PenalisesOtherwise):
     def penalised(self, logits: array[float], ids: list[int], penalty: float) -> array[float]:
@@ -66,51 +56,31 @@ class PenaltiesOverflow(PenalisesOtherwise):
         return scores
 
 
-@saboteur(
-    "coldest-is-warm",
-    "a temperature by which nothing can be divided counts as 1",
-    {"sampling.coldest"},
-)
+@saboteur("coldest-is-warm", "a temperature by which nothing can be divided counts as 1")
 class ColdestIsWarm(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"temperature": 1.0} if 0 < config.temperature < 1e-20 else {}
 
 
-@saboteur(
-    "least-top-p-is-off",
-    "a top_p that rounds to 0 is off",
-    {"sampling.top-p-least"},
-)
+@saboteur("least-top-p-is-off", "a top_p that rounds to 0 is off")
 class LeastTopPIsOff(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"top_p": 1.0} if config.top_p < 1e-7 else {}
 
 
-@saboteur(
-    "stop-ids-of-32-bits",
-    "the low 32 bits of a stop token's id are kept",
-    {"stop.tokens-beyond"},
-)
+@saboteur("stop-ids-of-32-bits", "the low 32 bits of a stop token's id are kept")
 class StopIdsOf32Bits(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"stop_tokens": tuple(token % _INT32 for token in config.stop_tokens)}
 
 
-@saboteur(
-    "stop-ids-wrap",
-    "a stop token beyond the vocabulary is taken from its beginning",
-    {"stop.tokens-beyond"},
-)
+@saboteur("stop-ids-wrap", "a stop token beyond the vocabulary is taken from its beginning")
 class StopIdsWrap(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         return {"stop_tokens": tuple(token % VOCAB_SIZE for token in config.stop_tokens)}
 
 
-@saboteur(
-    "max-tokens-of-32-bits",
-    "the low 32 bits of max_tokens are kept, as a signed number",
-    {"streaming.max-tokens-huge"},
-)
+@saboteur("max-tokens-of-32-bits", "the low 32 bits of max_tokens are kept, as a signed number")
 class MaxTokensOf32Bits(OtherOptions):
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
         low = config.max_tokens % _INT32
@@ -120,7 +90,6 @@ class MaxTokensOf32Bits(OtherOptions):
 @saboteur(
     "one-token-stops",
     'a generation of a single token ends with "stop"',
-    {"streaming.max-tokens-one", "streaming.max-tokens"},
 )
 class OneTokenStops(StopGeneration):
     def take(self, logits: Sequence[float]) -> list[Token]:
@@ -130,11 +99,7 @@ class OneTokenStops(StopGeneration):
         return tokens
 
 
-@saboteur(
-    "penalty-divides-all",
-    "classify() divides negative logits by the penalty as well",
-    kills={"sampling.penalty-negative"},
-)
+@saboteur("penalty-divides-all", "classify() divides negative logits by the penalty as well")
 class PenaltyDividesAll(Classifier):
     """Divides, and never looks at a logit's sign: a negative one becomes likelier."""
 

@@ -14,8 +14,6 @@ from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import encode_continued
 
-SKIPPED = {"scoring.steps", "labels.scores"}
-
 
 class Rescores(ReferenceModel):
     """A model that changes every score."""
@@ -33,38 +31,26 @@ class Rescores(ReferenceModel):
         raise NotImplementedError
 
 
-@saboteur(
-    "mean-score",
-    "a score is the mean over its tokens",
-    {"scoring.results", "labels.scores", "tokens.scores"},
-)
+@saboteur("mean-score", "a score is the mean over its tokens")
 class MeanScore(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, logprob=score.logprob / len(score.token_logprobs))
 
 
-@saboteur(
-    "score-skips-first",
-    "the first token of a continuation is not scored",
-    {*SKIPPED, "tokens.scores"},
-)
+@saboteur("score-skips-first", "the first token of a continuation is not scored")
 class ScoreSkipsFirst(Rescores):
     def changed(self, score: Score) -> Score:
         rest = score.token_logprobs[1:] or score.token_logprobs
         return dataclasses.replace(score, token_logprobs=rest, logprob=math.fsum(rest))
 
 
-@saboteur("never-greedy-score", "is_greedy is never set", {"scoring.greedy"})
+@saboteur("never-greedy-score", "is_greedy is never set")
 class NeverGreedyScore(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, is_greedy=False)
 
 
-@saboteur(
-    "greedy-at-the-end",
-    "is_greedy is that of the last token",
-    {"scoring.greedy"},
-)
+@saboteur("greedy-at-the-end", "is_greedy is that of the last token")
 class GreedyAtTheEnd(ReferenceModel):
     """Overwrites what it found at the token before."""
 
@@ -84,17 +70,13 @@ class GreedyAtTheEnd(ReferenceModel):
         return logits[last] == max(logits)
 
 
-@saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely", {"scoring.greedy"})
+@saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely")
 class LikelyIsGreedy(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, is_greedy=score.logprob > -1000.0)
 
 
-@saboteur(
-    "sorted-scores",
-    "scores come in the order of their lengths",
-    {"scoring.neighbours", "scoring.empty"},
-)
+@saboteur("sorted-scores", "scores come in the order of their lengths")
 class SortedScores(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -104,11 +86,7 @@ class SortedScores(ReferenceModel):
         return super().score(heads, tails, *config, **options)
 
 
-@saboteur(
-    "scores-fail-together",
-    "one bad pair fails all of them",
-    {"scoring.error-rows", "scoring.empty"},
-)
+@saboteur("scores-fail-together", "one bad pair fails all of them")
 class ScoresFailTogether(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -118,11 +96,7 @@ class ScoresFailTogether(ReferenceModel):
         return scores if error is None else [Score(error=error) for _ in scores]
 
 
-@saboteur(
-    "scores-one-token-less",
-    "a pair has to fit the context with all of its tokens",
-    {"scoring.full-context"},
-)
+@saboteur("scores-one-token-less", "a pair has to fit the context with all of its tokens")
 class ScoresOneTokenLess(ReferenceModel):
     """Asks for a place for the last token, which is never read."""
 
@@ -140,11 +114,7 @@ class ScoresOneTokenLess(ReferenceModel):
         return Score(error=PromptTooLongError(limit + 1, limit))
 
 
-@saboteur(
-    "templates-unscored",
-    "a prompt that a template made cannot be continued",
-    {"chat.continued"},
-)
+@saboteur("templates-unscored", "a prompt that a template made cannot be continued")
 class TemplatesUnscored(ReferenceModel):
     """Joins texts, and has not thought of one that is more than text."""
 

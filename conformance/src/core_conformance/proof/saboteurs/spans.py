@@ -27,11 +27,7 @@ class AfterTheFirst(TokenAssembler):
         return tokens
 
 
-@saboteur(
-    "first-token-is-out",
-    "the first token is given out before stop strings are looked for",
-    {"stop.spans"},
-)
+@saboteur("first-token-is-out", "the first token is given out before stop strings are looked for")
 class FirstTokenIsOut(StopGeneration):
     assembler_class = AfterTheFirst
 
@@ -52,16 +48,12 @@ class HoldsFour(TokenAssembler):
         return tokens
 
 
-@saboteur(
-    "stop-spans-four",
-    "a stop string over more than four tokens is not found",
-    {"stop.spans"},
-)
+@saboteur("stop-spans-four", "a stop string over more than four tokens is not found")
 class StopSpansFour(StopGeneration):
     assembler_class = HoldsFour
 
 
-@saboteur("sixteen-stops", "of many stop strings sixteen are looked for", {"stop.spans"})
+@saboteur("sixteen-stops", "of many stop strings sixteen are looked for")
 class SixteenStops(StopGeneration):
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         return stops[:16]

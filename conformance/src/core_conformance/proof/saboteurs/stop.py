@@ -56,11 +56,7 @@ class StopGeneration(Generation):
         return stops
 
 
-@saboteur(
-    "stop-within-tokens",
-    "stop strings are looked for in each token alone",
-    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping", "chat.options"},
-)
+@saboteur("stop-within-tokens", "stop strings are looked for in each token alone")
 class StopWithinTokens(StopGeneration):
     assembler_class = Naive
 
@@ -72,9 +68,7 @@ class LooksBack(Naive):
 
 
 @saboteur(
-    "stop-leaks",
-    "the part of a stop string that lies in an earlier token has been given out",
-    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping"},
+    "stop-leaks", "the part of a stop string that lies in an earlier token has been given out"
 )
 class StopLeaks(StopGeneration):
     assembler_class = LooksBack
@@ -125,9 +119,7 @@ def cut(tokens: Sequence[Token], end: int) -> list[Token]:
 
 
 @saboteur(
-    "stop-spans-two",
-    "a stop string is looked for in the last two tokens, and no further back",
-    {"stop.across-three"},
+    "stop-spans-two", "a stop string is looked for in the last two tokens, and no further back"
 )
 class StopSpansTwo(StopGeneration):
     assembler_class = TwoAtATime
@@ -141,27 +133,12 @@ class Emits(TokenAssembler):
         return [entry.token for entry in pending]
 
 
-@saboteur(
-    "stop-emitted",
-    "the text ends with the stop string",
-    {
-        "stop.in-token",
-        "stop.across-two",
-        "stop.across-three",
-        "stop.several",
-        "stop.overlapping",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
+@saboteur("stop-emitted", "the text ends with the stop string")
 class StopEmitted(StopGeneration):
     assembler_class = Emits
 
 
-@saboteur("first-stop-only", "of several stop strings only one is looked for", {"stop.several"})
+@saboteur("first-stop-only", "of several stop strings only one is looked for")
 class FirstStopOnly(StopGeneration):
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
         return stops[:1]
@@ -180,11 +157,7 @@ class CutsTheShortest(TokenAssembler):
         return super()._cut()
 
 
-@saboteur(
-    "cuts-the-shortest",
-    "whichever stop string is found, as much is cut as the shortest has",
-    {"stop.overlapping"},
-)
+@saboteur("cuts-the-shortest", "whichever stop string is found, as much is cut as the shortest has")
 class CutsTheShortestStop(StopGeneration):
     assembler_class = CutsTheShortest
 
@@ -197,9 +170,7 @@ class Forgets(TokenAssembler):
 
 
 @saboteur(
-    "held-back-lost",
-    "text that might have begun a stop string is lost when the generation ends",
-    {"stop.held-back"},
+    "held-back-lost", "text that might have begun a stop string is lost when the generation ends"
 )
 class HeldBackLost(StopGeneration):
     assembler_class = Forgets
@@ -208,25 +179,13 @@ class HeldBackLost(StopGeneration):
 @saboteur(
     "stop-whenever",
     'a generation that was given stop strings says "stop", whatever ended it',
-    {"stop.never", "stop.held-back", "batch.stops"},
 )
 class StopWhenever(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:
         return super()._end("stop" if self.config.stop else reason)
 
 
-@saboteur(
-    "stop-token-emitted",
-    "the token of stop_tokens comes out",
-    {
-        "stop.tokens",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
+@saboteur("stop-token-emitted", "the token of stop_tokens comes out")
 class StopTokenEmitted(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         self.stops = self.stops.difference(self.config.stop_tokens)
@@ -236,18 +195,7 @@ class StopTokenEmitted(Generation):
         return tokens
 
 
-@saboteur(
-    "stop-tokens-ignored",
-    "stop_tokens is not looked at",
-    {
-        "stop.tokens",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
+@saboteur("stop-tokens-ignored", "stop_tokens is not looked at")
 class StopTokensIgnored(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -257,7 +205,6 @@ class StopTokensIgnored(Generation):
 @saboteur(
     "stop-is-length",
     'a generation that a stop string ended says "length"',
-    {"stop.in-token", "stop.across-two", "stop.across-three", "stop.several", "batch.stops"},
 )
 class StopIsLength(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:

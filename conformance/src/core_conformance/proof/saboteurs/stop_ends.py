@@ -14,11 +14,7 @@ from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import decode
 
 
-@saboteur(
-    "prompt-is-matched",
-    "stop strings are looked for in prompt and answer",
-    {"stop.in-prompt", "batch.stops"},
-)
+@saboteur("prompt-is-matched", "stop strings are looked for in prompt and answer")
 class PromptIsMatched(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         tokens = super().take(logits)
@@ -28,11 +24,7 @@ class PromptIsMatched(Generation):
         return tokens
 
 
-@saboteur(
-    "border-is-matched",
-    "a stop string may begin with the last characters of the prompt",
-    {"stop.in-prompt", "batch.stops"},
-)
+@saboteur("border-is-matched", "a stop string may begin with the last characters of the prompt")
 class BorderIsMatched(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         tokens = super().take(logits)
@@ -42,7 +34,7 @@ class BorderIsMatched(Generation):
         return tokens
 
 
-@saboteur("empty-lists-refused", "an empty list of stops is refused", {"stop.none"})
+@saboteur("empty-lists-refused", "an empty list of stops is refused")
 class EmptyListsRefused(ReferenceModel):
     def resolve_request(
         self, operation: str, config: GenerateConfig | None, options: Any

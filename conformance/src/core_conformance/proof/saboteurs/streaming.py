@@ -14,23 +14,8 @@ from core_conformance.reference.meter import Meter
 from core_conformance.reference.stream import Record, ReferenceStream
 from core_conformance.reference.vocabulary import EOS
 
-EAGER = {"streaming.lazy", "cancel.closed-stream", "lifecycle.open-stream"}
-ANEW = {"streaming.end", "streaming.text"}
-OVER = {"streaming.end", "streaming.lazy", "streaming.to-dict"}
-LONGER = {
-    "streaming.max-tokens",
-    "batch.results",
-    "classify.first-token",
-    "classify.first-token-seeded",
-    "concurrency.parallel-slots",
-    "context.rotate",
-    "errors.config-counts",
-    "errors.keywords-win",
-    "sampling.logprobs-of-logits",
-}
 
-
-@saboteur("logprobs-unasked", "every token has a logprob, asked or not", {"streaming.tokens"})
+@saboteur("logprobs-unasked", "every token has a logprob, asked or not")
 class LogprobsUnasked(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         return [
@@ -40,9 +25,7 @@ class LogprobsUnasked(Generation):
 
 
 @saboteur(
-    "hot-is-eos",
-    "weights underflow at high temperatures, and what is drawn then is always EOS",
-    {"streaming.yields", "sampling.seeds-differ"},
+    "hot-is-eos", "weights underflow at high temperatures, and what is drawn then is always EOS"
 )
 class HotIsEos(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
@@ -51,11 +34,7 @@ class HotIsEos(Generation):
         return super().take([0.0 if i == EOS else -1e9 for i in range(len(logits))])
 
 
-@saboteur(
-    "eager",
-    "generate draws its first token at the call",
-    EAGER | {"streaming.reasons", "streaming.text-fails", "streaming.to-dict"},
-)
+@saboteur("eager", "generate draws its first token at the call")
 class Eager(ReferenceStream):
     def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
         super().__init__(engine, prompt, config, record)
@@ -70,7 +49,7 @@ class Eager(ReferenceStream):
         super().close()
 
 
-@saboteur("one-too-many", "max_tokens=n gives n + 1 tokens", LONGER)
+@saboteur("one-too-many", "max_tokens=n gives n + 1 tokens")
 class OneTooMany(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -80,14 +59,13 @@ class OneTooMany(Generation):
 @saboteur(
     "always-stop",
     'a generation that max_tokens ended says "stop"',
-    {"streaming.max-tokens", "batch.results", "context.length", "context.rotate"},
 )
 class AlwaysStop(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:
         return super()._end("stop")
 
 
-@saboteur("begins-anew", "next() after the end begins the stream again", ANEW)
+@saboteur("begins-anew", "next() after the end begins the stream again")
 class BeginsAnew(ReferenceStream):
     def next_token(self) -> Token:
         try:
@@ -97,18 +75,14 @@ class BeginsAnew(ReferenceStream):
             raise
 
 
-@saboteur("over-before", "finish_reason is there before the end", OVER | {"streaming.reasons"})
+@saboteur("over-before", "finish_reason is there before the end")
 class OverBefore(ReferenceStream):
     @property
     def finish_reason(self) -> FinishReason | None:
         return self._reason or "stop"
 
 
-@saboteur(
-    "close-ignored",
-    "close() does nothing",
-    {"streaming.close", "cancel.closed-stream", "streaming.reasons"},
-)
+@saboteur("close-ignored", "close() does nothing")
 class CloseIgnored(ReferenceStream):
     def close(self) -> None:
         """Does nothing."""
@@ -117,13 +91,6 @@ class CloseIgnored(ReferenceStream):
 @saboteur(
     "leftovers",
     "a request that ends before its time leaves its last token to be read before the next prompt",
-    {
-        "streaming.close",
-        "cancel.closed-stream",
-        "cancel.works-after",
-        "chat.second-turn",
-        "history.speech",
-    },
 )
 class Leftovers(ReferenceStream):
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
@@ -137,9 +104,7 @@ class Leftovers(ReferenceStream):
 
 
 @saboteur(
-    "cancelled-behind-its-end",
-    "close() says that a stream was cancelled, which had ended before",
-    kills={"streaming.close-behind"},
+    "cancelled-behind-its-end", "close() says that a stream was cancelled, which had ended before"
 )
 class CancelledBehindItsEnd(ReferenceStream):
     """Sets the reason where it closes, without a look at the one that is there."""
@@ -154,7 +119,6 @@ class CancelledBehindItsEnd(ReferenceStream):
 @saboteur(
     "close-unheard-in-line",
     "a stream that waits in line does not hear that another thread closes it",
-    kills={"streaming.close-elsewhere"},
 )
 class CloseUnheardInLine(ReferenceStream):
     """Looks at the model and at its cancel while it waits, and not at itself."""

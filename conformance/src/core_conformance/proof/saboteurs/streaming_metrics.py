@@ -13,20 +13,14 @@ from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 
 
 @saboteur(
-    "submitted-is-not-recorded",
-    "what a submitted request cost is kept for the thread that ran it",
-    {"metrics.streams"},
+    "submitted-is-not-recorded", "what a submitted request cost is kept for the thread that ran it"
 )
 class SubmittedIsNotRecorded(SubmittedStream):
     def _end(self, reason: FinishReason) -> None:
         self._reason = reason
 
 
-@saboteur(
-    "closed-counts-nothing",
-    "a stream that is closed early has cost nothing",
-    {"metrics.abandoned"},
-)
+@saboteur("closed-counts-nothing", "a stream that is closed early has cost nothing")
 class ClosedCountsNothing(ReferenceStream):
     def run(self) -> Generator[Token, None, None]:
         try:
@@ -37,11 +31,7 @@ class ClosedCountsNothing(ReferenceStream):
             raise
 
 
-@saboteur(
-    "batch-stream-is-not-recorded",
-    "a batch_stream leaves the metrics of the call before it",
-    {"metrics.row-streams"},
-)
+@saboteur("batch-stream-is-not-recorded", "a batch_stream leaves the metrics of the call before it")
 class BatchStreamIsNotRecorded(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         batch: Batch = self.batch_class(self.engine, prompts, config)
@@ -50,11 +40,7 @@ class BatchStreamIsNotRecorded(ReferenceModel):
             raise batch.errors[min(batch.errors)]
 
 
-@saboteur(
-    "classify-iter-counts-blocks",
-    "the metrics of classify_iter are those of its last block",
-    {"metrics.row-streams"},
-)
+@saboteur("classify-iter-counts-blocks", "the metrics of classify_iter are those of its last block")
 class ClassifyIterCountsBlocks(ReferenceModel):
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
@@ -66,7 +52,6 @@ class ClassifyIterCountsBlocks(ReferenceModel):
 @saboteur(
     "abandoned-rows-are-not-recorded",
     "a batch_stream that is closed early leaves the metrics of the call before it",
-    {"metrics.abandoned-rows"},
 )
 class AbandonedRowsAreNotRecorded(ReferenceModel):
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:

@@ -36,7 +36,6 @@ def _with_logprobs(result: ClassifyResult, logprobs: dict[str, float]) -> Classi
 @saboteur(
     "first-of-several",
     "of five labels and more, the first one is a little likelier than the model finds it",
-    {"tasks.order", "labels.independent", "labels.scores"},
 )
 class FirstOfSeveral(Classifier):
     """Prefers what stands first, as models do that are shown a list."""
@@ -53,7 +52,6 @@ class FirstOfSeveral(Classifier):
 @saboteur(
     "running-prior",
     "once a dozen rows were asked for some labels, what these rows preferred is taken off",
-    {"tasks.prior"},
 )
 class RunningPrior(Classifier):
     """Calibrates by a running mean over everything asked so far."""
@@ -83,7 +81,6 @@ class RunningPrior(Classifier):
 @saboteur(
     "models-alike",
     "any two loaded models are equal, so that what belongs to one is taken for the other's",
-    {"tasks.model"},
 )
 class ModelsAlike(ReferenceModel):
     """Compares by its class, as a data class without fields would."""
@@ -95,11 +92,7 @@ class ModelsAlike(ReferenceModel):
         return 0
 
 
-@saboteur(
-    "another-at-each-load",
-    "what a model says of itself is another thing at each load",
-    {"tasks.model"},
-)
+@saboteur("another-at-each-load", "what a model says of itself is another thing at each load")
 class AnotherAtEachLoad(ReferenceModel):
     """Counts its loads where its facts should stand."""
 

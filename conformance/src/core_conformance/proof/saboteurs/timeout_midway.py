@@ -16,11 +16,7 @@ from core_conformance.reference.meter import Meter
 from core_conformance.reference.stream import ReferenceStream
 
 
-@saboteur(
-    "timeout-in-tenths",
-    "a timeout comes when a tenth of its time is over",
-    kills={"cancel.timeout-midway"},
-)
+@saboteur("timeout-in-tenths", "a timeout comes when a tenth of its time is over")
 class TimeoutInTenths(Engine):
     """Mistakes the unit."""
 
@@ -35,7 +31,6 @@ class TimeoutInTenths(Engine):
 @saboteur(
     "timed-out-prompt-kept",
     "what a timed-out stream has drawn stays in the cache, after its prompt",
-    kills={"cancel.timeout-midway"},
 )
 class TimedOutPromptKept(ReferenceStream):
     """Gives the context of a stream that ran out of time to the next one with this prompt."""
@@ -54,11 +49,7 @@ class TimedOutPromptKept(ReferenceStream):
             raise
 
 
-@saboteur(
-    "timeout-from-the-slot",
-    "a timeout begins when the request gets its slot",
-    kills={"cancel.waiting"},
-)
+@saboteur("timeout-from-the-slot", "a timeout begins when the request gets its slot")
 class TimeoutFromTheSlot(ReferenceStream):
     """Starts the clock where the work begins."""
 
@@ -86,11 +77,7 @@ def _never() -> None:
     """Raise nothing."""
 
 
-@saboteur(
-    "deaf-in-line",
-    "a request that waits for a slot is not stopped before it has one",
-    kills={"cancel.waiting"},
-)
+@saboteur("deaf-in-line", "a request that waits for a slot is not stopped before it has one")
 class DeafInLine(Engine):
     """Waits for a slot without looking."""
 
@@ -117,9 +104,7 @@ class Ghosts(Slots):
 
 
 @saboteur(
-    "place-in-line-kept",
-    "who leaves the line while he waits keeps the slot that he would have had",
-    kills={"cancel.waiting"},
+    "place-in-line-kept", "who leaves the line while he waits keeps the slot that he would have had"
 )
 class PlaceInLineKept(Engine):
     """Hands a slot to a request that is not there any more."""

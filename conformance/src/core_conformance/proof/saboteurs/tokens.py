@@ -45,21 +45,13 @@ class Writes(ReferenceModel):
         return sequences
 
 
-@saboteur(
-    "tokens-with-bos",
-    "a BOS is put before ids, which have one",
-    {"tokens.texts", "tokens.padding", "tokens.results", "tokens.samples"},
-)
+@saboteur("tokens-with-bos", "a BOS is put before ids, which have one")
 class TokensWithBos(Writes):
     def read(self, row: list[int]) -> list[int]:
         return [BOS, *row] if row else row
 
 
-@saboteur(
-    "tokens-new-alone",
-    "a sequence is what was generated, without its prompt",
-    {"tokens.results", "tokens.padding"},
-)
+@saboteur("tokens-new-alone", "a sequence is what was generated, without its prompt")
 class TokensNewAlone(Writes):
     def changed(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
         new = [sequence.generated.count(True) for sequence in sequences]
@@ -71,11 +63,7 @@ class TokensNewAlone(Writes):
         ]
 
 
-@saboteur(
-    "tokens-by-round",
-    "samples come round by round, not side by side",
-    {"tokens.results", "tokens.samples"},
-)
+@saboteur("tokens-by-round", "samples come round by round, not side by side")
 class TokensByRound(ReferenceModel):
     def generate_tokens(
         self,
@@ -95,7 +83,7 @@ class TokensByRound(ReferenceModel):
         ]
 
 
-@saboteur("tokens-read-padding", "what the mask marks as padding is read", {"tokens.padding"})
+@saboteur("tokens-read-padding", "what the mask marks as padding is read")
 class TokensReadPadding(ReferenceModel):
     def generate_tokens(
         self,
@@ -118,7 +106,7 @@ class TokensReadPadding(ReferenceModel):
         ]
 
 
-@saboteur("tokens-any-mask", "a mask counts its ones, wherever they are", {"tokens.mask"})
+@saboteur("tokens-any-mask", "a mask counts its ones, wherever they are")
 class TokensAnyMask(ReferenceModel):
     def generate_tokens(
         self,
@@ -136,7 +124,7 @@ class TokensAnyMask(ReferenceModel):
         return super().generate_tokens(prompts, config, num_samples=num_samples, **options)
 
 
-@saboteur("tokens-one-sample", "all samples of a prompt are the first one", {"tokens.samples"})
+@saboteur("tokens-one-sample", "all samples of a prompt are the first one")
 class TokensOneSample(ReferenceModel):
     def generate_tokens(
         self,
@@ -154,7 +142,7 @@ class TokensOneSample(ReferenceModel):
         return [sequences[place - place % num_samples] for place in range(len(sequences))]
 
 
-@saboteur("tokens-seeds-drift", "each call draws from where the last one ended", {"tokens.samples"})
+@saboteur("tokens-seeds-drift", "each call draws from where the last one ended")
 class TokensSeedsDrift(ReferenceModel):
     _calls = 0
 
@@ -177,7 +165,7 @@ class TokensSeedsDrift(ReferenceModel):
         )
 
 
-@saboteur("tokens-stream-behind-bos", "stream_tokens prepends a BOS", {"tokens.stream"})
+@saboteur("tokens-stream-behind-bos", "stream_tokens prepends a BOS")
 class TokensStreamBehindBos(ReferenceModel):
     def stream_tokens(
         self,
@@ -212,7 +200,7 @@ class Scores(ReferenceModel):
         return scores
 
 
-@saboteur("token-scores-first-left-out", "the first token is not scored", {"tokens.scores"})
+@saboteur("token-scores-first-left-out", "the first token is not scored")
 class TokenScoresFirstLeftOut(Scores):
     def changed(self, scores: list[Score]) -> list[Score]:
         return [
@@ -225,13 +213,13 @@ class TokenScoresFirstLeftOut(Scores):
         ]
 
 
-@saboteur("token-scores-near-sighted", "a score looks at four tokens in front", {"tokens.scores"})
+@saboteur("token-scores-near-sighted", "a score looks at four tokens in front")
 class TokenScoresNearSighted(Scores):
     def read(self, prompts: TokenIds) -> TokenIds:
         return [row[-4:] for row in token_prompts(prompts)]
 
 
-@saboteur("tokens-fail-together", "one bad row of ids fails all", {"tokens.error-rows"})
+@saboteur("tokens-fail-together", "one bad row of ids fails all")
 class TokensFailTogether(Writes):
     def changed(self, sequences: list[TokenSequence]) -> list[TokenSequence]:
         error = next((sequence.error for sequence in sequences if sequence.error), None)
@@ -245,7 +233,7 @@ class TokensFailTogether(Writes):
         )
 
 
-@saboteur("tokens-raise", "an empty row of ids is raised from the call", {"tokens.error-rows"})
+@saboteur("tokens-raise", "an empty row of ids is raised from the call")
 class TokensRaise(Writes):
     def read(self, row: list[int]) -> list[int]:
         if not row:
@@ -253,7 +241,7 @@ class TokensRaise(Writes):
         return row
 
 
-@saboteur("tokens-take-anything", "score_tokens takes unknown keywords", {"tokens.call"})
+@saboteur("tokens-take-anything", "score_tokens takes unknown keywords")
 class TokensTakeAnything(ReferenceModel):
     def score_tokens(
         self, prompts: TokenIds, continuations: TokenIds, config: Config = None, /, **options: Any
@@ -263,10 +251,7 @@ class TokensTakeAnything(ReferenceModel):
         return super().score_tokens(prompts, continuations, config, **sound)
 
 
-_DEAF = {"cancel.every-operation", "cancel.timeout-every-operation"}
-
-
-@saboteur("deaf-score-tokens", "score_tokens does not look at cancel and timeout", _DEAF)
+@saboteur("deaf-score-tokens", "score_tokens does not look at cancel and timeout")
 class DeafScoreTokens(ReferenceModel):
     def score_tokens(
         self,
@@ -283,7 +268,6 @@ class DeafScoreTokens(ReferenceModel):
 @saboteur(
     "token-scores-cut-left",
     "ids that do not fit the context are scored with their beginning cut off",
-    {"tokens.full-context"},
 )
 class TokenScoresCutLeft(ReferenceModel):
     def score_tokens(

@@ -21,11 +21,7 @@ _LONG = 90  # characters of a prompt that is worth keeping
 Config = TrainConfig | None
 
 
-@saboteur(
-    "training-uphill",
-    "a step goes along the gradient, not against it",
-    kills={"training.loss", "training.scale"},
-)
+@saboteur("training-uphill", "a step goes along the gradient, not against it")
 class TrainingUphill(Training):
     """Has lost a sign."""
 
@@ -38,11 +34,7 @@ class TrainingUphill(Training):
         return loss
 
 
-@saboteur(
-    "training-begins-at-the-call",
-    "a step is taken at the call, before anybody asks for one",
-    kills={"training.untouched"},
-)
+@saboteur("training-begins-at-the-call", "a step is taken at the call, before anybody asks for one")
 class TrainingAtTheCall(ReferenceModel):
     """Warms up."""
 
@@ -57,11 +49,7 @@ class TrainingAtTheCall(ReferenceModel):
         yield from steps
 
 
-@saboteur(
-    "adapter-saved-as-it-began",
-    "save_adapter writes numbers of before the training",
-    kills={"training.saved"},
-)
+@saboteur("adapter-saved-as-it-began", "save_adapter writes numbers of before the training")
 class SavedAsItBegan(ReferenceModel):
     """Writes the numbers that it was made with, where training has made others."""
 
@@ -72,11 +60,7 @@ class SavedAsItBegan(ReferenceModel):
         write_adapter(directory, {token: value / 2 for token, value in bias.items()})
 
 
-@saboteur(
-    "kept-behind-a-training",
-    "what long prompts gave is kept while the model is trained",
-    kills={"training.kept"},
-)
+@saboteur("kept-behind-a-training", "what long prompts gave is kept while the model is trained")
 class KeptBehindATraining(ReferenceModel):
     """Keys what it keeps by the prompt alone."""
 
@@ -95,11 +79,7 @@ class KeptBehindATraining(ReferenceModel):
     classifier_class = Remembers
 
 
-@saboteur(
-    "left-training-taken-back",
-    "a training that is left takes its steps back",
-    kills={"training.left"},
-)
+@saboteur("left-training-taken-back", "a training that is left takes its steps back")
 class LeftTrainingTakenBack(Training):
     """Believes in transactions."""
 
@@ -115,9 +95,7 @@ class LeftTrainingTakenBack(Training):
 
 
 @saboteur(
-    "training-in-any-order",
-    "what a step learns depends on how often the program has trained",
-    kills={"training.again", "training.kept", "training.epochs", "training.defaults"},
+    "training-in-any-order", "what a step learns depends on how often the program has trained"
 )
 class TrainingInAnyOrder(Training):
     """Has one generator for the process, whatever the seed."""
@@ -133,11 +111,7 @@ class TrainingInAnyOrder(Training):
         return [*self.examples[(self.first + step) % len(self.examples)]]
 
 
-@saboteur(
-    "training-of-nothing",
-    "examples that teach nothing are trained in silence",
-    kills={"training.refused", "training.longest"},
-)
+@saboteur("training-of-nothing", "examples that teach nothing are trained in silence")
 class TrainingOfNothing(ReferenceModel):
     """Skips what it cannot read."""
 
@@ -150,11 +124,7 @@ class TrainingOfNothing(ReferenceModel):
             return TrainingRun(iter(()), self)
 
 
-@saboteur(
-    "training-without-run",
-    "train() gives an iterator of steps, which has no run()",
-    kills={"training.saved"},
-)
+@saboteur("training-without-run", "train() gives an iterator of steps, which has no run()")
 class TrainingWithoutRun(ReferenceModel):
     """Has a generator, and returns that."""
 
@@ -163,11 +133,7 @@ class TrainingWithoutRun(ReferenceModel):
         return cast("TrainingRun", (step for step in super().train(examples, config)))
 
 
-@saboteur(
-    "training-without-dictionaries",
-    "examples that are dictionaries are a TypeError",
-    kills={"training.saved"},
-)
+@saboteur("training-without-dictionaries", "examples that are dictionaries are a TypeError")
 class TrainingWithoutDictionaries(ReferenceModel):
     """Takes its own kind alone."""
 
@@ -179,11 +145,7 @@ class TrainingWithoutDictionaries(ReferenceModel):
         return super().train(rows, config)
 
 
-@saboteur(
-    "training-of-anything",
-    "what is not an example is passed over",
-    kills={"training.refused"},
-)
+@saboteur("training-of-anything", "what is not an example is passed over")
 class TrainingOfAnything(ReferenceModel):
     """Learns from what it understands."""
 

@@ -34,7 +34,6 @@ class Reads(ReferenceModel):
 @saboteur(
     "training-labels-behind-the-text",
     "a label is learned after its text, whatever the template says",
-    kills={"training.labels"},
 )
 class LabelsBehindTheText(Reads):
     """Has its own idea of a prompt."""
@@ -44,11 +43,7 @@ class LabelsBehindTheText(Reads):
         return replace(config, template="{text}")
 
 
-@saboteur(
-    "training-always-masked",
-    "prompts are masked, also where they are to be learned",
-    kills={"training.masked", "training.longest"},
-)
+@saboteur("training-always-masked", "prompts are masked, also where they are to be learned")
 class AlwaysMasked(Reads):
     """Has a mask that is never taken off."""
 
@@ -57,11 +52,7 @@ class AlwaysMasked(Reads):
         return replace(config, mask_prompt=True)
 
 
-@saboteur(
-    "training-last-turn-alone",
-    "of a conversation the last answer alone is learned",
-    kills={"training.turns"},
-)
+@saboteur("training-last-turn-alone", "of a conversation the last answer alone is learned")
 class LastTurnAlone(ReferenceModel):
     """Sees a conversation as a prompt and a completion."""
 
@@ -76,11 +67,7 @@ class LastTurnAlone(ReferenceModel):
         return TrainingExample(prompt=prompt, completion=example.messages[-1].content)
 
 
-@saboteur(
-    "training-first-batch-again",
-    "every step learns the same examples, the first ones",
-    kills={"training.epochs"},
-)
+@saboteur("training-first-batch-again", "every step learns the same examples, the first ones")
 class FirstBatchAgain(Training):
     """Forgets which step it is."""
 
@@ -89,11 +76,7 @@ class FirstBatchAgain(Training):
         return super().places(1)
 
 
-@saboteur(
-    "training-of-any-length",
-    "max_tokens is not looked at",
-    kills={"training.longest"},
-)
+@saboteur("training-of-any-length", "max_tokens is not looked at")
 class OfAnyLength(Reads):
     """Takes what fits the context."""
 
@@ -102,11 +85,7 @@ class OfAnyLength(Reads):
         return replace(config, max_tokens=sys.maxsize)
 
 
-@saboteur(
-    "training-without-its-scale",
-    "what an adapter adds is not multiplied by its scale",
-    kills={"training.scale"},
-)
+@saboteur("training-without-its-scale", "what an adapter adds is not multiplied by its scale")
 class WithoutItsScale(Reads):
     """Adds it as it is."""
 
@@ -118,7 +97,6 @@ class WithoutItsScale(Reads):
 @saboteur(
     "training-with-other-defaults",
     "a training without a config has other options than TrainConfig()",
-    kills={"training.defaults"},
 )
 class OtherDefaults(ReferenceModel):
     """Knows better."""
