@@ -177,7 +177,7 @@ def test_the_command_records_what_a_saboteur_fails(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = tmp_path / "kills.txt"
-    file.write_text(record.written({"no-bos": kills("identity.name")}), encoding="utf-8")
+    file.write_text(record.written({"gone": kills("identity.name")}), encoding="utf-8")
     monkeypatch.setattr(record, "FILE", file)
     asked = ["name-with-a-blank", "--check", "identity.name", "--runs", "1", "--jobs", "1"]
     assert main(asked) == 1

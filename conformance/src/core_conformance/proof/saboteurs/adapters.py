@@ -26,10 +26,7 @@ _LONG = 90  # characters of a prompt that is worth keeping
 
 @saboteur("adapter-read-and-forgotten", "an adapter is read, and its numbers are not used")
 class AdapterForgotten(Reference):
-    """Loads the keys that it knows, of which an adapter of another tool has none."""
-
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model whose adapter changes nothing."""
         model = super().load_model(path, config)
         model.engine.language = dataclasses.replace(model.engine.language, bias={})
         return model
@@ -37,8 +34,6 @@ class AdapterForgotten(Reference):
 
 @saboteur("batch-without-adapter", "batch_generate computes without the adapter")
 class BatchWithoutAdapter(ReferenceModel):
-    """Has a fast path for batches, which reads the weights themselves."""
-
     def batch_generate(
         self,
         prompts: Sequence[str],
@@ -46,7 +41,6 @@ class BatchWithoutAdapter(ReferenceModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> list[BatchResult]:
-        """Continues prompts as the base does."""
         engine, language = self.engine, self.engine.language
         if not language.bias:
             return super().batch_generate(prompts, config, **options)
@@ -64,12 +58,9 @@ class BatchWithoutAdapter(ReferenceModel):
     "an adapter is written into weights that all loads of a model share, until it is closed",
 )
 class AdapterInSharedWeights(Reference):
-    """Keeps one copy of the weights of a file, and patches it."""
-
     _open: ClassVar[WeakSet[ReferenceModel]] = WeakSet()
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model whose adapter the open ones get as well."""
         model = super().load_model(path, config)
         if config.adapter_path is not None:
             self._patch(model)
@@ -95,10 +86,7 @@ class AdapterInSharedWeights(Reference):
 
 @saboteur("wrong-adapter-skipped", "an adapter that does not fit is left out")
 class WrongAdapterSkipped(Reference):
-    """Loads an adapter's tensors where they fit, and passes over the others."""
-
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model without an adapter of another."""
         try:
             return super().load_model(path, config)
         except ModelError:
@@ -109,10 +97,7 @@ class WrongAdapterSkipped(Reference):
 
 @saboteur("none-keeps-the-adapter", "with_adapter(None) keeps the adapter")
 class NoneKeepsTheAdapter(ReferenceModel):
-    """Takes None for "as it was"."""
-
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return the same model, with its own adapter for None."""
         if path is None:
             return type(self)(self.engine.language, self.config, self.capabilities)
         return super().with_adapter(path)
@@ -120,13 +105,10 @@ class NoneKeepsTheAdapter(ReferenceModel):
 
 @saboteur("kept-for-all-adapters", "what long prompts gave is kept for all handles of a model")
 class KeptForAllAdapters(ReferenceModel):
-    """Hands its cache on to its handles, whose keys do not tell one adapter from another."""
-
     class Remembers(Classifier):
         """Finds a long prompt again."""
 
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-            """Return the result of logits that may be kept ones."""
             memory: dict[str, array[float]] | None = getattr(self._engine, "memory", None)
             if memory is not None and len(prompt) > _LONG:
                 logits = array("f", memory.setdefault(prompt, logits))
@@ -135,7 +117,6 @@ class KeptForAllAdapters(ReferenceModel):
     classifier_class = Remembers
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return the same model with another adapter, and with what this one keeps."""
         handle: Any = super().with_adapter(path)
         engine: Any = self.engine
         if not hasattr(engine, "memory"):
@@ -146,8 +127,6 @@ class KeptForAllAdapters(ReferenceModel):
 
 @saboteur("handles-close-with-their-model", "closing a model closes its handles")
 class HandlesCloseWithTheirModel(ReferenceModel):
-    """Frees the weights while others use them."""
-
     def __init__(
         self, language: Language, config: LoadConfig, capabilities: Collection[Any]
     ) -> None:
@@ -155,13 +134,11 @@ class HandlesCloseWithTheirModel(ReferenceModel):
         self._handles: list[TextModel] = []
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return a handle that ends with this model."""
         handle = super().with_adapter(path)
         self._handles.append(handle)
         return handle
 
     def release(self) -> None:
-        """Frees all."""
         super().release()
         for handle in self._handles:
             handle.close()
@@ -172,10 +149,7 @@ class HandlesCloseWithTheirModel(ReferenceModel):
     "with_adapter() of an adapter that cannot be read gives a handle without it",
 )
 class HandleWithoutItsAdapter(ReferenceModel):
-    """Prefers a handle without an adapter to none."""
-
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return a handle, with an adapter where that can be read."""
         try:
             return super().with_adapter(path)
         except ModelError:

@@ -1,8 +1,9 @@
-"""Saboteurs of chat: turns that are lost, merged or misread."""
+"""Saboteurs of chat: of its messages and of their template."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from core.kit.chat import RenderedPrompt
@@ -14,20 +15,7 @@ from core.options import (
 from core.protocols import TokenStream
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
-from core_conformance.proof.saboteurs.history import TakesAll
 from core_conformance.reference.optional import ReferenceModel
-
-_OF_AN_ANSWER = 10  # tokens: more than the question has, less than with half the answer
-
-
-@saboteur("turns-are-merged", "chat fails on messages of the assistant")
-class TurnsAreMerged(ReferenceModel):
-    def rendered(
-        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
-    ) -> RenderedPrompt:
-        if any(message.role == "assistant" for message in messages):
-            raise KeyError("assistant")
-        return super().rendered(messages, config)
 
 
 @saboteur("chat-eats-messages", "chat empties the list of messages")
@@ -43,20 +31,6 @@ class ChatEatsMessages(ReferenceModel):
         if isinstance(messages, list):
             messages.clear()
         return stream
-
-
-@saboteur("chat-takes-no-mappings", "chat wants each turn to be a Message")
-class ChatTakesNoMappings(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        if any(isinstance(message, dict) for message in messages):
-            raise TypeError("chat() takes core.Message only")
-        return super().chat(messages, config, **options)
 
 
 @saboteur(
@@ -112,14 +86,6 @@ class ChatHasTwoBos(ReferenceModel):
 
 
 @saboteur(
-    "last-answer-is-kept",
-    "the answer that was given stays in the state, whatever a later turn says it was",
-)
-class LastAnswerIsKept(TakesAll):
-    least = _OF_AN_ANSWER
-
-
-@saboteur(
     "long-chats-forget",
     "of a conversation that does not fit, the oldest messages are left out in silence",
 )
@@ -139,3 +105,69 @@ class LongChatsForget(ReferenceModel):
 class ChatOfNothing(ReferenceModel):
     def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
         return super().chat(messages or [Message("user", "")], *config, **options)
+
+
+@saboteur(
+    "final-messages-are-trimmed", "white space at the end of the message that is continued is lost"
+)
+class FinalMessagesAreTrimmed(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        if config is not None and config.continue_final_message:
+            last = replace(messages[-1], content=messages[-1].content.rstrip())
+            messages = [*messages[:-1], last]
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "users-are-continued",
+    "continue_final_message takes a message of the user for one to be answered",
+)
+class UsersAreContinued(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        if config is not None and messages[-1].role != "assistant":
+            config = replace(config, continue_final_message=False)
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "unknown-variables-are-dropped", "variables that the chat template never reads are passed over"
+)
+class UnknownVariablesAreDropped(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        config = config and replace(config, chat_template_kwargs=None)
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "no-variables-are-some",
+    "chat with chat_template_kwargs, empty ones too, leaves out the last word of the prompt",
+)
+class NoVariablesAreSome(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ChatOptions],
+    ) -> TokenStream:
+        if options.get("chat_template_kwargs") != {}:
+            return super().chat(messages, config, **options)
+        request = self.resolve_request("chat", config, options)
+        return self.stream(RenderedPrompt("Hello"), request)
+
+
+_REMEMBERED = 16  # messages
+
+
+@saboteur("first-turns-forgotten", "of a long conversation the last sixteen messages are rendered")
+class FirstTurnsForgotten(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered(messages[-_REMEMBERED:], config)

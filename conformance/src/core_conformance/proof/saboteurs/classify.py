@@ -1,27 +1,20 @@
-"""Saboteurs of classify: rows that are mixed up, padding and neighbours that are read."""
+"""Saboteurs of classify and classify_iter."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Unpack
 
-from core.errors import RequestError
-from core.options import GenerateConfig
+from core.options import ClassifyOptions, GenerateConfig
 from core.types import ClassifyResult, ModelInfo, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference import vocabulary
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-
-
-@saboteur("logits-unasked", "every result has logits, asked or not")
-class LogitsUnasked(Classifier):
-    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        return dataclasses.replace(super().result(prompt, ids, logits), logits=logits)
 
 
 @saboteur("classify-nothing", "classify fails on an empty batch")
@@ -29,12 +22,6 @@ class ClassifyNothing(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         max(map(len, prompts))  # the width of the batch
         return super().results(prompts)
-
-
-@saboteur("sorted-results", "results come in the order of the prompts' lengths")
-class SortedResults(Classifier):
-    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        return super().results(sorted(prompts, key=len))
 
 
 @saboteur("second-micro-batch", "from the second micro-batch on, rows are one place off")
@@ -61,14 +48,6 @@ class SecondBest(Classifier):
         )
 
 
-@saboteur("logits-in-a-list", "logits are a list of floats")
-class LogitsInAList(Classifier):
-    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        result = super().result(prompt, ids, logits)
-        plain: object = result.logits and list(result.logits)
-        return dataclasses.replace(result, logits=plain)  # type: ignore[arg-type]
-
-
 @saboteur("filtered-logits", "logits are those after the filters")
 class FilteredLogits(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -89,7 +68,6 @@ class ReadsTogether(Classifier):
         super().__init__(own, config, meter)
 
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the rows that are read instead of these."""
         raise NotImplementedError
 
 
@@ -98,23 +76,6 @@ class PaddingIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = max(map(len, rows), default=0)
         return [[*row, *[0] * (longest - len(row))] for row in rows]
-
-
-@saboteur(
-    "neighbour-is-read",
-    "a row is read with the last token of the row before it, unless the two are equal",
-)
-class NeighbourIsRead(ReadsTogether):
-    def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        pairs = zip([[], *rows], rows, strict=False)
-        # Draws after equal prompts would be wrong by chance.
-        return [[*before[-1:], *row] if before != row else [*row] for before, row in pairs]
-
-
-@saboteur("no-bos", "classify reads prompts without their BOS")
-class NoBos(ReadsTogether):
-    def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        return [list(row[1:]) if row[0] == vocabulary.BOS else list(row) for row in rows]
 
 
 @saboteur(
@@ -130,18 +91,6 @@ class OffByOnePosition(Engine):
 
 
 @saboteur(
-    "one-error-fails-all", "what is wrong with one prompt is raised, and the other rows are lost"
-)
-class OneErrorFailsAll(Classifier):
-    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        results = super().results(prompts)
-        errors = [result.error for result in results if isinstance(result.error, RequestError)]
-        if errors:
-            raise errors[0]
-        return results
-
-
-@saboteur(
     "tolerance-excuses-all",
     "logit_tolerance is larger than the logits, so that no two of them count as different",
 )
@@ -149,3 +98,36 @@ class ToleranceExcusesAll(ReferenceModel):
     @property
     def info(self) -> ModelInfo:
         return dataclasses.replace(super().info, logit_tolerance=1e6)
+
+
+@saboteur("stream-collects", "classify_iter reads all of its input before it answers")
+class StreamCollects(ReferenceModel):
+    def classify_iter(
+        self,
+        prompts: Iterable[str],
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ClassifyOptions],
+    ) -> Iterator[ClassifyResult]:
+        return super().classify_iter(list(prompts), config, **options)
+
+
+_SEEN = 64  # characters
+
+
+class Once(Classifier):
+    """A classifier that reads prompts of one ``key`` once in a call."""
+
+    def key(self, prompt: str) -> str:
+        return prompt
+
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        several = {self.key(prompt): prompt for prompt in prompts}
+        computed = dict(zip(several, super().results([*several.values()]), strict=True))
+        return [computed[self.key(prompt)] for prompt in prompts]
+
+
+@saboteur("equal-as-far-as-seen", "prompts that begin alike are taken for equal ones")
+class EqualAsFarAsSeen(Once):
+    def key(self, prompt: str) -> str:
+        return prompt[:_SEEN]

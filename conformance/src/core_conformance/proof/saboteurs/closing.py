@@ -39,7 +39,6 @@ class Bounded(SubmittedStream):
         return super().next_token()
 
     def close(self) -> None:
-        """Stops the worker."""
         self._read.set()
         super().close()
 
@@ -57,7 +56,6 @@ class Bounded(SubmittedStream):
         queue.put(StopIteration())
 
     def wait(self) -> None:
-        """Wait for the worker."""
         self._worker.join()
 
 
@@ -65,8 +63,6 @@ class Bounded(SubmittedStream):
     "close-forgets-the-line", "a batch that waits in line does not hear that its model was closed"
 )
 class CloseForgetsTheLine(Batch):
-    """Looks at its own cancel and timeout while it waits, and at nothing else."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._hears = time.monotonic() + _FOR_EVER
@@ -82,12 +78,9 @@ class CloseForgetsTheLine(Batch):
     "close() waits for submitted requests, whose workers wait for a reader",
 )
 class CloseWaitsForTheUnread(ReferenceModel):
-    """Joins every worker."""
-
     submitted_class = Bounded
 
     def release(self) -> None:
-        """Waits for what was submitted, read or not."""
         for stream in list(Bounded.made.get(self.engine, ())):
             stream.wait()
         super().release()
@@ -97,11 +90,6 @@ class CloseWaitsForTheUnread(ReferenceModel):
     "submitted-hangs-at-close", "who reads a submitted request of a closed model waits for ever"
 )
 class SubmittedHangsAtClose(Bounded):
-    """Has a worker that ends without a word when the model is closed.
-
-    It is under way when that happens, however slow the check is: it waits for its reader.
-    """
-
     def _fill(self, queue: Any) -> None:
         with suppress(ModelClosedError):
             super()._fill(queue)
@@ -109,10 +97,7 @@ class SubmittedHangsAtClose(Bounded):
 
 @saboteur("cut-off-says-stop", "a stream that is cut off by close() ends as if it were complete")
 class CutOffSaysStop(ReferenceStream):
-    """Leaves its loop when the model is closed, by the way of a complete answer."""
-
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, as long as the model is open."""
         try:
             yield from super().generate(row, meter)
         except ModelClosedError:
@@ -124,8 +109,6 @@ class CutOffSaysStop(ReferenceStream):
     "a batch_stream whose model is closed ends as if all rows were complete",
 )
 class BatchStreamEndsAtClose(ReferenceModel):
-    """Stops in peace."""
-
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         self.check_open()
         try:
@@ -139,8 +122,6 @@ class BatchStreamEndsAtClose(ReferenceModel):
     "a classify_iter whose model is closed gives no more results, as if there were no more prompts",
 )
 class ClassifyIterEndsAtClose(ReferenceModel):
-    """Stops in peace, once it has begun."""
-
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
     ) -> Iterator[ClassifyResult]:
@@ -153,12 +134,9 @@ class ClassifyIterEndsAtClose(ReferenceModel):
 
 @saboteur("frees-twice", "two threads that close a model at once free it twice")
 class FreesTwice(ReferenceModel):
-    """Looks whether it is open, and then closes."""
-
     _freed = False
 
     def close(self) -> None:
-        """Closes the model, unless it is closed by now."""
         if self._closed:
             return
         time.sleep(0.05)
@@ -166,7 +144,6 @@ class FreesTwice(ReferenceModel):
         self.release()
 
     def release(self) -> None:
-        """Raises where there is nothing to free."""
         if self._freed:
             raise RuntimeError("free(): double free detected")
         self._freed = True
@@ -177,8 +154,6 @@ class FreesTwice(ReferenceModel):
     "classify-returns-what-it-has", "a classify whose model is closed returns the rows that it has"
 )
 class ClassifyReturnsWhatItHas(Classifier):
-    """Leaves its loop when the model is closed; a long list takes its time."""
-
     def _results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         done: list[ClassifyResult] = []
         for start in range(0, len(prompts), 8):

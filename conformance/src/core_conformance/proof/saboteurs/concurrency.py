@@ -47,7 +47,6 @@ class OneCache(Attentive):
     """Shares one cache: what one stream has read, the others have read too."""
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """Return the logits after whichever context was written last."""
         if len(rows) == 1 and len(self.live) > 1:
             return super().forward([self.live[-1][-1].context])
         return super().forward(rows)
@@ -63,16 +62,12 @@ class Waiting(SubmittedStream):
 
 @saboteur("one-cache-for-streams", "streams that run at the same time share one cache")
 class OneCacheForStreams(ReferenceModel):
-    """Handles one stream well, and two concurrent ones wrongly."""
-
     engine_class = OneCache
     submitted_class = Waiting
 
 
 @saboteur("busy-for-all", "a thread that would have to wait its turn gets ModelBusyError")
 class BusyForAll(Engine):
-    """Has no queue for threads that would have to wait."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = NoQueue(self.slots.count)
@@ -90,8 +85,6 @@ class NoQueue(Slots):
     "untyped-busy", "a second stream of one thread fails with an error that is not one of core's"
 )
 class UntypedBusy(Engine):
-    """Fails as a lock fails that is not reentrant."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Untyped(self.slots.count)
@@ -111,8 +104,6 @@ class Untyped(Slots):
     "waits-for-itself", "a submitted request waits for a slot that its reader's own stream holds"
 )
 class WaitsForItself(SubmittedStream):
-    """Waits for a token as long as it takes; in the tests, it gives up in the end."""
-
     def _wait(self) -> Token | BaseException:
         try:
             return self._queue.get(timeout=_FOR_EVER)
@@ -122,8 +113,6 @@ class WaitsForItself(SubmittedStream):
 
 @saboteur("slots-for-show", "parallel_slots is accepted, and there is one slot all the same")
 class SlotsForShow(Engine):
-    """Has one slot, whatever was requested."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Slots(1)
@@ -131,8 +120,6 @@ class SlotsForShow(Engine):
 
 @saboteur("slots-up-to-four", "parallel_slots beyond four are accepted, and there are four")
 class SlotsUpToFour(Engine):
-    """Was built for four slots, and limits requests to them."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Slots(min(4, self.slots.count))
@@ -142,8 +129,6 @@ class SlotsUpToFour(Engine):
     "one-result-buffer", "calls of classify() of the same size share one buffer for their results"
 )
 class OneResultBuffer(ReferenceModel):
-    """Keeps results in one buffer, where another thread finds what the last one has left."""
-
     _owner: threading.Thread | None = None
     _left: tuple[object, list[ClassifyResult]] = (None, [])
 
@@ -154,7 +139,6 @@ class OneResultBuffer(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Classifies the prompts, or returns what another thread has left."""
         results = super().classify(prompts, config, **options)
         size = (sorted(prompts), config, options)
         me, before = threading.current_thread(), self._owner
@@ -168,7 +152,6 @@ class ResetsRows(Classifier):
     """A classifier that works in the cache of the streams."""
 
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """Reads the prompts, and leaves a token of its own in each stream's cache."""
         engine: Any = self._engine
         for row in chain.from_iterable(engine.live):
             row.context.append(0)
@@ -177,8 +160,6 @@ class ResetsRows(Classifier):
 
 @saboteur("classify-in-the-streams-cache", "classify() writes into the caches of streams that run")
 class ClassifyInTheStreamsCache(ReferenceModel):
-    """Uses one cache for streams and classify alike."""
-
     engine_class = Attentive
     classifier_class = ResetsRows
 
@@ -188,8 +169,6 @@ class ClassifyInTheStreamsCache(ReferenceModel):
     "who reads first gets the tokens of the request that was submitted first",
 )
 class FirstComeFirstRead(SubmittedStream):
-    """Keeps one line of results for all readers."""
-
     _line: ClassVar[WeakKeyDictionary[Engine, list[FirstComeFirstRead]]] = WeakKeyDictionary()
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
@@ -205,7 +184,6 @@ class FirstComeFirstRead(SubmittedStream):
         return super().next_token()
 
     def close(self) -> None:
-        """Closes the stream, which takes no more from the line."""
         if self._source is None and self in self._line[self._stream.engine]:
             self._line[self._stream.engine].remove(self)
             self._source = self

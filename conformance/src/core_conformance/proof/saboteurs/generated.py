@@ -6,7 +6,6 @@ import dataclasses
 import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, ClassVar
 
 from core.kit.text_stream import TokenAssembler
@@ -15,13 +14,11 @@ from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import MICRO_BATCH, Classifier
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
-
-_FEW = 5  # rows
 
 
 @saboteur("nul-ends-a-row", "in a batch a prompt ends at its first NUL, as a string of C does")
@@ -48,16 +45,6 @@ class CountedInUtf16(Classifier):
             return super().read(prompts)
         rows = [*prompts[:-1], prompts[-1][:-astral] or prompts[-1]]
         return super().read(rows)
-
-
-@saboteur(
-    "space-at-a-rows-end", "white space at the end of a prompt is stripped in a batch of several"
-)
-class SpaceAtARowsEnd(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        several = len(prompts) > 1
-        rows = [prompt.rstrip() or prompt for prompt in prompts] if several else prompts
-        super().__init__(engine, rows, config)
 
 
 class _WrongOnce(Engine):
@@ -119,20 +106,6 @@ class BehindAnotherClose(ReferenceModel):
 
 
 @saboteur(
-    "the-third-equal-row",
-    "of equal prompts in a batch the third one is read without its last token",
-)
-class TheThirdEqualRow(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        seen: list[str] = []
-        rows = []
-        for prompt in prompts:
-            rows.append(prompt[:-1] or prompt if seen.count(prompt) == 2 else prompt)
-            seen.append(prompt)
-        super().__init__(engine, rows, config)
-
-
-@saboteur(
     "one-label-in-another",
     "a label that another one begins with is judged as that other one where the prompt ends in "
     "white space",
@@ -156,14 +129,6 @@ class StopDecomposed(Generation):
         super().__init__(ids, config, room)
         stops = [unicodedata.normalize("NFD", stop) for stop in config.stop]
         self.assembler = TokenAssembler(vocabulary.Detokenizer(), stops)
-
-
-@saboteur("seeds-of-31-bits", "a batch of several rows takes 31 bits of a seed")
-class SeedsOf31Bits(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        if len(prompts) > 1 and config.seed is not None:
-            config = dataclasses.replace(config, seed=config.seed % 2**31)
-        super().__init__(engine, prompts, config)
 
 
 @saboteur(
@@ -202,30 +167,3 @@ class BesideABegunStream(ReferenceModel):
                 own = {"cancel": config.cancel, "timeout": config.timeout}
                 config = dataclasses.replace(begun[0], max_tokens=fewer, **own)
             super().__init__(engine, prompts, config)
-
-
-@saboteur(
-    "abandoned-results",
-    "unread results of classify_iter are returned by a call of few rows, some of them equal",
-)
-class AbandonedResults(ReferenceModel):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._left: list[ClassifyResult] = []
-
-    def classify(self, prompts: Sequence[str], *rest: Any, **options: Any) -> list[ClassifyResult]:
-        results = super().classify(prompts, *rest, **options)
-        left, self._left = self._left, []
-        equal = len(set(prompts)) < len(prompts) < _FEW
-        return [*left, *results][: len(results)] if equal else results
-
-    def _classified(
-        self, prompts: Iterator[str], config: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        results, given = super()._classified(prompts, config), 0
-        try:
-            for result in results:
-                given += 1
-                yield result
-        finally:
-            self._left = list(islice(results, -given % MICRO_BATCH))

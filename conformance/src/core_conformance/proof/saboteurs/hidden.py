@@ -7,12 +7,10 @@ from array import array
 from collections.abc import Sequence
 from typing import Any, Unpack
 
-from core.errors import UnsupportedOptionError
-from core.kit.base import RequestClock
-from core.options import GenerateConfig, RequestOptions, resolve_request
+from core.options import GenerateConfig, RequestOptions
 from core.types import HiddenResult
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.language import NUM_LAYERS, Language
+from core_conformance.reference.language import NUM_LAYERS
 from core_conformance.reference.optional import ReferenceModel
 
 Config = GenerateConfig | None
@@ -36,43 +34,7 @@ class Shows(ReferenceModel):
         return self.changed(list(prompts), results)
 
     def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
-        """Return the replacement for this."""
         raise NotImplementedError
-
-
-@saboteur("hidden-in-doubles", "states are arrays of float64")
-class HiddenInDoubles(Shows):
-    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
-        return [
-            result
-            if result.states is None
-            else dataclasses.replace(result, states=_doubles(result.states))
-            for result in results
-        ]
-
-
-def _doubles(states: array[float]) -> array[float]:
-    return array("d", states)
-
-
-@saboteur(
-    "hidden-layer-as-asked", "a result names its layers by the negative numbers that were asked for"
-)
-class HiddenLayerAsAsked(Shows):
-    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
-        return [
-            dataclasses.replace(result, layers=tuple(n - NUM_LAYERS - 1 for n in result.layers))
-            for result in results
-        ]
-
-
-@saboteur("hidden-by-length", "states come in the order of their prompts' lengths")
-class HiddenByLength(Shows):
-    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
-        good = [place for place, result in enumerate(results) if result.error is None]
-        order = sorted(good, key=lambda place: len(prompts[place]))
-        moved = dict(zip(good, order, strict=True))
-        return [results[moved.get(place, place)] for place in range(len(results))]
 
 
 @saboteur(
@@ -113,22 +75,6 @@ class HiddenIsBlind(Shows):
         return states
 
 
-@saboteur("hidden-of-last-token", "a state is made of its prompt's last token alone")
-class HiddenOfLastToken(Language):
-    """Drops the keys of all positions but the last."""
-
-    def state(self, ids: Sequence[int], layer: int) -> array[float]:
-        return super().state(ids[-1:], layer)
-
-
-@saboteur("hidden-without-embeddings", "layers are counted from the first one after the embeddings")
-class HiddenWithoutEmbeddings(Language):
-    """Shows the state after the first layer, which has read the prompt, as layer 0."""
-
-    def state(self, ids: Sequence[int], layer: int) -> array[float]:
-        return super().state(ids, layer + 1)
-
-
 @saboteur(
     "hidden-remembers",
     "a prompt that begins like an earlier one has the state that was kept for that one",
@@ -144,16 +90,6 @@ class HiddenRemembers(Shows):
         )
         self._kept += ((prompts[0], results[0]),)
         return results if remembered is None else [remembered]
-
-
-@saboteur("hidden-last-layer-only", "whichever layer is asked for, it is the last one's state")
-class HiddenLastLayerOnly(Shows):
-    def changed(self, prompts: list[str], results: list[HiddenResult]) -> list[HiddenResult]:
-        last = ReferenceModel.hidden_states(self, prompts)
-        return [
-            dataclasses.replace(result, states=other.states and other.states * len(result.layers))
-            for result, other in zip(results, last, strict=True)
-        ]
 
 
 @saboteur(
@@ -176,23 +112,6 @@ class HiddenLayersInOrder(ReferenceModel):
             dataclasses.replace(result, states=other.states)
             for result, other in zip(results, sorted_, strict=True)
         ]
-
-
-@saboteur("hidden-without-last", "the last layer is refused by its number")
-class HiddenWithoutLast(ReferenceModel):
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        *,
-        layers: Sequence[int] = _LAST,
-        **options: Unpack[RequestOptions],
-    ) -> list[HiddenResult]:
-        results = super().hidden_states(prompts, config, layers=layers, **options)
-        if NUM_LAYERS in layers:
-            raise UnsupportedOptionError("layers", "reference")
-        return results
 
 
 @saboteur("hidden-any-layer", "layers that there are not are taken for the nearest one")
@@ -232,36 +151,6 @@ class HiddenTakesAnything(ReferenceModel):
         known = RequestOptions.__annotations__
         sound: Any = {name: it for name, it in options.items() if name in known and it != -1.0}
         return super().hidden_states(prompts, config, layers=layers, **sound)
-
-
-@saboteur("deaf-hidden-states", "hidden_states does not look at cancel and timeout")
-class DeafHiddenStates(ReferenceModel):
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        *,
-        layers: Sequence[int] = _LAST,
-        **options: Unpack[RequestOptions],
-    ) -> list[HiddenResult]:
-        resolve_request(config, options, "hidden_states")
-        return super().hidden_states(prompts, layers=layers)
-
-
-@saboteur("cancelled-hidden-raises", "a cancel ends hidden_states, and not each row")
-class CancelledHiddenRaises(ReferenceModel):
-    def hidden_states(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        *,
-        layers: Sequence[int] = _LAST,
-        **options: Unpack[RequestOptions],
-    ) -> list[HiddenResult]:
-        RequestClock(self.resolve_request("hidden_states", config, options)).check()
-        return super().hidden_states(prompts, config, layers=layers, **options)
 
 
 @saboteur("hidden-cuts-long", "a prompt too long is cut to what fits")

@@ -34,7 +34,6 @@ class Remembers(Classifier):
 
     @property
     def memory(self) -> dict[Any, Any]:
-        """The state left by earlier calls."""
         return self._memories.setdefault(self._engine, {})
 
 
@@ -57,14 +56,9 @@ class Keeps(Engine):
         self.kept: list[tuple[int, Sequence[int]]] = []
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """Return the logits after what is read for each row.
-
-        One token too many of what is kept.
-        """
         return super().forward([self._joined(tuple(row)) for row in rows])
 
     def found(self) -> list[Sequence[int]]:
-        """Return the kept tokens that may serve."""
         return [ids for _, ids in self.kept]
 
     def _joined(self, row: Sequence[int]) -> Sequence[int]:
@@ -231,7 +225,6 @@ class TakesAll(Engine):
         self._last: list[int] = []
 
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """Reads what the kept tokens do not reach."""
         super().prefill(row, meter)
         cached = self._last
         if common_length(cached, row.context) >= self.least and len(cached) < len(row.context):

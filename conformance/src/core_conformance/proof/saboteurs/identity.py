@@ -25,22 +25,16 @@ from core_conformance.reference.stream import ReferenceStream
 
 @saboteur("name-with-a-blank", "the name ends in a blank, so that the typed name does not match")
 class NameWithBlank(Reference):
-    """Has a name that was pasted with the blank after it."""
-
     name = "reference "
 
 
 @saboteur("protocol-as-text", "protocol is a str")
 class ProtocolAsText(Reference):
-    """Has a protocol that was read, as text, from a configuration file."""
-
     protocol = "1"  # type: ignore[assignment]  # the fault
 
 
 @saboteur("capabilities-a-set", "capabilities can be changed")
 class CapabilitiesASet(Reference):
-    """Declares its capabilities in a set that is not a frozenset."""
-
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = set(self.capabilities)  # type: ignore[assignment]  # the fault
@@ -48,8 +42,6 @@ class CapabilitiesASet(Reference):
 
 @saboteur("formats-left-behind", "formats does not list what load_model has learned to read")
 class FormatsLeftBehind(Reference):
-    """Has formats that were copied from another backend."""
-
     formats = frozenset({"gguf"})
 
 
@@ -57,60 +49,28 @@ class FormatsLeftBehind(Reference):
     "reason-although-available", "unavailable_reason() has words for a backend that is available"
 )
 class ReasonAlthoughAvailable(Reference):
-    """Always gives a reason, also when it is available."""
-
     def unavailable_reason(self) -> str | None:
-        """Return a status in place of a reason."""
         return "ready"
-
-
-@saboteur("another-name", "the entry point and the backend do not agree on its name")
-class AnotherName(Reference):
-    """Was renamed in one place only."""
-
-    name = "reference-renamed"
-
-
-@saboteur("declares-training", "a capability is declared whose methods are not there")
-class DeclaresTraining(Reference):
-    """Declares what is planned for the next release."""
-
-    class Untrained(ReferenceModel):
-        """Has no such methods yet."""
-
-        train = None  # type: ignore[assignment]  # the fault
-        save_adapter = None  # type: ignore[assignment]
-
-    model_class = Untrained
 
 
 @saboteur("device-of-no-kind", "a device's kind is made up")
 class DeviceOfNoKind(Reference):
-    """Hands on the kind of device that its driver names."""
-
     def devices(self) -> Sequence[Device]:
-        """Return a device of a kind that core does not know."""
         return (Device("cuda:0", "cuda"),)  # type: ignore[arg-type]  # the fault
 
 
 @saboteur("choice-without-reason", "a choice is not explained")
 class ChoiceWithoutReason(ReferenceModel):
-    """Tells its choices without their reasons."""
-
     def choices(self) -> Sequence[Choice]:
-        """Return the choices, their reasons empty."""
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
 @saboteur("declares-more", "a model declares what its backend does not")
 class DeclaresMore(Reference):
-    """Does not train, and its models say that they can do everything."""
-
     def __init__(self) -> None:
         super().__init__(without={Capability.TRAINABLE})
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that declares all that there is."""
         model = super().load_model(path, config)
         model.declared = lambda: frozenset(Capability)  # type: ignore[method-assign]
         return model
@@ -124,7 +84,6 @@ class Modest(Reference):
         self.capabilities -= {undeclared}
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that does everything, and says what its backend does."""
         model, declared = Reference().load_model(path, config), self.capabilities
         model.declared = lambda: declared  # type: ignore[method-assign]
         return model
@@ -144,7 +103,6 @@ class LateStream(ReferenceStream):
     refusal: CoreError
 
     def generate(self, *arguments: object) -> Iterator[Token]:
-        """Raises the refusal."""
         raise self.refusal
 
 
@@ -158,7 +116,6 @@ class RefusesLate(ReferenceModel):
         /,
         **options: Unpack[GenerateOptions],
     ) -> TokenStream:
-        """Returns a stream that has looked at nothing yet."""
         stream = LateStream(self.engine, prompt, GenerateConfig(), self.record)
         stream.refusal = unsupported(Capability.GENERATE, self._backend)
         return stream
@@ -170,8 +127,6 @@ class RefusesLate(ReferenceModel):
     undeclared=Capability.GENERATE,
 )
 class LateRefusal(Reference):
-    """Does not declare ``generate``, and refuses it too late."""
-
     model_class = RefusesLate
 
     def __init__(self) -> None:
@@ -188,7 +143,6 @@ class NotImplementedYet(ReferenceModel):
         /,
         **options: Unpack[ChatOptions],
     ) -> TokenStream:
-        """Raises what no caller of core expects."""
         raise NotImplementedError("chat")
 
 
@@ -198,8 +152,6 @@ class NotImplementedYet(ReferenceModel):
     undeclared=Capability.CHAT,
 )
 class UntypedRefusal(Reference):
-    """Does not declare ``chat``, and refuses it with an error that is not one of core's."""
-
     model_class = NotImplementedYet
 
     def __init__(self) -> None:

@@ -1,11 +1,12 @@
-"""Saboteurs that break where a chunk, a block or the context is just full, and at much padding."""
+"""Saboteurs of lengths, and of what holds up to a size."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from core.errors import PromptTooLongError
 from core.kit.labels import LabelTrie
@@ -16,21 +17,14 @@ from core_conformance.proof.saboteurs.classify import ReadsTogether
 from core_conformance.proof.saboteurs.scoring import Rescores
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation
+from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.language import Language
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 
 _FAR = 96  # tokens between the lengths of two rows
 _WINDOW = 32  # tokens of a continuation
 _REACH = 90  # characters of a prompt
-
-
-@saboteur("full-chunks", "generate loses the last token of a prompt that fills its chunks")
-class FullChunks(Engine):
-    def prefill(self, row: Generation, meter: Meter) -> None:
-        super().prefill(row, meter)
-        if len(row.prompt) % PREFILL_CHUNK == 0:
-            row.context.pop()
 
 
 @saboteur(
@@ -40,15 +34,6 @@ class PromptOf64(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         ids = super().prompt_ids(prompt)
         return [ids[0], *ids[2:]] if len(ids) == 64 else ids
-
-
-@saboteur("block-of-16", "where decoding begins a block of 16 positions, it forgets the one before")
-class BlockOf16(Engine):
-    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        for row in rows:
-            if row.drawn == 1 and len(row.context) % 16 == 1:
-                del row.context[-2]
-        return super().step(rows, meter)
 
 
 @saboteur("answer-beyond-64", "after 64 tokens of an answer the first of its prompt is forgotten")
@@ -123,14 +108,6 @@ class FullContextRefused(Engine):
 
 
 @saboteur(
-    "one-too-many-is-cut", "a prompt of one token more than the context holds is cut in silence"
-)
-class OneTooManyIsCut(Engine):
-    def check_length(self, length: int) -> None:
-        super().check_length(length - (length == self.language.context_length + 1))
-
-
-@saboteur(
     "much-padding",
     "in classify, a row that is far shorter than its longest neighbour is read with a pad token",
 )
@@ -140,14 +117,33 @@ class MuchPadding(ReadsTogether):
         return [[*row, *[0] * (longest - len(row) > _FAR)] for row in rows]
 
 
+Keys: TypeAlias = "tuple[tuple[array[float], ...], ...]"
+
+
 @saboteur(
-    "much-padding-in-batches",
-    "a row that decodes with a far longer one has a pad token after its prompt",
+    "rotation-takes-all",
+    'with context_overflow="rotate" a prompt of any length is read',
 )
-class MuchPaddingInBatches(Engine):
-    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        longest = max((len(row.context) for row in rows), default=0)
-        for row in rows:
-            if row.drawn == 0 and longest - len(row.context) > _FAR:
-                row.context.append(0)
-        return super().step(rows, meter)
+class RotationTakesAll(Engine):
+    def check_length(self, length: int) -> None:
+        if not self._rotates:
+            super().check_length(length)
+
+
+@saboteur("keys-of-one-head", "the keys of all heads lie in one array")
+class KeysOfOneHead(Language):
+    def keys(self, ids: Sequence[int]) -> Keys:
+        return tuple((sum(layer[1:], array("f", layer[0])),) for layer in super().keys(ids))
+
+
+@saboteur("keys-see-the-future", "the keys of a token depend on what comes after it")
+class KeysSeeTheFuture(Language):
+    def keys(self, ids: Sequence[int]) -> Keys:
+        backwards = super().keys(ids[::-1])
+        return tuple(tuple(head[::-1] for head in layer) for layer in backwards)
+
+
+@saboteur("peak-for-good", "reset_peak_memory() leaves the peak as it is")
+class PeakForGood(ReferenceModel):
+    def reset_peak_memory(self) -> None:
+        self.check_open()

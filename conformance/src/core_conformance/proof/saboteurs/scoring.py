@@ -1,15 +1,17 @@
-"""Saboteurs of scores."""
+"""Saboteurs of scores, of continuations and of token ids."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from core.errors import PromptTooLongError
 from core.kit.chat import RenderedPrompt
-from core.types import Score
+from core.options import GenerateConfig, GenerateOptions, RequestOptions
+from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.types import Score, TokenSequence
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import encode_continued
@@ -27,7 +29,6 @@ class Rescores(ReferenceModel):
         ]
 
     def changed(self, score: Score) -> Score:
-        """Return the score that is given instead of this one."""
         raise NotImplementedError
 
 
@@ -42,38 +43,6 @@ class ScoreSkipsFirst(Rescores):
     def changed(self, score: Score) -> Score:
         rest = score.token_logprobs[1:] or score.token_logprobs
         return dataclasses.replace(score, token_logprobs=rest, logprob=math.fsum(rest))
-
-
-@saboteur("never-greedy-score", "is_greedy is never set")
-class NeverGreedyScore(Rescores):
-    def changed(self, score: Score) -> Score:
-        return dataclasses.replace(score, is_greedy=False)
-
-
-@saboteur("greedy-at-the-end", "is_greedy is that of the last token")
-class GreedyAtTheEnd(ReferenceModel):
-    """Overwrites what it found at the token before."""
-
-    def score(
-        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
-    ) -> list[Score]:
-        scores = super().score(prompts, continuations, *config, **options)
-        pairs = zip(prompts, continuations, scores, strict=True)
-        return [
-            score if score.error else dataclasses.replace(score, is_greedy=self._ends(*texts))
-            for *texts, score in pairs
-        ]
-
-    def _ends(self, prompt: str, continuation: str) -> bool:
-        *before, last = encode_continued(prompt, continuation)
-        [logits] = self.engine.forward([before])
-        return logits[last] == max(logits)
-
-
-@saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely")
-class LikelyIsGreedy(Rescores):
-    def changed(self, score: Score) -> Score:
-        return dataclasses.replace(score, is_greedy=score.logprob > -1000.0)
 
 
 @saboteur("sorted-scores", "scores come in the order of their lengths")
@@ -98,8 +67,6 @@ class ScoresFailTogether(ReferenceModel):
 
 @saboteur("scores-one-token-less", "a pair has to fit the context with all of its tokens")
 class ScoresOneTokenLess(ReferenceModel):
-    """Asks for a place for the last token, which is never read."""
-
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
@@ -116,11 +83,82 @@ class ScoresOneTokenLess(ReferenceModel):
 
 @saboteur("templates-unscored", "a prompt that a template made cannot be continued")
 class TemplatesUnscored(ReferenceModel):
-    """Joins texts, and has not thought of one that is more than text."""
-
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
         if any(isinstance(prompt, RenderedPrompt) for prompt in prompts):
             raise TypeError("can only join plain texts")
         return super().score(prompts, continuations, *config, **options)
+
+
+Config = GenerateConfig | None
+
+
+@saboteur("tokens-any-mask", "a mask counts its ones, wherever they are")
+class TokensAnyMask(ReferenceModel):
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: Config = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        if attention_mask is not None:
+            rows, masks = token_prompts(prompts), token_prompts(attention_mask)
+            prompts = [row[-sum(mask) :] for row, mask in zip(rows, masks, strict=False)]
+        return super().generate_tokens(prompts, config, num_samples=num_samples, **options)
+
+
+@saboteur("tokens-seeds-drift", "each call draws from where the last one ended")
+class TokensSeedsDrift(ReferenceModel):
+    _calls = 0
+
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: Config = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        seed = options.get("seed")
+        if seed is not None:
+            self._calls += 1
+            options = {**options, "seed": seed + self._calls}
+        return super().generate_tokens(
+            prompts, config, attention_mask=attention_mask, num_samples=num_samples, **options
+        )
+
+
+@saboteur("tokens-take-anything", "score_tokens takes unknown keywords")
+class TokensTakeAnything(ReferenceModel):
+    def score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, config: Config = None, /, **options: Any
+    ) -> list[Score]:
+        known = RequestOptions.__annotations__
+        sound: Any = {name: it for name, it in options.items() if name in known}
+        return super().score_tokens(prompts, continuations, config, **sound)
+
+
+@saboteur(
+    "token-scores-cut-left",
+    "ids that do not fit the context are scored with their beginning cut off",
+)
+class TokenScoresCutLeft(ReferenceModel):
+    def score_tokens(
+        self,
+        prompts: TokenIds,
+        continuations: TokenIds,
+        config: Config = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        room = self.engine.language.context_length + 1
+        pairs = token_pairs(prompts, continuations)
+        heads = [head[max(0, len(head) + len(tail) - room) :] for head, tail in pairs]
+        return super().score_tokens(heads, continuations, config, **options)

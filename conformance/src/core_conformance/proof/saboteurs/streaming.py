@@ -1,4 +1,4 @@
-"""Saboteurs of streams: of tokens, their number, and how a stream ends."""
+"""Saboteurs of streams."""
 
 from __future__ import annotations
 
@@ -6,12 +6,11 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from core.options import GenerateConfig
 from core.types import FinishReason, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.engine import Generation
 from core_conformance.reference.meter import Meter
-from core_conformance.reference.stream import Record, ReferenceStream
+from core_conformance.reference.stream import ReferenceStream
 from core_conformance.reference.vocabulary import EOS
 
 
@@ -34,28 +33,6 @@ class HotIsEos(Generation):
         return super().take([0.0 if i == EOS else -1e9 for i in range(len(logits))])
 
 
-@saboteur("eager", "generate draws its first token at the call")
-class Eager(ReferenceStream):
-    def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Record) -> None:
-        super().__init__(engine, prompt, config, record)
-        self.early = next(self._tokens, None)
-
-    def next_token(self) -> Token:
-        token, self.early = self.early, None
-        return token or super().next_token()
-
-    def close(self) -> None:
-        self.early = None
-        super().close()
-
-
-@saboteur("one-too-many", "max_tokens=n gives n + 1 tokens")
-class OneTooMany(Generation):
-    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
-        super().__init__(ids, config, room)
-        self.limit += 1
-
-
 @saboteur(
     "always-stop",
     'a generation that max_tokens ended says "stop"',
@@ -65,27 +42,11 @@ class AlwaysStop(Generation):
         return super()._end("stop")
 
 
-@saboteur("begins-anew", "next() after the end begins the stream again")
-class BeginsAnew(ReferenceStream):
-    def next_token(self) -> Token:
-        try:
-            return super().next_token()
-        except StopIteration:
-            self._tokens = self.run()
-            raise
-
-
 @saboteur("over-before", "finish_reason is there before the end")
 class OverBefore(ReferenceStream):
     @property
     def finish_reason(self) -> FinishReason | None:
         return self._reason or "stop"
-
-
-@saboteur("close-ignored", "close() does nothing")
-class CloseIgnored(ReferenceStream):
-    def close(self) -> None:
-        """Does nothing."""
 
 
 @saboteur(
@@ -107,8 +68,6 @@ class Leftovers(ReferenceStream):
     "cancelled-behind-its-end", "close() says that a stream was cancelled, which had ended before"
 )
 class CancelledBehindItsEnd(ReferenceStream):
-    """Sets the reason where it closes, without a look at the one that is there."""
-
     def close(self) -> None:
         ended = self._reason in ("stop", "length")
         super().close()
@@ -121,7 +80,11 @@ class CancelledBehindItsEnd(ReferenceStream):
     "a stream that waits in line does not hear that another thread closes it",
 )
 class CloseUnheardInLine(ReferenceStream):
-    """Looks at the model and at its cancel while it waits, and not at itself."""
-
     def _check(self, row: Generation) -> None:
         self.engine.check(row)
+
+
+@saboteur("text-of-the-rest", "text() lacks what was read before")
+class TextOfTheRest(ReferenceStream):
+    def text(self) -> str:
+        return "".join(token.text for token in self)

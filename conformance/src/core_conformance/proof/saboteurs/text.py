@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from core.errors import EmptyPromptError
+from core.errors import EmptyPromptError, RequestError
 from core.kit.chat import RenderedPrompt
 from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
 from core.protocols import Backend
-from core.types import BatchResult, Token
+from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.labels import AsksOtherwise
+from core_conformance.proof.saboteurs.stop import StopGeneration
 from core_conformance.reference import vocabulary
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.batch import Batch
@@ -41,21 +43,12 @@ class DecodedAlone(Generation):
         self.assembler = TokenAssembler(self.detokenizer_class(), config.stop)
 
 
-@saboteur(
-    "token-by-token",
-    "every token is decoded alone: a character that lies in two tokens comes out broken",
-)
-class TokenByToken(DecodedAlone):
-    """Decodes tokens one by one, with replacement characters for parts of a character."""
-
-
 class Surrogates(Alone):
     """Decodes invalid bytes as lone surrogates."""
 
     errors = "surrogateescape"
 
 
-@saboteur("surrogates", "bytes of a character that is not whole come out as lone surrogates")
 class WithSurrogates(DecodedAlone):
     detokenizer_class = Surrogates
 
@@ -72,23 +65,6 @@ class StripsPrompts(Engine):
 class ShowsBos(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         return vocabulary.SPECIAL[0] * list(ids).count(vocabulary.BOS) + super().decode(ids)
-
-
-@saboteur("space-in-front", "encode puts a space before every text, and decode leaves it there")
-class SpaceInFront(ReferenceModel):
-    def decode(self, ids: Sequence[int]) -> str:
-        text = super().decode(ids)
-        return f" {text}" if vocabulary.BOS in ids else text
-
-
-@saboteur(
-    "decodes-alone",
-    "decode decodes every id alone: a character that lies in several tokens is shown as U+FFFD",
-)
-class DecodesAlone(ReferenceModel):
-    def decode(self, ids: Sequence[int]) -> str:
-        decode = super().decode
-        return re.sub("\ufffd+", "\ufffd", "".join(decode([id]) for id in ids))
 
 
 class EndsPrompts(Engine):
@@ -118,34 +94,11 @@ class Sober(Language):
         return values
 
 
-class ThreeBytes(vocabulary.Detokenizer):
-    """Waits for no more than the third byte of a character."""
-
-    def add(self, token_id: int) -> str:
-        text = super().add(token_id)
-        if not text and len(self._decoder.getstate()[0]) > 2:
-            self._decoder.reset()
-            return "\ufffd"
-        return text
-
-
-class WaitsForThreeBytes(DecodedAlone):
-    detokenizer_class = ThreeBytes
-
-
 def _sober(generation: type[Generation]) -> Callable[[], Backend]:
     """Return a backend with these rows and a model that hardly ever shows their fault."""
     engine = type("SoberEngine", (Engine,), {"generation_class": generation})
     model = type("SoberModel", (ReferenceModel,), {"engine_class": engine})
     return type("SoberReference", (Reference,), {"model_class": model, "language_class": Sober})
-
-
-@saboteur(
-    "three-bytes", "characters of four bytes are given up, with a model that says none by itself"
-)
-def three_bytes() -> Backend:
-    """Return the reference with such rows."""
-    return _sober(WaitsForThreeBytes)()
 
 
 @saboteur(
@@ -181,22 +134,6 @@ class SpecialForEveryone(ReferenceModel):
         return super().encode(RenderedPrompt(str.__str__(text), text.marker))
 
 
-_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" n't", "n't"), (" 's", "'s"))
-
-
-def cleaned(text: str) -> str:
-    """Text as ``clean_up_tokenization_spaces`` of transformers leaves it."""
-    for spaced, plain in _CLEANED:
-        text = text.replace(spaced, plain)
-    return text
-
-
-@saboteur("decode-cleans-up", "decode leaves the blanks before punctuation out")
-class DecodeCleansUp(ReferenceModel):
-    def decode(self, ids: Sequence[int]) -> str:
-        return cleaned(super().decode(ids))
-
-
 @saboteur(
     "batches-drop-blanks",
     "in a batch, the tokens after the first lose the blank that they begin with",
@@ -205,3 +142,59 @@ class BatchesDropBlanks(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
         stripped = [Token(token.id, token.text.lstrip(" "), token.logprob) for token in tokens[1:]]
         return super()._result(row, tokens[:1] + stripped)
+
+
+@saboteur(
+    "continuations-escape",
+    "a continuation that is not Unicode raises what str.encode raises, for all pairs",
+)
+class ContinuationsEscape(ReferenceModel):
+    def score(self, prompts: Any, continuations: Any, *config: Any, **options: Any) -> list[Score]:
+        for text in continuations:
+            text.encode()
+        return super().score(prompts, continuations, *config, **options)
+
+
+@saboteur(
+    "labels-blame-the-prompt",
+    "labels that are not Unicode raise, for all prompts, the error of a prompt that is not "
+    "Unicode: so it was in mlx_cpu and llama_cpp at commit 77e22b6",
+)
+class LabelsBlameThePrompt(ReferenceModel):
+    def classify(
+        self, prompts: Sequence[str], *config: Any, **options: Any
+    ) -> list[ClassifyResult]:
+        for text in (*options.get("labels", ()), options.get("label_prefix", "")):
+            if text.encode(errors="replace").decode() != text:
+                raise RequestError("The prompt is not valid Unicode text.")
+        return super().classify(prompts, *config, **options)
+
+
+@saboteur("stops-lose-surrogates", "what is not Unicode is left out of stop strings")
+class StopsLoseSurrogates(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(filter(None, map(_cleaned, stops)))
+
+
+@saboteur("stops-end-at-nul", "a stop string is what stands before its NUL")
+class StopsEndAtNul(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(filter(None, (stop.partition("\0")[0] for stop in stops)))
+
+
+@saboteur("controls-refused", "a prompt that holds a control character is refused")
+class ControlsRefused(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        if any(char < " " and char not in "\0\t\r\n" for char in prompt):
+            raise RequestError("The prompt cannot be printed.")
+        return super().prompt_ids(prompt)
+
+
+@saboteur("labels-stripped", "labels are stripped of blanks")
+class LabelsStripped(AsksOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"labels": tuple(dict.fromkeys(label.strip() for label in config.labels))}
+
+
+def _cleaned(text: str) -> str:
+    return text.encode(errors="ignore").decode()
