@@ -211,7 +211,8 @@ POOR_MODELS = (
             cancel.works-after chat.equals-generate chat.final-message chat.mappings
             chat.no-template-options chat.options
             chat.second-turn classify.first-token classify.later-tokens
-            concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
+            concurrency.classify-while-streaming concurrency.crossed-streams
+            concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
             metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
             sampling.logprobs sampling.min-p-one

@@ -81,6 +81,21 @@ class NoQueue(Slots):
             raise ModelBusyError("The model is busy. Try again later.")
 
 
+@saboteur("waits-crosswise", "threads that each hold a stream wait for one another's to end")
+class WaitsCrosswise(Engine):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.slots = SeesOnlyItself(self.slots.count)
+
+
+class SeesOnlyItself(Slots):
+    """Slots that refuse a thread that holds all of them, and no other."""
+
+    def _refuse(self, me: int) -> None:
+        if {*self._holders} == {me}:
+            super()._refuse(me)
+
+
 @saboteur(
     "untyped-busy", "a second stream of one thread fails with an error that is not one of core's"
 )

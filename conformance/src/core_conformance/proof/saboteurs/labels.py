@@ -40,6 +40,12 @@ def _exp(logprobs: Values) -> Values:
     return {label: math.exp(value) for label, value in logprobs.items()}
 
 
+@saboteur("whole-prompt-before-labels", "a token that spans the border is read twice with labels")
+class WholePromptBeforeLabels(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        return len(ids), super()._labels(prompt, ids)[1]
+
+
 @saboteur("probabilities-of-all", "the labels' probabilities are those over the whole vocabulary")
 class ProbabilitiesOfAll(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:

@@ -45,6 +45,19 @@ class ScoreSkipsFirst(Rescores):
         return dataclasses.replace(score, token_logprobs=rest, logprob=math.fsum(rest))
 
 
+@saboteur("continuations-tokenised-alone", "a continuation has the tokens that it has alone")
+class ContinuationsTokenisedAlone(ReferenceModel):
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        scores = super().score(prompts, continuations, *config, **options)
+        for index, (prompt, continuation) in enumerate(zip(prompts, continuations, strict=True)):
+            if not scores[index].error and not isinstance(prompt, RenderedPrompt):
+                pair = [self.encode(prompt)], [self.encode(continuation)[1:]]
+                (scores[index],) = self.score_tokens(*pair)
+        return scores
+
+
 @saboteur("sorted-scores", "scores come in the order of their lengths")
 class SortedScores(ReferenceModel):
     def score(
