@@ -12,7 +12,7 @@ import pytest
 from core.protocols import Capability
 from core_conformance.checking.check import all_checks
 from core_conformance.proof import null_backend, record, selftest
-from core_conformance.proof.kills import main, side_by_side
+from core_conformance.proof.kills import main, observed, side_by_side
 from core_conformance.proof.record import Kills
 from core_conformance.proof.registry import Saboteur, all_saboteurs, saboteur
 from core_conformance.reference import Reference, write_model
@@ -146,11 +146,12 @@ def test_what_is_wrong_with_the_record_is_reported(
 ) -> None:
     records(harmless=kills("identity.name", "no.such"), gone=kills("identity.protocol"))
     few = {"harmless": HARMLESS, "nameless": NAMELESS}
-    monkeypatch.setattr(selftest, "all_saboteurs", lambda: few)
+    for module in (record, selftest):
+        monkeypatch.setattr(module, "all_saboteurs", lambda: few)
     lines = selftest.without_saboteur()
     assert "saboteur nameless fails no check" in lines
     assert "harmless fails no.such, which is no check" in lines
-    assert "gone is recorded, and no saboteur" in lines
+    assert "gone is recorded, and is neither saboteur nor model" in lines
     assert "no saboteur fails identity.protocol" in lines
     assert len(lines) == len(all_checks()) - 1 + 3
 
@@ -171,6 +172,12 @@ def test_what_is_recorded_after_a_few_runs() -> None:
     asked = {"a.one", "a.two", "a.four", "a.five", "a.six"}
     now = before.updated(seen, asked)
     assert now == kills("a.one", "a.three", "a.six", sometimes=("a.two", "a.four", "a.five"))
+
+
+def test_of_a_poor_model_what_is_not_testable_is_recorded(path: str) -> None:
+    kills = observed("plain-template", path, {"chat.special-text", "chat.system"})
+    assert "chat.special-text" in kills.always
+    assert "chat.system" not in kills.always
 
 
 def test_the_command_records_what_a_saboteur_fails(

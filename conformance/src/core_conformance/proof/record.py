@@ -1,5 +1,7 @@
 """The record of kills: the checks that each saboteur fails, in the file ``kills.txt``.
 
+For a poor model it has the checks that are not testable.
+
 `kills` writes the file by running the checks; nobody types it.
 """
 
@@ -11,12 +13,14 @@ from functools import cache
 from pathlib import Path
 
 from core_conformance.checking.check import all_checks
+from core_conformance.proof.poor_models import POOR_MODELS
 from core_conformance.proof.registry import Saboteur, all_saboteurs
 
 FILE = Path(__file__).with_name("kills.txt")
 _SOMETIMES = "sometimes"
 _HEAD = f"""\
-# The checks that each saboteur fails. Written by python -m core_conformance.proof.kills --write
+# The checks that each saboteur fails, and those that each poor model leaves without a verdict.
+# Written by python -m core_conformance.proof.kills --write
 # "{_SOMETIMES}": it fails the check in some runs and passes it in others.
 """
 
@@ -55,13 +59,18 @@ def expected(broken: Saboteur) -> Kills:
 
 
 def known(kills: Mapping[str, Kills]) -> dict[str, Kills]:
-    """Return the kills of saboteurs that there are, of checks that there are."""
+    """Return the kills of saboteurs and models that exist, of checks that exist."""
     ids = all_checks().keys()
     return {
         name: Kills(of.always & ids, of.sometimes & ids)
         for name, of in kills.items()
-        if name in all_saboteurs()
+        if name in subjects()
     }
+
+
+def subjects() -> list[str]:
+    """Return the names of all saboteurs and poor models."""
+    return [*all_saboteurs(), *(poor.name for poor in POOR_MODELS)]
 
 
 def parsed(text: str) -> dict[str, Kills]:

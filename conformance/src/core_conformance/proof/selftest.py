@@ -14,10 +14,10 @@ from core_conformance.checking.check import Check, all_checks
 from core_conformance.checking.subject import Effort, Subject
 from core_conformance.proof import null_backend
 from core_conformance.proof.poor_models import POOR_MODELS, PoorModel
-from core_conformance.proof.record import expected, recorded
+from core_conformance.proof.record import Kills, expected, recorded, subjects
 from core_conformance.proof.registry import Saboteur, all_saboteurs
 from core_conformance.reference import Reference, Sentences, write_model
-from core_conformance.running.result import Status
+from core_conformance.running.result import Result, Status
 from core_conformance.running.runner import NOTHING, run_check
 from core_conformance.running.target import know_reference
 
@@ -90,7 +90,10 @@ def without_saboteur() -> list[str]:
     return [
         *(f"no saboteur fails {id}" for id in ids if id not in proven),
         *(f"saboteur {name} fails no check" for name, s in names.items() if not expected(s).always),
-        *(f"{name} is recorded, and no saboteur" for name in kills if name not in names),
+        *(
+            f"{name} is recorded, and is neither saboteur nor model"
+            for name in kills.keys() - subjects()
+        ),
         *(f"{name} fails {id}, which is no check" for name in stale for id in sorted(stale[name])),
     ]
 
@@ -154,24 +157,49 @@ def emptiness(path: str) -> list[str]:
 
 
 def silences(poor: PoorModel, path: str) -> list[str]:
-    """Return the differences between the checks not testable with a model and those named.
+    """Return the differences between the checks not testable with a model and those recorded.
 
     Every other check has to pass, and not in silence. Broad ones may do as they like, and so long
     as they say why.
     """
-    know_reference()
-    with closing(Subject(poor.backend(), path, poor.options, _PATIENT)) as subject:
-        results = [run_check(check, subject) for check in all_checks().values()]
-    ended = {result.id: result for result in results if not all_checks()[result.id].broad}
-    mute = {id: r.reason for id, r in ended.items() if r.status is Status.NOT_TESTABLE}
-    problems = [
+    results = outcomes(poor, path, all_checks().values())
+    failed = [
         f"{r.id}: fails {poor.name}: {r.reason}" for r in results if r.status is Status.FAILED
     ]
-    problems += [
-        f"{id}: has no words for {poor.name}" for id, why in mute.items() if why == NOTHING
+    silent = [
+        f"{id}: has no words for {poor.name}" for id, why in mute(results).items() if why == NOTHING
     ]
-    problems += [f"{id}: is not testable with {poor.name}" for id in mute.keys() - poor.mute]
-    return problems + [f"{id}: passes {poor.name} in silence" for id in poor.mute - mute.keys()]
+    recorded_mute = recorded().get(poor.name, Kills()).always
+    return (
+        failed
+        + silent
+        + [
+            *(
+                f"{id}: is not testable with {poor.name}"
+                for id in mute(results).keys() - recorded_mute
+            ),
+            *(
+                f"{id}: passes {poor.name} in silence"
+                for id in recorded_mute - mute(results).keys()
+            ),
+        ]
+    )
+
+
+def outcomes(poor: PoorModel, path: str, checks: Iterable[Check]) -> list[Result]:
+    """Run checks with a poor model."""
+    know_reference()
+    with closing(Subject(poor.backend(), path, poor.options, _PATIENT)) as subject:
+        return [run_check(check, subject) for check in checks]
+
+
+def mute(results: Iterable[Result]) -> dict[str, str]:
+    """Return the reasons of the checks that were not testable, broad ones left out."""
+    return {
+        result.id: result.reason
+        for result in results
+        if result.status is Status.NOT_TESTABLE and not all_checks()[result.id].broad
+    }
 
 
 def differences(reasons: dict[str, str], expected: Collection[str], who: str) -> list[str]:
