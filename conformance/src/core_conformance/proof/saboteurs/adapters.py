@@ -7,11 +7,11 @@ import os
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from core.errors import ModelError
-from core.options import GenerateConfig, GenerateOptions, LoadConfig
+from core.options import LoadConfig
 from core.protocols import TextModel
 from core.types import BatchResult, ClassifyResult
 from core_conformance.proof.registry import saboteur
@@ -35,20 +35,16 @@ class AdapterForgotten(Reference):
 @saboteur("batch-without-adapter", "batch_generate computes without the adapter")
 class BatchWithoutAdapter(ReferenceModel):
     def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[BatchResult]:
         engine, language = self.engine, self.engine.language
         if not language.bias:
-            return super().batch_generate(prompts, config, **options)
+            return super().batch_generate(prompts, *config, **options)
         slots, rotates = self.engine.slots.count, self.config.context_overflow == "rotate"
         plain = dataclasses.replace(language, bias={})
         self.engine = self.engine_class(plain, slots, rotates, self.check_open)
         try:
-            return super().batch_generate(prompts, config, **options)
+            return super().batch_generate(prompts, *config, **options)
         finally:
             self.engine = engine
 

@@ -20,14 +20,8 @@ from core_conformance.reference.optional import ReferenceModel
 
 @saboteur("chat-eats-messages", "chat empties the list of messages")
 class ChatEatsMessages(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        stream = super().chat(messages, config, **options)
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
+        stream = super().chat(messages, *config, **options)
         if isinstance(messages, list):
             messages.clear()
         return stream
@@ -37,14 +31,8 @@ class ChatEatsMessages(ReferenceModel):
     "chat-guesses-at-mappings", "chat takes what it finds in a mapping, and makes up the rest"
 )
 class ChatGuessesAtMappings(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        return super().chat([_guessed(message) for message in messages], config, **options)
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
+        return super().chat([_guessed(message) for message in messages], *config, **options)
 
 
 def _guessed(message: Any) -> Any:

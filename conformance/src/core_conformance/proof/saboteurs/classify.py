@@ -6,9 +6,9 @@ import copy
 import dataclasses
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Unpack
+from typing import Any
 
-from core.options import ClassifyOptions, GenerateConfig
+from core.options import GenerateConfig
 from core.types import ClassifyResult, ModelInfo, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
@@ -103,13 +103,9 @@ class ToleranceExcusesAll(ReferenceModel):
 @saboteur("stream-collects", "classify_iter reads all of its input before it answers")
 class StreamCollects(ReferenceModel):
     def classify_iter(
-        self,
-        prompts: Iterable[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Iterable[str], *config: Any, **options: Any
     ) -> Iterator[ClassifyResult]:
-        return super().classify_iter(list(prompts), config, **options)
+        return super().classify_iter(list(prompts), *config, **options)
 
 
 _SEEN = 64  # characters

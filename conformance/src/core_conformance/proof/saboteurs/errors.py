@@ -14,7 +14,7 @@ from core.errors import (
     RequestError,
 )
 from core.kit.base import RequestClock
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import TokenStream
 from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
@@ -115,11 +115,9 @@ class FailedStream(ReferenceStream):
 
 @saboteur("options-checked-late", "wrong options of generate() raise at the first next()")
 class OptionsCheckedLate(ReferenceModel):
-    def generate(
-        self, prompt: str, config: Config = None, /, **options: Unpack[GenerateOptions]
-    ) -> TokenStream:
+    def generate(self, prompt: str, *config: Any, **options: Any) -> TokenStream:
         try:
-            return super().generate(prompt, config, **options)
+            return super().generate(prompt, *config, **options)
         except OptionError as error:
             stream = FailedStream(self.engine, prompt, GenerateConfig(), self.record)
             stream.wrong = error
@@ -129,13 +127,9 @@ class OptionsCheckedLate(ReferenceModel):
 @saboteur("sorts-in-place", "classify() sorts the caller's list")
 class SortsInPlace(ReferenceModel):
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
-        results = super().classify(prompts, config, **options)
+        results = super().classify(prompts, *config, **options)
         if isinstance(prompts, list):
             prompts.sort(key=len)
         return results
@@ -144,13 +138,9 @@ class SortsInPlace(ReferenceModel):
 @saboteur("string-as-prompts", "classify() takes one string for a list of characters")
 class StringAsPrompts(ReferenceModel):
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
-        return super().classify(list(prompts), config, **options)
+        return super().classify(list(prompts), *config, **options)
 
 
 @saboteur("lengths-swapped", "PromptTooLongError has its two numbers in the wrong order")

@@ -5,14 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 from core.errors import CoreError
 from core.kit.support import unsupported
 from core.options import (
-    ChatOptions,
     GenerateConfig,
-    GenerateOptions,
     LoadConfig,
 )
 from core.protocols import Capability, TokenStream
@@ -109,13 +107,7 @@ class LateStream(ReferenceStream):
 class RefusesLate(ReferenceModel):
     """Has a generator function as ``generate``: nothing of it runs before the first ``next()``."""
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
+    def generate(self, prompt: str, *config: Any, **options: Any) -> TokenStream:
         stream = LateStream(self.engine, prompt, GenerateConfig(), self.record)
         stream.refusal = unsupported(Capability.GENERATE, self._backend)
         return stream
@@ -136,13 +128,7 @@ class LateRefusal(Reference):
 class NotImplementedYet(ReferenceModel):
     """A model that refuses chat with an error of its own."""
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
         raise NotImplementedError("chat")
 
 

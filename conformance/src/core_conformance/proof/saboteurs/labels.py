@@ -6,10 +6,10 @@ import dataclasses
 import math
 from array import array
 from collections.abc import Mapping, Sequence
-from typing import Any, Unpack
+from typing import Any
 
 from core.kit.labels import LabelTrie, build_trie, label_texts
-from core.options import ClassifyOptions, GenerateConfig
+from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
@@ -107,15 +107,11 @@ class TwoSpaces(JoinsOtherwise):
 @saboteur("duplicates-dropped", "labels given twice are taken once")
 class DuplicatesDropped(ReferenceModel):
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
         if "labels" in options:
             options["labels"] = tuple(dict.fromkeys(filter(None, options["labels"])))
-        return super().classify(prompts, config, **options)
+        return super().classify(prompts, *config, **options)
 
 
 _FEW = 16  # labels

@@ -68,24 +68,17 @@ def _timed(options: Mapping[str, Any]) -> Any:
 @saboteur("score-takes-anything", "score takes unknown keywords, wrong values")
 class ScoreTakesAnything(ReferenceModel):
     def score(
-        self,
-        prompts: Sequence[str],
-        continuations: Sequence[str],
-        config: Config = None,
-        /,
-        **options: Any,
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
-        return super().score(prompts, continuations, config, **_timed(options))
+        return super().score(prompts, continuations, *config, **_timed(options))
 
 
 @saboteur(
     "inspect-attention-takes-anything", "inspect_attention takes unknown keywords, and wrong values"
 )
 class InspectAttentionTakesAnything(ReferenceModel):
-    def inspect_attention(
-        self, prompt: str, config: Config = None, /, **options: Any
-    ) -> AttentionSnapshot:
-        return super().inspect_attention(prompt, config, **_timed(options))
+    def inspect_attention(self, prompt: str, *config: Any, **options: Any) -> AttentionSnapshot:
+        return super().inspect_attention(prompt, *config, **_timed(options))
 
 
 @saboteur("classify-iter-raises", "what is wrong with one prompt ends classify_iter")

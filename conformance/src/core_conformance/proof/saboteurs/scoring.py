@@ -151,11 +151,11 @@ class TokensSeedsDrift(ReferenceModel):
 @saboteur("tokens-take-anything", "score_tokens takes unknown keywords")
 class TokensTakeAnything(ReferenceModel):
     def score_tokens(
-        self, prompts: TokenIds, continuations: TokenIds, config: Config = None, /, **options: Any
+        self, prompts: TokenIds, continuations: TokenIds, *config: Any, **options: Any
     ) -> list[Score]:
         known = RequestOptions.__annotations__
         sound: Any = {name: it for name, it in options.items() if name in known}
-        return super().score_tokens(prompts, continuations, config, **sound)
+        return super().score_tokens(prompts, continuations, *config, **sound)
 
 
 @saboteur(
@@ -164,14 +164,9 @@ class TokensTakeAnything(ReferenceModel):
 )
 class TokenScoresCutLeft(ReferenceModel):
     def score_tokens(
-        self,
-        prompts: TokenIds,
-        continuations: TokenIds,
-        config: Config = None,
-        /,
-        **options: Unpack[RequestOptions],
+        self, prompts: TokenIds, continuations: TokenIds, *config: Any, **options: Any
     ) -> list[Score]:
         room = self.engine.language.context_length + 1
         pairs = token_pairs(prompts, continuations)
         heads = [head[max(0, len(head) + len(tail) - room) :] for head, tail in pairs]
-        return super().score_tokens(heads, continuations, config, **options)
+        return super().score_tokens(heads, continuations, *config, **options)
