@@ -1,8 +1,8 @@
 """Run saboteurs and record what they fail: ``python -m core_conformance.proof.kills --write``.
 
 All narrow checks are run on each saboteur. Broad ones, which take most of the time, run where they
-are recorded already, where no narrow check fails, or where no saboteur fails them yet. With a poor
-model, the checks that are not testable are recorded.
+are recorded already, where no narrow check fails, or where both are named. With a poor model, the
+checks that are not testable are recorded.
 """
 
 from __future__ import annotations
@@ -46,8 +46,13 @@ def side_by_side(
         pool.shutdown(cancel_futures=True)  # the caller may not want all of them
 
 
-def observed(name: str, path: str, only: Collection[str] = (), runs: int = _RUNS) -> Kills:
-    """Run checks, ``only`` these if there are any; return the record of the subject with them."""
+def observed(
+    name: str, path: str, only: Collection[str] = (), runs: int = _RUNS, all_broad: bool = True
+) -> Kills:
+    """Run checks, ``only`` these if there are any; return the record of the subject with them.
+
+    Without ``all_broad``, broad ones among these run only where they are worth their time.
+    """
     before, checks = recorded().get(name, Kills()), all_checks()
     for poor in POOR_MODELS:
         if poor.name == name:
@@ -64,11 +69,11 @@ def observed(name: str, path: str, only: Collection[str] = (), runs: int = _RUNS
         always = frozenset(id for id in failed if counts[id] == runs)
         return before.updated(Kills(always, frozenset(failed) - always), chosen)
 
+    narrow = {id for id, check in checks.items() if not check.broad} | before.all
     if only:
-        return after(only)
-    broad = {id for id, check in checks.items() if check.broad}
-    proven = {id for kills in recorded().values() for id in kills.always}
-    kills = after((checks.keys() - broad) | before.all | (broad - proven))
+        fails_narrow = bool({id for id in before.always & checks.keys() if not checks[id].broad})
+        return after(narrow.intersection(only) if fails_narrow and not all_broad else only)
+    kills = after(narrow)
     return kills if kills.all or broken.undeclared else after(checks)
 
 
@@ -90,7 +95,9 @@ def main(arguments: Sequence[str]) -> int:
     kills = record.known(recorded())
     with tempfile.TemporaryDirectory(prefix="core-conformance-") as folder:
         path = str(write_model(folder))
-        work = partial(observed, path=path, only=only, runs=options.runs)
+        work = partial(
+            observed, path=path, only=only, runs=options.runs, all_broad=bool(options.names)
+        )
         with side_by_side(work, names, options.jobs) as futures:
             for name, future in futures.items():
                 kills[name] = future.result()
