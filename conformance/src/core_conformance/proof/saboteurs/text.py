@@ -67,6 +67,12 @@ class ShowsBos(ReferenceModel):
         return vocabulary.SPECIAL[0] * list(ids).count(vocabulary.BOS) + super().decode(ids)
 
 
+@saboteur("decodes-to-nul", "decode ends at the first NUL, as a string of C does")
+class DecodesToNul(ReferenceModel):
+    def decode(self, ids: Sequence[int]) -> str:
+        return super().decode(ids).partition("\0")[0]
+
+
 class EndsPrompts(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         check_text(prompt)
