@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import multiprocessing
-import os
 from collections.abc import Callable, Iterator
-from concurrent.futures import ProcessPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,7 +11,9 @@ import pytest
 
 from core.protocols import Capability
 from core_conformance.checking.check import all_checks
-from core_conformance.proof import null_backend, selftest
+from core_conformance.proof import null_backend, record, selftest
+from core_conformance.proof.kills import main, observed, side_by_side
+from core_conformance.proof.record import Kills
 from core_conformance.proof.registry import Saboteur, all_saboteurs, saboteur
 from core_conformance.reference import Reference, write_model
 
@@ -40,13 +40,8 @@ def verdict(request: pytest.FixtureRequest, path: str) -> Iterator[Verdict]:
         if isinstance(item, pytest.Function)
         and item.originalname == "test_a_saboteur_fails_what_it_must_and_nothing_else"
     ]
-    fresh = multiprocessing.get_context("spawn")  # threads of other tests are not forked along
-    # Half of a run is waiting for what a sound backend would not do.
-    workers = 2 * (os.cpu_count() or 1)
-    with ProcessPoolExecutor(workers, mp_context=fresh) as pool:
-        futures = {name: pool.submit(selftest.exactly, name, path) for name in wanted}
+    with side_by_side(partial(selftest.exactly, path=path), wanted) as futures:
         yield lambda name: futures[name].result()
-        pool.shutdown(cancel_futures=True)  # a run may end before it asks for all of them
 
 
 @pytest.mark.long  # the tests below ask the same of each part, and run side by side
@@ -81,50 +76,130 @@ def test_the_empty_backend_passes_only_what_emptiness_keeps(path: str) -> None:
 # --------------------------------------------------------------------------- the self-test itself
 
 
-def broken(kills: set[str], undeclared: Capability | None = None) -> Saboteur:
-    """A saboteur that breaks nothing."""
-    return Saboteur("harmless", "nothing", frozenset(kills), Reference, undeclared)
+@pytest.fixture
+def records(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes these the only kills that are recorded, by the saboteur's name."""
+
+    def only(**kills: Kills) -> None:
+        for module in (record, selftest):
+            monkeypatch.setattr(module, "recorded", lambda: kills)
+
+    return only
 
 
-def test_a_saboteur_that_survives_is_reported(path: str) -> None:
-    assert selftest.survivors(broken({"identity.name"}), path) == [
-        "identity.name: passes saboteur harmless"
-    ]
-    assert selftest.kill_matrix(broken({"identity.name"}), path) == [
-        "identity.name: passes harmless, unexpected"
-    ]
+def kills(*always: str, sometimes: tuple[str, ...] = ()) -> Kills:
+    return Kills(frozenset(always), frozenset(sometimes))
 
 
-def test_a_kill_that_was_not_announced_is_reported(path: str) -> None:
-    class Nameless(Reference):
-        name = ""
+HARMLESS = Saboteur("harmless", "nothing", Reference)
 
-    announced = Saboteur("nameless", "no name", frozenset({"identity.name"}), Nameless)
-    (line,) = selftest.kill_matrix(announced, path)
+
+class Nameless(Reference):
+    """A backend without a name."""
+
+    name = ""
+
+
+NAMELESS = Saboteur("nameless", "no name", Nameless)
+
+
+def test_a_saboteur_that_survives_is_reported(path: str, records: Callable[..., None]) -> None:
+    records(harmless=kills("identity.name"))
+    assert selftest.survivors(HARMLESS, path) == ["identity.name: passes harmless, unexpected"]
+
+
+def test_a_kill_that_was_not_recorded_is_reported(path: str, records: Callable[..., None]) -> None:
+    records(nameless=kills("identity.name"))
+    (line,) = selftest.kill_matrix(NAMELESS, path)
     assert line.startswith("identity.registered: fails nameless, unexpected: ")
 
 
-def test_a_saboteur_that_no_check_looks_at_is_reported(path: str) -> None:
-    assert selftest.survivors(broken(set()), path) == [
-        "saboteur harmless breaks what no check looks at"
-    ]
+@pytest.fixture
+def results(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Makes these the failures that one run after the other gives."""
+
+    def only(*failures: dict[str, str]) -> None:
+        runs = iter(failures)
+        monkeypatch.setattr(selftest, "failures", lambda *arguments: next(runs))
+
+    return only
 
 
-def test_a_check_without_a_saboteur_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    few = {"one": broken({"identity.name", "no.such"})}
-    monkeypatch.setattr(selftest, "all_saboteurs", lambda: few)
+def test_what_fails_sometimes_may_fail_or_pass(
+    path: str, records: Callable[..., None], results: Callable[..., None]
+) -> None:
+    records(harmless=kills("batch.order", sometimes=("chat.empty", "chat.final-message")))
+    results({"batch.order": "", "chat.empty": ""})
+    assert selftest.kill_matrix(HARMLESS, path) == []
+
+
+def test_what_differs_once_is_asked_again(
+    path: str, records: Callable[..., None], results: Callable[..., None]
+) -> None:
+    records(harmless=kills("batch.order"))
+    results({"chat.empty": "by chance"}, {"batch.order": "as ever"})
+    assert selftest.kill_matrix(HARMLESS, path) == []
+
+
+def test_what_is_wrong_with_the_record_is_reported(
+    monkeypatch: pytest.MonkeyPatch, records: Callable[..., None]
+) -> None:
+    records(harmless=kills("identity.name", "no.such"), gone=kills("identity.protocol"))
+    few = {"harmless": HARMLESS, "nameless": NAMELESS}
+    for module in (record, selftest):
+        monkeypatch.setattr(module, "all_saboteurs", lambda: few)
     lines = selftest.without_saboteur()
-    assert "a saboteur must fail no.such, which is not a check" in lines
+    assert "saboteur nameless fails no check" in lines
+    assert "harmless fails no.such, which is no check" in lines
+    assert "gone is recorded, and is neither saboteur nor model" in lines
     assert "no saboteur fails identity.protocol" in lines
-    assert len(lines) == len(all_checks())
+    assert len(lines) == len(all_checks()) - 1 + 3
+
+
+def test_the_record_is_as_the_command_writes_it() -> None:
+    text = record.FILE.read_text("utf-8")
+    assert record.written(record.known(record.parsed(text))) == text
+
+
+def test_another_line_in_the_record_is_refused() -> None:
+    with pytest.raises(ValueError, match="write the file anew"):
+        record.parsed("nameless identity.name often\n")
+
+
+def test_what_is_recorded_after_a_few_runs() -> None:
+    before = kills("a.one", "a.two", "a.three", sometimes=("a.four", "a.five"))
+    seen = kills("a.one", "a.four", "a.six", sometimes=("a.two",))
+    asked = {"a.one", "a.two", "a.four", "a.five", "a.six"}
+    now = before.updated(seen, asked)
+    assert now == kills("a.one", "a.three", "a.six", sometimes=("a.two", "a.four", "a.five"))
+
+
+def test_of_a_poor_model_what_is_not_testable_is_recorded(path: str) -> None:
+    kills = observed("plain-template", path, {"chat.special-text", "chat.system"})
+    assert "chat.special-text" in kills.always
+    assert "chat.system" not in kills.always
+
+
+def test_the_command_records_what_a_saboteur_fails(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "kills.txt"
+    file.write_text(record.written({"gone": kills("identity.name")}), encoding="utf-8")
+    monkeypatch.setattr(record, "FILE", file)
+    asked = ["name-with-a-blank", "--check", "identity.name", "--runs", "1", "--jobs", "1"]
+    assert main(asked) == 1
+    assert "+name-with-a-blank identity.name\n" in capsys.readouterr().out
+    assert main([*asked, "--write"]) == 0
+    assert "name-with-a-blank identity.name\n" in file.read_text("utf-8")
 
 
 def test_a_refusal_leg_is_no_saboteur_of_its_checks() -> None:
     legs = {s.name for s in all_saboteurs().values() if s.undeclared is not None}
     assert "undeclared-chat" in legs
     chat = all_saboteurs()["undeclared-chat"]
-    assert chat.kills == frozenset()
-    assert chat.expected() >= {id for id, c in all_checks().items() if c.needs[:1] == ("chat",)}
+    assert "undeclared-chat" not in record.recorded()
+    needing = {id for id, c in all_checks().items() if c.needs[:1] == ("chat",)}
+    assert record.expected(chat).always >= needing
 
 
 def test_the_summary_says_what_is_wrong() -> None:
@@ -154,8 +229,6 @@ def test_the_command_says_what_the_self_test_found(
 def test_two_saboteurs_of_one_name_are_refused() -> None:
     name = next(iter(all_saboteurs()))
     with pytest.raises(ValueError, match=name):
-        saboteur(name, "again", kills={"identity.name"})(Reference)
-    with pytest.raises(ValueError, match="kills no check"):
-        saboteur("toothless", "nothing")(Reference)
+        saboteur(name, "again")(Reference)
     with pytest.raises(TypeError, match="not a part"):
-        saboteur("odd", "nothing", kills={"identity.name"})(Path)
+        saboteur("odd", "nothing")(Path)

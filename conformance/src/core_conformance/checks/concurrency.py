@@ -178,6 +178,34 @@ def _side_by_side(subject: Subject, model: TextModel, slots: int) -> None:
 
 
 @check(
+    "concurrency.crossed-streams",
+    "Threads that each have a stream open and begin another MUST get it or ModelBusyError; they "
+    "never wait for one another",
+    Capability.PARALLEL,
+    Capability.GENERATE,
+)
+def crossed_streams(subject: Subject) -> None:
+    prompt = talkative(subject)
+    meeting = Meeting(2)
+
+    def second(model: TextModel) -> Exception | None:
+        """Return how a stream ended that began after both threads had one open."""
+        first = model.generate(prompt, **greedy_options(subject, _COUNT))
+        try:
+            next(first, None)
+            meeting.wait()
+            return ending(lambda: model.generate(PROMPTS[1], max_tokens=2)).error
+        finally:
+            close_quietly(first)
+
+    with subject.loaded(parallel_slots=2) as model:
+        what = "second streams of two threads that have one of two slots each"
+        errors = promptly(subject, lambda: together(*[partial(second, model)] * 2), what)
+        wrong = [e for e in errors if e is not None and not isinstance(e, ModelBusyError)]
+        must(not wrong, f"{what} raised {wrong}: they must work, or to be ModelBusyError")
+
+
+@check(
     "concurrency.submit",
     "submit() MUST take requests from any thread while others run, each with its own tokens.",
     Capability.SUBMITTING,

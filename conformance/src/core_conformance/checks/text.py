@@ -255,6 +255,20 @@ def decoded_text_is_stable(subject: Subject) -> None:
     must(model.decode([]) == "", f"decode([]) is {model.decode([])!r}")
 
 
+@check(
+    "tokenizing.nul",
+    "A NUL that encode keeps MUST come back from decode, with what stands after it",
+    Capability.TOKENIZING,
+)
+def nul_comes_back(subject: Subject) -> None:
+    model = tokenizing(subject)
+    text, without = "one\0two", "onetwo"
+    ids, back = model.encode(text), model.decode(model.encode(text))
+    must(bool(ids), f"encode({text!r}) gave no ids")
+    kept = ids not in (model.encode(without), model.encode("one"))
+    must(not kept or back.lstrip(" ") == text, f"decode(encode({text!r})) is {back!r}")
+
+
 def _tells_apart(subject: Subject, text: str) -> bool:
     """Return whether encode has other ids for each character beyond ASCII.
 

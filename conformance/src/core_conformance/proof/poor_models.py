@@ -27,12 +27,11 @@ from core_conformance.reference.vocabulary import EOS, SPECIAL, VOCAB_SIZE, deco
 
 @dataclass(frozen=True, slots=True)
 class PoorModel:
-    """A sound backend with a model that ``lacks`` something: the checks ``mute`` cannot tell."""
+    """A sound backend with a model that ``lacks`` something, so that some checks cannot tell."""
 
     name: str
     lacks: str
     backend: Callable[[], Backend]
-    mute: frozenset[str]
     options: Mapping[str, object] = field(default_factory=dict)
 
 
@@ -171,175 +170,21 @@ def _next(text: str) -> list[str]:
     return ["n"] if text.endswith(" ") else [" good", " bad", " "]
 
 
-def _ids(words: str) -> frozenset[str]:
-    return frozenset(words.split())
-
-
-_ACROSS = _ids("stop.across-two stop.across-three")
-_STOPS = _ids(
-    """
-    stop.across-three stop.across-two stop.held-back stop.in-token stop.never stop.overlapping
-    stop.several stop.tokens
-    """
-)
-_ALIKE = _ids(
-    """
-    batch.equals-generate batch.many batch.order batch.stream classify.order classify.stream
-    concurrency.classify concurrency.parallel-slots concurrency.streams concurrency.submit
-    concurrency.waiting-turn history.speech submitting.equals-generate
-    """
-)
-_UNHEARD = _ALIKE | _ids(
-    """
-    classify.equal-prompts classify.neighbours classify.padding hidden.prompts history.classify
-    history.many history.scores history.threads labels.neighbours text.whole-characters
-    """
-)
 POOR_MODELS = (
-    PoorModel(
-        "mute",
-        "says nothing, greedy",
-        whole(Mute),
-        _ALIKE
-        | _STOPS
-        | _ids(
-            """
-            adapters.operations
-            batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
-            batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
-            cancel.unset
-            cancel.works-after chat.equals-generate chat.final-message chat.mappings
-            chat.no-template-options chat.options
-            chat.second-turn classify.first-token classify.later-tokens
-            concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
-            errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
-            metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
-            sampling.logprobs sampling.min-p-one
-            sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
-            sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
-            streaming.max-tokens streaming.reasons streaming.text streaming.tokens submitting.begins
-            submitting.behind-own-stream submitting.close submitting.options text.unicode
-            tokens.padding tokens.samples tokens.stream tokens.texts
-            """
-        ),
-    ),
-    PoorModel(
-        "terse",
-        "says one token at a time",
-        whole(Terse),
-        _STOPS
-        | _ids(
-            """
-            cancel.batch-midway cancel.midway chat.mappings
-            classify.later-tokens
-            concurrency.classify concurrency.parallel-slots concurrency.streams
-            concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
-            sampling.repeat-penalty-huge sampling.repeat-penalty-output streaming.reasons
-            submitting.close text.unicode
-            """
-        ),
-    ),
-    PoorModel(
-        "endless",
-        "never ends",
-        whole(Endless),
-        frozenset(),
-    ),
+    PoorModel("mute", "says nothing, greedy", whole(Mute)),
+    PoorModel("terse", "says one token at a time", whole(Terse)),
+    PoorModel("endless", "never ends", whole(Endless)),
     PoorModel(
         "ascii",
         "says nothing but ASCII",
         partial(OfAscii, without={Capability.TRAINABLE}),  # what is impossible cannot be learned
-        _ids(
-            """
-            labels.nul sampling.repeat-penalty-huge text.unicode text.whole-characters
-            """
-        ),
     ),
-    PoorModel(
-        "stubborn",
-        "says one and the same token",
-        whole(Stubborn),
-        _ALIKE
-        | _ACROSS
-        | _ids(
-            """
-            text.unicode
-            """
-        ),
-    ),
-    PoorModel(
-        "deaf",
-        "does not hear its prompt",
-        whole(Deaf),
-        _UNHEARD | _ACROSS,
-    ),
-    PoorModel(
-        "blank",
-        "has no weights",
-        whole(Blank),
-        _UNHEARD
-        | _ACROSS
-        | _ids(
-            """
-            adapters.changes adapting.handles
-            classify.argmax classify.tolerance labels.label sampling.frequencies sampling.min-p
-            sampling.repeat-penalty sampling.repeat-penalty-huge sampling.top-k sampling.top-p
-            sampling.typical-p sampling.typical-p-first text.unicode training.loss training.scale
-            training.untouched
-            """
-        ),
-    ),
-    PoorModel(
-        "undecided",
-        "prefers no label",
-        whole(Undecided),
-        _ids(
-            """
-            batch.equals-generate batch.many batch.order batch.stream classify.order
-            classify.stream concurrency.classify concurrency.parallel-slots
-            concurrency.waiting-turn history.speech labels.label labels.neighbours
-            sampling.repeat-penalty
-            """
-        ),
-    ),
-    PoorModel(
-        "no-template",
-        "has no chat template",
-        whole(NoTemplate),
-        _ids(
-            """
-            chat.answers chat.content chat.continued chat.empty chat.equals-generate
-            chat.final-message chat.final-message-end chat.final-message-of-user chat.mappings
-            chat.no-template-options chat.options chat.unknown-variable
-            chat.second-turn chat.special-plain chat.special-text chat.system
-            """
-        ),
-    ),
-    PoorModel(
-        "short-template",
-        "takes no conversation of several turns",
-        whole(ShortTemplate),
-        _ids(
-            """
-            chat.content chat.final-message chat.final-message-end chat.second-turn
-            """
-        ),
-    ),
-    PoorModel(
-        "plain-template",
-        "has no special tokens in its template",
-        whole(PlainTemplate),
-        _ids(
-            """
-            chat.special-plain chat.special-text
-            """
-        ),
-    ),
-    PoorModel(
-        "short-context",
-        "has room for 128 tokens",
-        Reference,
-        frozenset(),
-        {"context_len": CONTEXT},
-    ),
+    PoorModel("stubborn", "says one and the same token", whole(Stubborn)),
+    PoorModel("deaf", "does not hear its prompt", whole(Deaf)),
+    PoorModel("blank", "has no weights", whole(Blank)),
+    PoorModel("undecided", "prefers no label", whole(Undecided)),
+    PoorModel("no-template", "has no chat template", whole(NoTemplate)),
+    PoorModel("short-template", "takes no conversation of several turns", whole(ShortTemplate)),
+    PoorModel("plain-template", "has no special tokens in its template", whole(PlainTemplate)),
+    PoorModel("short-context", "has room for 128 tokens", Reference, {"context_len": CONTEXT}),
 )

@@ -1,4 +1,4 @@
-"""Saboteurs: the reference with one clause broken, and the checks that must notice.
+"""Saboteurs: the reference with one clause broken.
 
 A check that no saboteur fails proves nothing. A saboteur is a part of the reference with a fault
 in it: a subclass of `Reference`, of its model, or of one of the classes that the model is made
@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from types import MappingProxyType
@@ -34,7 +34,7 @@ from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 from core_conformance.reference.training import Training
 
 Broken = TypeVar("Broken", bound=Callable[..., object])
-_found: dict[str, Saboteur] = {}
+_registered: dict[str, Saboteur] = {}
 
 _MODEL_PARTS: dict[type, str] = {
     Engine: "engine_class",
@@ -48,7 +48,7 @@ _MODEL_PARTS: dict[type, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Saboteur:
-    """A backend that breaks one clause. It must fail the checks ``kills``, and no other.
+    """A backend that breaks one clause. The checks that it fails are recorded (`record`).
 
     With ``undeclared``, it breaks the refusal of that capability, which it does not declare: it
     fails every check that needs this first of all, and proves nothing about what they look at.
@@ -56,35 +56,28 @@ class Saboteur:
 
     name: str
     breaks: str
-    kills: frozenset[str]
     backend: Callable[[], Backend]
     undeclared: Capability | None = None
 
-    def expected(self) -> frozenset[str]:
-        """Return the ids of the checks that must fail."""
-        missing = self.undeclared
-        if missing is None:
-            return self.kills
+    def refuses(self) -> frozenset[str]:
+        """Return the ids of the checks that fail because a refusal is broken."""
+        if (missing := self.undeclared) is None:
+            return frozenset()
         declared = self.backend().capabilities
-        return self.kills.union(
-            check.id for check in all_checks().values() if check.missing(declared) is missing
+        return frozenset(
+            id for id, check in all_checks().items() if check.missing(declared) is missing
         )
 
 
 def saboteur(
-    name: str,
-    breaks: str,
-    kills: Collection[str] = (),
-    undeclared: Capability | None = None,
+    name: str, breaks: str, undeclared: Capability | None = None
 ) -> Callable[[Broken], Broken]:
     """Register what stands below: a broken part of the reference, or a function for a backend."""
 
     def register(broken: Broken) -> Broken:
-        if name in _found:
+        if name in _registered:
             raise ValueError(f"two saboteurs are called {name!r}")
-        if not kills and undeclared is None:
-            raise ValueError(f"the saboteur {name!r} kills no check")
-        _found[name] = Saboteur(name, breaks, frozenset(kills), whole(broken), undeclared)
+        _registered[name] = Saboteur(name, breaks, whole(broken), undeclared)
         return broken
 
     return register
@@ -95,7 +88,7 @@ def all_saboteurs() -> Mapping[str, Saboteur]:
     """Return every saboteur, sorted by name."""
     for module in pkgutil.iter_modules(saboteurs.__path__):
         importlib.import_module(f"{saboteurs.__name__}.{module.name}")
-    return MappingProxyType(dict(sorted(_found.items())))
+    return MappingProxyType(dict(sorted(_registered.items())))
 
 
 def whole(part: Callable[..., object]) -> Callable[[], Backend]:

@@ -7,11 +7,11 @@ import os
 from array import array
 from collections.abc import Collection, Sequence
 from dataclasses import replace
-from typing import Any, ClassVar, Unpack
+from typing import Any, ClassVar
 from weakref import WeakSet
 
 from core.errors import ModelError
-from core.options import GenerateConfig, GenerateOptions, LoadConfig
+from core.options import LoadConfig
 from core.protocols import TextModel
 from core.types import BatchResult, ClassifyResult
 from core_conformance.proof.registry import saboteur
@@ -24,45 +24,27 @@ Path = str | os.PathLike[str]
 _LONG = 90  # characters of a prompt that is worth keeping
 
 
-@saboteur(
-    "adapter-read-and-forgotten",
-    "an adapter is read, and its numbers are not used",
-    kills={"adapters.changes", "adapting.handles", "adapting.kept", "training.saved"},
-)
+@saboteur("adapter-read-and-forgotten", "an adapter is read, and its numbers are not used")
 class AdapterForgotten(Reference):
-    """Loads the keys that it knows, of which an adapter of another tool has none."""
-
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model whose adapter changes nothing."""
         model = super().load_model(path, config)
         model.engine.language = dataclasses.replace(model.engine.language, bias={})
         return model
 
 
-@saboteur(
-    "batch-without-adapter",
-    "batch_generate computes without the adapter",
-    kills={"adapters.operations"},
-)
+@saboteur("batch-without-adapter", "batch_generate computes without the adapter")
 class BatchWithoutAdapter(ReferenceModel):
-    """Has a fast path for batches, which reads the weights themselves."""
-
     def batch_generate(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[BatchResult]:
-        """Continues prompts as the base does."""
         engine, language = self.engine, self.engine.language
         if not language.bias:
-            return super().batch_generate(prompts, config, **options)
+            return super().batch_generate(prompts, *config, **options)
         slots, rotates = self.engine.slots.count, self.config.context_overflow == "rotate"
         plain = dataclasses.replace(language, bias={})
         self.engine = self.engine_class(plain, slots, rotates, self.check_open)
         try:
-            return super().batch_generate(prompts, config, **options)
+            return super().batch_generate(prompts, *config, **options)
         finally:
             self.engine = engine
 
@@ -70,15 +52,11 @@ class BatchWithoutAdapter(ReferenceModel):
 @saboteur(
     "adapter-in-shared-weights",
     "an adapter is written into weights that all loads of a model share, until it is closed",
-    kills={"adapters.alone"},
 )
 class AdapterInSharedWeights(Reference):
-    """Keeps one copy of the weights of a file, and patches it."""
-
     _open: ClassVar[WeakSet[ReferenceModel]] = WeakSet()
 
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model whose adapter the open ones get as well."""
         model = super().load_model(path, config)
         if config.adapter_path is not None:
             self._patch(model)
@@ -102,16 +80,9 @@ class AdapterInSharedWeights(Reference):
         model.release = restore  # type: ignore[method-assign]  # of this model alone
 
 
-@saboteur(
-    "wrong-adapter-skipped",
-    "an adapter that does not fit is left out",
-    kills={"adapters.wrong", "loading.broken-adapter"},
-)
+@saboteur("wrong-adapter-skipped", "an adapter that does not fit is left out")
 class WrongAdapterSkipped(Reference):
-    """Loads an adapter's tensors where they fit, and passes over the others."""
-
     def load_model(self, path: Path, config: LoadConfig) -> ReferenceModel:
-        """Loads a model without an adapter of another."""
         try:
             return super().load_model(path, config)
         except ModelError:
@@ -120,34 +91,20 @@ class WrongAdapterSkipped(Reference):
             return super().load_model(path, replace(config, adapter_path=None))
 
 
-@saboteur(
-    "none-keeps-the-adapter",
-    "with_adapter(None) keeps the adapter",
-    kills={"adapting.handles"},
-)
+@saboteur("none-keeps-the-adapter", "with_adapter(None) keeps the adapter")
 class NoneKeepsTheAdapter(ReferenceModel):
-    """Takes None for "as it was"."""
-
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return the same model, with its own adapter for None."""
         if path is None:
             return type(self)(self.engine.language, self.config, self.capabilities)
         return super().with_adapter(path)
 
 
-@saboteur(
-    "kept-for-all-adapters",
-    "what long prompts gave is kept for all handles of a model",
-    kills={"adapting.kept"},
-)
+@saboteur("kept-for-all-adapters", "what long prompts gave is kept for all handles of a model")
 class KeptForAllAdapters(ReferenceModel):
-    """Hands its cache on to its handles, whose keys do not tell one adapter from another."""
-
     class Remembers(Classifier):
         """Finds a long prompt again."""
 
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-            """Return the result of logits that may be kept ones."""
             memory: dict[str, array[float]] | None = getattr(self._engine, "memory", None)
             if memory is not None and len(prompt) > _LONG:
                 logits = array("f", memory.setdefault(prompt, logits))
@@ -156,7 +113,6 @@ class KeptForAllAdapters(ReferenceModel):
     classifier_class = Remembers
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return the same model with another adapter, and with what this one keeps."""
         handle: Any = super().with_adapter(path)
         engine: Any = self.engine
         if not hasattr(engine, "memory"):
@@ -165,14 +121,8 @@ class KeptForAllAdapters(ReferenceModel):
         return handle  # type: ignore[no-any-return]
 
 
-@saboteur(
-    "handles-close-with-their-model",
-    "closing a model closes its handles",
-    kills={"adapting.closing"},
-)
+@saboteur("handles-close-with-their-model", "closing a model closes its handles")
 class HandlesCloseWithTheirModel(ReferenceModel):
-    """Frees the weights while others use them."""
-
     def __init__(
         self, language: Language, config: LoadConfig, capabilities: Collection[Any]
     ) -> None:
@@ -180,13 +130,11 @@ class HandlesCloseWithTheirModel(ReferenceModel):
         self._handles: list[TextModel] = []
 
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return a handle that ends with this model."""
         handle = super().with_adapter(path)
         self._handles.append(handle)
         return handle
 
     def release(self) -> None:
-        """Frees all."""
         super().release()
         for handle in self._handles:
             handle.close()
@@ -195,13 +143,9 @@ class HandlesCloseWithTheirModel(ReferenceModel):
 @saboteur(
     "handle-without-its-adapter",
     "with_adapter() of an adapter that cannot be read gives a handle without it",
-    kills={"adapting.wrong"},
 )
 class HandleWithoutItsAdapter(ReferenceModel):
-    """Prefers a handle without an adapter to none."""
-
     def with_adapter(self, path: Path | None, /) -> TextModel:
-        """Return a handle, with an adapter where that can be read."""
         try:
             return super().with_adapter(path)
         except ModelError:

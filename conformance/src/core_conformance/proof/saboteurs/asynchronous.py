@@ -4,24 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.aio.calls import ThreadCalls, ThreadStream, in_thread
+from core.aio.calls import ThreadStream
 from core.extensions import AsyncStream
 from core.types import GenerateMetrics
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 
 
-@saboteur("awaits-in-reverse", "rows that are awaited come in another order", {"async.calls"})
-class AwaitsInReverse(ReferenceModel):
-    async def call_async(
-        self, operation: str, /, *arguments: object, **options: object
-    ) -> tuple[object, GenerateMetrics]:
-        """Rows as they ended, the last one first."""
-        results, metrics = await super().call_async(operation, *arguments, **options)
-        return results[::-1] if isinstance(results, list) else results, metrics
-
-
-@saboteur("awaited-without-metrics", "a call that is awaited has no metrics", {"async.calls"})
+@saboteur("awaited-without-metrics", "a call that is awaited has no metrics")
 class AwaitedWithoutMetrics(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object
@@ -43,10 +33,9 @@ class _Shortened(ThreadStream):
         return await super().__anext__()
 
 
-@saboteur("async-stream-late", "the first token of an awaited stream is lost", {"async.streams"})
+@saboteur("async-stream-late", "the first token of an awaited stream is lost")
 class AsyncStreamLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """Return a stream whose first token was read to see whether it works."""
         stream = super().stream_async(operation, *arguments, **options)
         stream.__class__ = _Shortened
         return stream
@@ -83,34 +72,12 @@ class _Lazy:
         await self._stream.aclose()
 
 
-@saboteur(
-    "async-errors-late",
-    "wrong options of an awaited stream raise when it is read",
-    {"async.errors"},
-)
+@saboteur("async-errors-late", "wrong options of an awaited stream raise when it is read")
 class AsyncErrorsLate(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """Return a stream that is made late."""
         make = super().stream_async
         lazy: Any = _Lazy(lambda: make(operation, *arguments, **options))
         return lazy  # type: ignore[no-any-return]
-
-
-class _Deaf(ThreadCalls):
-    """Lets a request continue whose task was cancelled."""
-
-    async def call_async(
-        self, operation: str, /, *arguments: Any, **options: Any
-    ) -> tuple[object, GenerateMetrics]:
-        """Return the method's result; nothing stops it."""
-        model = self._model
-        method = getattr(model, operation)
-        return await in_thread(lambda: (method(*arguments, **options), model.metrics))
-
-
-@saboteur("cancelled-goes-on", "the request of a cancelled task continues", {"async.cancelled"})
-class CancelledGoesOn(ReferenceModel):
-    calls_class = _Deaf
 
 
 class _NeverClosed(ThreadStream):
@@ -118,16 +85,15 @@ class _NeverClosed(ThreadStream):
         """Forgotten."""
 
 
-@saboteur("aclose-forgotten", "closing an awaited stream does nothing", {"async.closed"})
+@saboteur("aclose-forgotten", "closing an awaited stream does nothing")
 class AcloseForgotten(ReferenceModel):
     def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncStream[Any]:
-        """Return a stream that cannot be closed."""
         stream = super().stream_async(operation, *arguments, **options)
         stream.__class__ = _NeverClosed
         return stream
 
 
-@saboteur("loop-stands-still", "the event loop waits for a call", {"async.loop", "async.cancelled"})
+@saboteur("loop-stands-still", "the event loop waits for a call")
 class LoopStandsStill(ReferenceModel):
     async def call_async(
         self, operation: str, /, *arguments: object, **options: object

@@ -1,8 +1,9 @@
-"""Saboteurs of chat: turns that are lost, merged or misread."""
+"""Saboteurs of chat: of its messages and of their template."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any, Unpack
 
 from core.kit.chat import RenderedPrompt
@@ -14,78 +15,24 @@ from core.options import (
 from core.protocols import TokenStream
 from core.types import Conversation, Message
 from core_conformance.proof.registry import saboteur
-from core_conformance.proof.saboteurs.history import TakesAll
 from core_conformance.reference.optional import ReferenceModel
 
-_OF_AN_ANSWER = 10  # tokens: more than the question has, less than with half the answer
-EATS = {"chat.answers", "errors.inputs-unchanged"}
 
-
-@saboteur(
-    "turns-are-merged",
-    "chat fails on messages of the assistant",
-    {
-        "chat.answers",
-        "chat.content",
-        "chat.equals-generate",
-        "chat.final-message",
-        "chat.final-message-end",
-        "chat.mappings",
-        "chat.second-turn",
-    },
-)
-class TurnsAreMerged(ReferenceModel):
-    def rendered(
-        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
-    ) -> RenderedPrompt:
-        if any(message.role == "assistant" for message in messages):
-            raise KeyError("assistant")
-        return super().rendered(messages, config)
-
-
-@saboteur("chat-eats-messages", "chat empties the list of messages", EATS)
+@saboteur("chat-eats-messages", "chat empties the list of messages")
 class ChatEatsMessages(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        stream = super().chat(messages, config, **options)
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
+        stream = super().chat(messages, *config, **options)
         if isinstance(messages, list):
             messages.clear()
         return stream
 
 
-@saboteur("chat-takes-no-mappings", "chat wants each turn to be a Message", {"chat.mappings"})
-class ChatTakesNoMappings(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        if any(isinstance(message, dict) for message in messages):
-            raise TypeError("chat() takes core.Message only")
-        return super().chat(messages, config, **options)
-
-
 @saboteur(
-    "chat-guesses-at-mappings",
-    "chat takes what it finds in a mapping, and makes up the rest",
-    {"chat.mappings"},
+    "chat-guesses-at-mappings", "chat takes what it finds in a mapping, and makes up the rest"
 )
 class ChatGuessesAtMappings(ReferenceModel):
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        return super().chat([_guessed(message) for message in messages], config, **options)
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
+        return super().chat([_guessed(message) for message in messages], *config, **options)
 
 
 def _guessed(message: Any) -> Any:
@@ -95,7 +42,7 @@ def _guessed(message: Any) -> Any:
     return Message(role if role in ("system", "assistant") else "user", str(content))
 
 
-@saboteur("system-dropped", "system messages are left out", {"chat.system"})
+@saboteur("system-dropped", "system messages are left out")
 class SystemDropped(ReferenceModel):
     def rendered(
         self, messages: Sequence[Message], config: GenerateConfig | None = None, /
@@ -103,7 +50,7 @@ class SystemDropped(ReferenceModel):
         return super().rendered([m for m in messages if m.role != "system"], config)
 
 
-@saboteur("last-turn-only", "chat answers the last message alone", {"chat.content"})
+@saboteur("last-turn-only", "chat answers the last message alone")
 class LastTurnOnly(ReferenceModel):
     def rendered(
         self, messages: Sequence[Message], config: GenerateConfig | None = None, /
@@ -112,11 +59,7 @@ class LastTurnOnly(ReferenceModel):
         return super().rendered([*system, *messages[-1:]], config)
 
 
-@saboteur(
-    "chat-has-two-bos",
-    "chat begins with two BOS",
-    {"chat.equals-generate", "chat.final-message", "chat.options"},
-)
+@saboteur("chat-has-two-bos", "chat begins with two BOS")
 class ChatHasTwoBos(ReferenceModel):
     def chat(
         self,
@@ -131,18 +74,8 @@ class ChatHasTwoBos(ReferenceModel):
 
 
 @saboteur(
-    "last-answer-is-kept",
-    "the answer that was given stays in the state, whatever a later turn says it was",
-    {"chat.second-turn", "history.speech"},
-)
-class LastAnswerIsKept(TakesAll):
-    least = _OF_AN_ANSWER
-
-
-@saboteur(
     "long-chats-forget",
     "of a conversation that does not fit, the oldest messages are left out in silence",
-    {"chat.too-long"},
 )
 class LongChatsForget(ReferenceModel):
     def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
@@ -156,7 +89,73 @@ class LongChatsForget(ReferenceModel):
         return self.info.context_length
 
 
-@saboteur("chat-of-nothing", "chat answers a conversation without a message", {"chat.empty"})
+@saboteur("chat-of-nothing", "chat answers a conversation without a message")
 class ChatOfNothing(ReferenceModel):
     def chat(self, messages: Any, *config: Any, **options: Any) -> TokenStream:
         return super().chat(messages or [Message("user", "")], *config, **options)
+
+
+@saboteur(
+    "final-messages-are-trimmed", "white space at the end of the message that is continued is lost"
+)
+class FinalMessagesAreTrimmed(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        if config is not None and config.continue_final_message:
+            last = replace(messages[-1], content=messages[-1].content.rstrip())
+            messages = [*messages[:-1], last]
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "users-are-continued",
+    "continue_final_message takes a message of the user for one to be answered",
+)
+class UsersAreContinued(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        if config is not None and messages[-1].role != "assistant":
+            config = replace(config, continue_final_message=False)
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "unknown-variables-are-dropped", "variables that the chat template never reads are passed over"
+)
+class UnknownVariablesAreDropped(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        config = config and replace(config, chat_template_kwargs=None)
+        return super().rendered(messages, config)
+
+
+@saboteur(
+    "no-variables-are-some",
+    "chat with chat_template_kwargs, empty ones too, leaves out the last word of the prompt",
+)
+class NoVariablesAreSome(ReferenceModel):
+    def chat(
+        self,
+        messages: Conversation,
+        config: GenerateConfig | None = None,
+        /,
+        **options: Unpack[ChatOptions],
+    ) -> TokenStream:
+        if options.get("chat_template_kwargs") != {}:
+            return super().chat(messages, config, **options)
+        request = self.resolve_request("chat", config, options)
+        return self.stream(RenderedPrompt("Hello"), request)
+
+
+_REMEMBERED = 16  # messages
+
+
+@saboteur("first-turns-forgotten", "of a long conversation the last sixteen messages are rendered")
+class FirstTurnsForgotten(ReferenceModel):
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        return super().rendered(messages[-_REMEMBERED:], config)

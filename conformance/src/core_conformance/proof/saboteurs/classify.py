@@ -1,105 +1,30 @@
-"""Saboteurs of classify: rows that are mixed up, padding and neighbours that are read."""
+"""Saboteurs of classify and classify_iter."""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
 from array import array
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
 
-from core.errors import RequestError
 from core.options import GenerateConfig
 from core.types import ClassifyResult, ModelInfo, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference import vocabulary
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 
-MIXED_UP = {
-    "classify.equal-prompts",
-    "classify.error-rows",
-    "classify.first-token",
-    "classify.first-token-seeded",
-    "classify.neighbours",
-    "classify.order",
-    "classify.padding",
-    "errors.empty-prompt",
-    "errors.lone-surrogate",
-    "errors.too-long-rows",
-    "labels.neighbours",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty",
-    "classify.stream-errors",
-    "classify.stream-logits",
-}
-SECOND = {
-    "classify.argmax",
-    "classify.first-token",
-    "classify.later-tokens",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty",
-    "sampling.repeat-penalty-output",
-}
-# What holds classify against generate, against scores, or against labels.
-NO_BOS = {
-    "classify.first-token",
-    "classify.first-token-seeded",
-    "classify.later-tokens",
-    "labels.scores",
-    "sampling.logprobs-of-logits",
-    "sampling.repeat-penalty-output",
-    "scoring.steps",
-}
-READ_OTHERWISE = NO_BOS | {
-    "classify.equal-prompts",
-    "classify.order",
-    "classify.padding",
-    "labels.steps",
-}
-UNASKED = {"classify.results", "history.options"}
-ROWS_WITH_ERRORS = {
-    "cancel.rows",
-    "cancel.timeout-rows",
-    "classify.error-rows",
-    "errors.empty-prompt",
-    "errors.lone-surrogate",
-    "errors.too-long-rows",
-    "cancel.every-operation",
-    "cancel.timeout-every-operation",
-    "classify.stream-errors",
-}
 
-
-@saboteur("logits-unasked", "every result has logits, asked or not", UNASKED)
-class LogitsUnasked(Classifier):
-    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        return dataclasses.replace(super().result(prompt, ids, logits), logits=logits)
-
-
-@saboteur("classify-nothing", "classify fails on an empty batch", {"classify.empty"})
+@saboteur("classify-nothing", "classify fails on an empty batch")
 class ClassifyNothing(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         max(map(len, prompts))  # the width of the batch
         return super().results(prompts)
 
 
-@saboteur(
-    "sorted-results",
-    "results come in the order of the prompts' lengths",
-    MIXED_UP | {"labels.behind-failed", "labels.too-long"},
-)
-class SortedResults(Classifier):
-    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        return super().results(sorted(prompts, key=len))
-
-
-@saboteur(
-    "second-micro-batch",
-    "from the second micro-batch on, rows are one place off",
-    {"classify.order", "sampling.repeat-penalty-output"},
-)
+@saboteur("second-micro-batch", "from the second micro-batch on, rows are one place off")
 class SecondMicroBatch(Classifier):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().results(prompts)
@@ -110,7 +35,7 @@ class SecondMicroBatch(Classifier):
         return results
 
 
-@saboteur("second-best", "the greedy token is the second best", SECOND)
+@saboteur("second-best", "the greedy token is the second best")
 class SecondBest(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         best = logits.index(max(logits))
@@ -123,15 +48,7 @@ class SecondBest(Classifier):
         )
 
 
-@saboteur("logits-in-a-list", "logits are a list of floats", {"classify.logits"})
-class LogitsInAList(Classifier):
-    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
-        result = super().result(prompt, ids, logits)
-        plain: object = result.logits and list(result.logits)
-        return dataclasses.replace(result, logits=plain)  # type: ignore[arg-type]
-
-
-@saboteur("filtered-logits", "logits are those after the filters", {"classify.logits"})
+@saboteur("filtered-logits", "logits are those after the filters")
 class FilteredLogits(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
@@ -151,15 +68,10 @@ class ReadsTogether(Classifier):
         super().__init__(own, config, meter)
 
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        """Return the rows that are read instead of these."""
         raise NotImplementedError
 
 
-@saboteur(
-    "padding-is-read",
-    "rows are padded on the right, and read at the end of the longest",
-    READ_OTHERWISE | {"classify.neighbours", "labels.single"},
-)
+@saboteur("padding-is-read", "rows are padded on the right, and read at the end of the longest")
 class PaddingIsRead(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
         longest = max(map(len, rows), default=0)
@@ -167,27 +79,8 @@ class PaddingIsRead(ReadsTogether):
 
 
 @saboteur(
-    "neighbour-is-read",
-    "a row is read with the last token of the row before it, unless the two are equal",
-    READ_OTHERWISE | {"classify.neighbours", "labels.independent", "classify.stream-logits"},
-)
-class NeighbourIsRead(ReadsTogether):
-    def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        pairs = zip([[], *rows], rows, strict=False)
-        # Draws after equal prompts would be wrong by chance.
-        return [[*before[-1:], *row] if before != row else [*row] for before, row in pairs]
-
-
-@saboteur("no-bos", "classify reads prompts without their BOS", NO_BOS)
-class NoBos(ReadsTogether):
-    def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
-        return [list(row[1:]) if row[0] == vocabulary.BOS else list(row) for row in rows]
-
-
-@saboteur(
     "off-by-one-position",
     "decoding forgets a position: from the second token on it sees one token less",
-    {"classify.later-tokens", "sampling.repeat-penalty-output", "scoring.greedy"},
 )
 class OffByOnePosition(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
@@ -198,25 +91,39 @@ class OffByOnePosition(Engine):
 
 
 @saboteur(
-    "one-error-fails-all",
-    "what is wrong with one prompt is raised, and the other rows are lost",
-    ROWS_WITH_ERRORS | {"labels.behind-failed", "labels.too-long", "metrics.failed-rows"},
-)
-class OneErrorFailsAll(Classifier):
-    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        results = super().results(prompts)
-        errors = [result.error for result in results if isinstance(result.error, RequestError)]
-        if errors:
-            raise errors[0]
-        return results
-
-
-@saboteur(
     "tolerance-excuses-all",
     "logit_tolerance is larger than the logits, so that no two of them count as different",
-    {"classify.tolerance", "labels.prefix"},
 )
 class ToleranceExcusesAll(ReferenceModel):
     @property
     def info(self) -> ModelInfo:
         return dataclasses.replace(super().info, logit_tolerance=1e6)
+
+
+@saboteur("stream-collects", "classify_iter reads all of its input before it answers")
+class StreamCollects(ReferenceModel):
+    def classify_iter(
+        self, prompts: Iterable[str], *config: Any, **options: Any
+    ) -> Iterator[ClassifyResult]:
+        return super().classify_iter(list(prompts), *config, **options)
+
+
+_SEEN = 64  # characters
+
+
+class Once(Classifier):
+    """A classifier that reads prompts of one ``key`` once in a call."""
+
+    def key(self, prompt: str) -> str:
+        return prompt
+
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        several = {self.key(prompt): prompt for prompt in prompts}
+        computed = dict(zip(several, super().results([*several.values()]), strict=True))
+        return [computed[self.key(prompt)] for prompt in prompts]
+
+
+@saboteur("equal-as-far-as-seen", "prompts that begin alike are taken for equal ones")
+class EqualAsFarAsSeen(Once):
+    def key(self, prompt: str) -> str:
+        return prompt[:_SEEN]

@@ -39,7 +39,6 @@ class Bounded(SubmittedStream):
         return super().next_token()
 
     def close(self) -> None:
-        """Stops the worker."""
         self._read.set()
         super().close()
 
@@ -57,18 +56,13 @@ class Bounded(SubmittedStream):
         queue.put(StopIteration())
 
     def wait(self) -> None:
-        """Wait for the worker."""
         self._worker.join()
 
 
 @saboteur(
-    "close-forgets-the-line",
-    "a batch that waits in line does not hear that its model was closed",
-    kills={"lifecycle.close-waiting"},
+    "close-forgets-the-line", "a batch that waits in line does not hear that its model was closed"
 )
 class CloseForgetsTheLine(Batch):
-    """Looks at its own cancel and timeout while it waits, and at nothing else."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._hears = time.monotonic() + _FOR_EVER
@@ -82,46 +76,28 @@ class CloseForgetsTheLine(Batch):
 @saboteur(
     "close-waits-for-the-unread",
     "close() waits for submitted requests, whose workers wait for a reader",
-    kills={"lifecycle.close-streams"},
 )
 class CloseWaitsForTheUnread(ReferenceModel):
-    """Joins every worker."""
-
     submitted_class = Bounded
 
     def release(self) -> None:
-        """Waits for what was submitted, read or not."""
         for stream in list(Bounded.made.get(self.engine, ())):
             stream.wait()
         super().release()
 
 
 @saboteur(
-    "submitted-hangs-at-close",
-    "who reads a submitted request of a closed model waits for ever",
-    kills={"lifecycle.close-streams"},
+    "submitted-hangs-at-close", "who reads a submitted request of a closed model waits for ever"
 )
 class SubmittedHangsAtClose(Bounded):
-    """Has a worker that ends without a word when the model is closed.
-
-    It is under way when that happens, however slow the check is: it waits for its reader.
-    """
-
     def _fill(self, queue: Any) -> None:
         with suppress(ModelClosedError):
             super()._fill(queue)
 
 
-@saboteur(
-    "cut-off-says-stop",
-    "a stream that is cut off by close() ends as if it were complete",
-    kills={"lifecycle.close-streams"},
-)
+@saboteur("cut-off-says-stop", "a stream that is cut off by close() ends as if it were complete")
 class CutOffSaysStop(ReferenceStream):
-    """Leaves its loop when the model is closed, by the way of a complete answer."""
-
     def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
-        """Yields the tokens of a row, as long as the model is open."""
         try:
             yield from super().generate(row, meter)
         except ModelClosedError:
@@ -131,11 +107,8 @@ class CutOffSaysStop(ReferenceStream):
 @saboteur(
     "batch-stream-ends-at-close",
     "a batch_stream whose model is closed ends as if all rows were complete",
-    kills={"lifecycle.close-iterators"},
 )
 class BatchStreamEndsAtClose(ReferenceModel):
-    """Stops in peace."""
-
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         self.check_open()
         try:
@@ -147,11 +120,8 @@ class BatchStreamEndsAtClose(ReferenceModel):
 @saboteur(
     "classify-iter-ends-at-close",
     "a classify_iter whose model is closed gives no more results, as if there were no more prompts",
-    kills={"lifecycle.close-iterators"},
 )
 class ClassifyIterEndsAtClose(ReferenceModel):
-    """Stops in peace, once it has begun."""
-
     def _classified(
         self, prompts: Iterator[str], config: GenerateConfig
     ) -> Iterator[ClassifyResult]:
@@ -162,18 +132,11 @@ class ClassifyIterEndsAtClose(ReferenceModel):
             return
 
 
-@saboteur(
-    "frees-twice",
-    "two threads that close a model at once free it twice",
-    kills={"lifecycle.close-calls"},
-)
+@saboteur("frees-twice", "two threads that close a model at once free it twice")
 class FreesTwice(ReferenceModel):
-    """Looks whether it is open, and then closes."""
-
     _freed = False
 
     def close(self) -> None:
-        """Closes the model, unless it is closed by now."""
         if self._closed:
             return
         time.sleep(0.05)
@@ -181,7 +144,6 @@ class FreesTwice(ReferenceModel):
         self.release()
 
     def release(self) -> None:
-        """Raises where there is nothing to free."""
         if self._freed:
             raise RuntimeError("free(): double free detected")
         self._freed = True
@@ -189,13 +151,9 @@ class FreesTwice(ReferenceModel):
 
 
 @saboteur(
-    "classify-returns-what-it-has",
-    "a classify whose model is closed returns the rows that it has",
-    kills={"lifecycle.close-calls"},
+    "classify-returns-what-it-has", "a classify whose model is closed returns the rows that it has"
 )
 class ClassifyReturnsWhatItHas(Classifier):
-    """Leaves its loop when the model is closed; a long list takes its time."""
-
     def _results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         done: list[ClassifyResult] = []
         for start in range(0, len(prompts), 8):

@@ -47,7 +47,6 @@ class OneCache(Attentive):
     """Shares one cache: what one stream has read, the others have read too."""
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """Return the logits after whichever context was written last."""
         if len(rows) == 1 and len(self.live) > 1:
             return super().forward([self.live[-1][-1].context])
         return super().forward(rows)
@@ -61,30 +60,14 @@ class Waiting(SubmittedStream):
         self._worker.join()
 
 
-@saboteur(
-    "one-cache-for-streams",
-    "streams that run at the same time share one cache",
-    kills={
-        "concurrency.streams",
-        "concurrency.parallel-slots",
-        "submitting.behind-own-stream",
-    },
-)
+@saboteur("one-cache-for-streams", "streams that run at the same time share one cache")
 class OneCacheForStreams(ReferenceModel):
-    """Handles one stream well, and two concurrent ones wrongly."""
-
     engine_class = OneCache
     submitted_class = Waiting
 
 
-@saboteur(
-    "busy-for-all",
-    "a thread that would have to wait its turn gets ModelBusyError",
-    kills={"concurrency.waiting-turn"},
-)
+@saboteur("busy-for-all", "a thread that would have to wait its turn gets ModelBusyError")
 class BusyForAll(Engine):
-    """Has no queue for threads that would have to wait."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = NoQueue(self.slots.count)
@@ -98,14 +81,25 @@ class NoQueue(Slots):
             raise ModelBusyError("The model is busy. Try again later.")
 
 
+@saboteur("waits-crosswise", "threads that each hold a stream wait for one another's to end")
+class WaitsCrosswise(Engine):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self.slots = SeesOnlyItself(self.slots.count)
+
+
+class SeesOnlyItself(Slots):
+    """Slots that refuse a thread that holds all of them, and no other."""
+
+    def _refuse(self, me: int) -> None:
+        if {*self._holders} == {me}:
+            super()._refuse(me)
+
+
 @saboteur(
-    "untyped-busy",
-    "a second stream of one thread fails with an error that is not one of core's",
-    kills={"concurrency.second-stream", "submitting.behind-own-stream"},
+    "untyped-busy", "a second stream of one thread fails with an error that is not one of core's"
 )
 class UntypedBusy(Engine):
-    """Fails as a lock fails that is not reentrant."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Untyped(self.slots.count)
@@ -122,13 +116,9 @@ class Untyped(Slots):
 
 
 @saboteur(
-    "waits-for-itself",
-    "a submitted request waits for a slot that its reader's own stream holds",
-    kills={"submitting.behind-own-stream"},
+    "waits-for-itself", "a submitted request waits for a slot that its reader's own stream holds"
 )
 class WaitsForItself(SubmittedStream):
-    """Waits for a token as long as it takes; in the tests, it gives up in the end."""
-
     def _wait(self) -> Token | BaseException:
         try:
             return self._queue.get(timeout=_FOR_EVER)
@@ -136,40 +126,24 @@ class WaitsForItself(SubmittedStream):
             raise RuntimeError("this thread waits for ever") from None
 
 
-@saboteur(
-    "slots-for-show",
-    "parallel_slots is accepted, and there is one slot all the same",
-    kills={"concurrency.parallel-slots"},
-)
+@saboteur("slots-for-show", "parallel_slots is accepted, and there is one slot all the same")
 class SlotsForShow(Engine):
-    """Has one slot, whatever was requested."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Slots(1)
 
 
-@saboteur(
-    "slots-up-to-four",
-    "parallel_slots beyond four are accepted, and there are four",
-    kills={"concurrency.parallel-slots"},
-)
+@saboteur("slots-up-to-four", "parallel_slots beyond four are accepted, and there are four")
 class SlotsUpToFour(Engine):
-    """Was built for four slots, and limits requests to them."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self.slots = Slots(min(4, self.slots.count))
 
 
 @saboteur(
-    "one-result-buffer",
-    "calls of classify() of the same size share one buffer for their results",
-    kills={"concurrency.classify"},
+    "one-result-buffer", "calls of classify() of the same size share one buffer for their results"
 )
 class OneResultBuffer(ReferenceModel):
-    """Keeps results in one buffer, where another thread finds what the last one has left."""
-
     _owner: threading.Thread | None = None
     _left: tuple[object, list[ClassifyResult]] = (None, [])
 
@@ -180,7 +154,6 @@ class OneResultBuffer(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Classifies the prompts, or returns what another thread has left."""
         results = super().classify(prompts, config, **options)
         size = (sorted(prompts), config, options)
         me, before = threading.current_thread(), self._owner
@@ -194,21 +167,14 @@ class ResetsRows(Classifier):
     """A classifier that works in the cache of the streams."""
 
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        """Reads the prompts, and leaves a token of its own in each stream's cache."""
         engine: Any = self._engine
         for row in chain.from_iterable(engine.live):
             row.context.append(0)
         return super().read(prompts)
 
 
-@saboteur(
-    "classify-in-the-streams-cache",
-    "classify() writes into the caches of streams that run",
-    kills={"concurrency.classify-while-streaming"},
-)
+@saboteur("classify-in-the-streams-cache", "classify() writes into the caches of streams that run")
 class ClassifyInTheStreamsCache(ReferenceModel):
-    """Uses one cache for streams and classify alike."""
-
     engine_class = Attentive
     classifier_class = ResetsRows
 
@@ -216,11 +182,8 @@ class ClassifyInTheStreamsCache(ReferenceModel):
 @saboteur(
     "first-come-first-read",
     "who reads first gets the tokens of the request that was submitted first",
-    kills={"concurrency.submit", "submitting.equals-generate"},
 )
 class FirstComeFirstRead(SubmittedStream):
-    """Keeps one line of results for all readers."""
-
     _line: ClassVar[WeakKeyDictionary[Engine, list[FirstComeFirstRead]]] = WeakKeyDictionary()
 
     def __init__(self, stream: ReferenceStream, record: Record) -> None:
@@ -236,18 +199,13 @@ class FirstComeFirstRead(SubmittedStream):
         return super().next_token()
 
     def close(self) -> None:
-        """Closes the stream, which takes no more from the line."""
         if self._source is None and self in self._line[self._stream.engine]:
             self._line[self._stream.engine].remove(self)
             self._source = self
         super().close()
 
 
-@saboteur(
-    "submit-ignores-max-tokens",
-    "submit generates one token less than max_tokens",
-    {"submitting.equals-generate", "concurrency.submit", "submitting.options"},
-)
+@saboteur("submit-ignores-max-tokens", "submit generates one token less than max_tokens")
 class SubmitIgnoresMaxTokens(ReferenceModel):
     def submit(self, prompt: str, config: GenerateConfig | None = None, /) -> TokenStream:
         request = config or GenerateConfig()
@@ -255,7 +213,7 @@ class SubmitIgnoresMaxTokens(ReferenceModel):
         return super().submit(prompt, dataclasses.replace(request, max_tokens=less))
 
 
-@saboteur("close-closes-all", "closing one submitted request closes all", {"submitting.close"})
+@saboteur("close-closes-all", "closing one submitted request closes all")
 class CloseClosesAll(SubmittedStream):
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)

@@ -1,21 +1,29 @@
-"""Saboteurs that take calls which are wrong, or misread those which are right."""
+"""Saboteurs of errors: of options, of prompts, and of what hardly fits."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields, replace
+from random import Random
 from typing import Any, Unpack, cast
 
 from core.errors import (
+    EmptyPromptError,
     OptionError,
-    UnsupportedOptionError,
+    PromptTooLongError,
+    RequestError,
 )
-from core.options import ClassifyOptions, GenerateConfig, GenerateOptions
+from core.kit.base import RequestClock
+from core.options import ClassifyOptions, GenerateConfig
 from core.protocols import TokenStream
-from core.types import ClassifyResult, Token
+from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.reference.batch import Batch
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
+from core_conformance.reference.vocabulary import encode
 
 _FIELDS = {field.name: field.default for field in fields(GenerateConfig)}
 _SAMPLING = {
@@ -28,39 +36,23 @@ class OptionsMistaken(ReferenceModel):
     """A model that mistakes config and keywords on their way to the operation."""
 
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Return the config and the keywords that the operation gets instead."""
         raise NotImplementedError
 
     def resolve_request(self, operation: str, config: Config, options: Any) -> GenerateConfig:
-        """Return the options of an operation that generates or classifies, mistaken."""
         if operation in _SAMPLING:
             config, options = self.mistaken(config, options)
         return super().resolve_request(operation, config, options)
 
 
-@saboteur(
-    "unknown-keywords-dropped",
-    "an unknown keyword is dropped",
-    kills={"errors.unknown-keyword", "batch.stream-call", "classify.stream-call"},
-)
+@saboteur("unknown-keywords-dropped", "an unknown keyword is dropped")
 class UnknownKeywordsDropped(OptionsMistaken):
-    """Takes the keywords it knows out of **kwargs, and does not look at the rest."""
-
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Return the config, and the keywords that are known."""
         return config, {name: options[name] for name in options if name in _FIELDS}
 
 
-@saboteur(
-    "any-field-as-keyword",
-    "every operation takes the keywords of all",
-    kills={"errors.foreign-keyword", "batch.stream-call", "classify.stream-call"},
-)
+@saboteur("any-field-as-keyword", "every operation takes the keywords of all")
 class AnyFieldAsKeyword(OptionsMistaken):
-    """Takes the fields of the config as keywords of every operation."""
-
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Puts keywords into the config without checking their operation."""
         known = {name: options[name] for name in options if name in _FIELDS}
         rest = {name: options[name] for name in options if name not in _FIELDS}
         if config is None:
@@ -73,63 +65,31 @@ class AnyFieldAsKeyword(OptionsMistaken):
         return config  # of a wrong type: for others to say
 
 
-@saboteur("dict-as-config", "a dict passes as a config", kills={"errors.config-type"})
+@saboteur("dict-as-config", "a dict passes as a config")
 class DictAsConfig(OptionsMistaken):
-    """Takes a dict for a config, which is well meant."""
-
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Unpacks a dict into a config."""
         given: object = config
         return (GenerateConfig(**given) if isinstance(given, dict) else config), options
 
 
-@saboteur("config-wins", "the config wins over keywords", kills={"errors.keywords-win"})
+@saboteur("config-wins", "the config wins over keywords")
 class ConfigWins(OptionsMistaken):
-    """Joins config and keywords the wrong way round."""
-
     def mistaken(self, config: Config, options: Mapping[str, object]) -> tuple[Config, Any]:
-        """Leaves a keyword in only where the config has the default."""
         free = [name for name in options if getattr(config, name, None) == _FIELDS.get(name)]
         left = options if config is None else {name: options[name] for name in free}
         return config, left
 
 
-@saboteur(
-    "config-dropped", "the config of generate() is not looked at", kills={"errors.config-counts"}
-)
+@saboteur("config-dropped", "the config of generate() is not looked at")
 class ConfigDropped(ReferenceModel):
-    """Looks at keywords alone, and so is right for all who use these."""
-
     def resolve_request(self, operation: str, config: Config, options: Any) -> GenerateConfig:
-        """Return the options of a request; in generate, of its keywords alone."""
         if operation == "generate" and isinstance(config, GenerateConfig):
             config = None
         return super().resolve_request(operation, config, options)
 
 
-@saboteur(
-    "foreign-fields-refused",
-    "generate() refuses a config that carries labels",
-    kills={"errors.foreign-fields"},
-)
-class ForeignFieldsRefused(ReferenceModel):
-    """Refuses a config that is made for both operations."""
-
-    def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        """Makes a stream, and refuses a config with labels, which do not concern it."""
-        if config.labels:
-            raise UnsupportedOptionError("labels", self._backend)
-        return super().stream(prompt, config)
-
-
-@saboteur(
-    "classify-stops",
-    "classify() applies stop_tokens",
-    kills={"errors.foreign-fields"},
-)
+@saboteur("classify-stops", "classify() applies stop_tokens")
 class ClassifyStops(ReferenceModel):
-    """Sends both operations through one sampler, stop tokens included."""
-
     def classify(
         self,
         prompts: Sequence[str],
@@ -137,7 +97,6 @@ class ClassifyStops(ReferenceModel):
         /,
         **options: Unpack[ClassifyOptions],
     ) -> list[ClassifyResult]:
-        """Classifies, and leaves out the tokens at which generate would stop."""
         stops = config.stop_tokens if isinstance(config, GenerateConfig) else ()
         return [
             replace(row, token=None) if row.token and row.token.id in stops else row
@@ -151,71 +110,124 @@ class FailedStream(ReferenceStream):
     wrong: OptionError
 
     def generate(self, *arguments: object) -> Iterator[Token]:
-        """Raises the error of the call."""
         raise self.wrong
 
 
-@saboteur(
-    "options-checked-late",
-    "wrong options of generate() raise at the first next()",
-    kills={"errors.option-values"},
-)
+@saboteur("options-checked-late", "wrong options of generate() raise at the first next()")
 class OptionsCheckedLate(ReferenceModel):
-    """Makes the whole of generate() a generator function."""
-
-    def generate(
-        self, prompt: str, config: Config = None, /, **options: Unpack[GenerateOptions]
-    ) -> TokenStream:
-        """Returns a stream for wrong options too, which raises at its first token."""
+    def generate(self, prompt: str, *config: Any, **options: Any) -> TokenStream:
         try:
-            return super().generate(prompt, config, **options)
+            return super().generate(prompt, *config, **options)
         except OptionError as error:
             stream = FailedStream(self.engine, prompt, GenerateConfig(), self.record)
             stream.wrong = error
             return stream
 
 
-@saboteur(
-    "sorts-in-place",
-    "classify() sorts the caller's list",
-    kills={
-        "errors.inputs-unchanged",
-        "classify.equal-prompts",
-        "classify.stream",
-        "labels.neighbours",
-    },
-)
+@saboteur("sorts-in-place", "classify() sorts the caller's list")
 class SortsInPlace(ReferenceModel):
-    """Sorts the caller's own list, to batch prompts of similar length."""
-
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
-        """Classifies rightly, and leaves the prompts in another order."""
-        results = super().classify(prompts, config, **options)
+        results = super().classify(prompts, *config, **options)
         if isinstance(prompts, list):
             prompts.sort(key=len)
         return results
 
 
-@saboteur(
-    "string-as-prompts",
-    "classify() takes one string for a list of characters",
-    kills={"errors.prompt-types"},
-)
+@saboteur("string-as-prompts", "classify() takes one string for a list of characters")
 class StringAsPrompts(ReferenceModel):
-    """Takes a string, which is a sequence of strings, for the prompts."""
-
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: Config = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
-        """Classifies anything that can be iterated."""
-        return super().classify(list(prompts), config, **options)
+        return super().classify(list(prompts), *config, **options)
+
+
+@saboteur("lengths-swapped", "PromptTooLongError has its two numbers in the wrong order")
+class LengthsSwapped(Engine):
+    def check_length(self, length: int) -> None:
+        try:
+            super().check_length(length)
+        except PromptTooLongError as error:
+            raise PromptTooLongError(error.limit, error.length) from None
+
+
+@saboteur("empty-prompt-begins", "an empty prompt is continued from BOS alone")
+class EmptyPromptBegins(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        try:
+            return super().prompt_ids(prompt)
+        except EmptyPromptError:
+            return encode(prompt)
+
+
+@saboteur("surrogate-escapes", "a lone surrogate raises what str.encode raises")
+class SurrogateEscapes(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        try:
+            return super().prompt_ids(prompt)
+        except RequestError:
+            prompt.encode()
+            raise
+
+
+_ROOM = 40  # characters
+
+
+@saboteur("timeout-from-the-call", "the timeout of a stream runs from its call, before it is read")
+class TimeoutFromTheCall(ReferenceStream):
+    def __init__(self, engine: Engine, prompt: str, config: GenerateConfig, record: Any) -> None:
+        super().__init__(engine, prompt, config, record)
+        self._called = RequestClock(config)
+
+    def _check(self, row: Generation) -> None:
+        super()._check(row)
+        self._called.check()
+
+
+@saboteur(
+    "labels-without-room-are-closed",
+    "a label without room after its prompt is an error of another kind",
+)
+class LabelsWithoutRoomAreClosed(Classifier):
+    def check_labels(self, length: int) -> None:
+        if length > self._engine.language.context_length:
+            raise RequestError("The context is full.")
+
+
+@saboteur("scores-cut-left", "what does not fit the context is scored with its beginning cut off")
+class ScoresCutLeft(ReferenceModel):
+    def score(
+        self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
+    ) -> list[Score]:
+        whole = super().score(prompts, continuations, *config, **options)
+        heads, tails = ([text[-_ROOM:] for text in texts] for texts in (prompts, continuations))
+        cut = super().score(heads, tails, *config, **options)
+        return [
+            other if isinstance(one.error, PromptTooLongError) else one
+            for one, other in zip(whole, cut, strict=True)
+        ]
+
+
+@saboteur("seed-of-ones", "the seed 2**32 - 1 stands for none")
+class SeedOfOnes(Generation):
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        if config.seed == 2**32 - 1:
+            self.random = Random()
+
+
+@saboteur("failed-rows-count", "a row that was refused counts as a token read")
+class FailedRowsCount(Batch):
+    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
+        super().__init__(engine, prompts, config)
+        self.meter.prompt_tokens += len(self.errors)
+
+
+@saboteur("labels-lost-behind-errors", "after a row that failed, no labels are looked at")
+class LabelsLostBehindErrors(Classifier):
+    def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        results = super().read(prompts)
+        if not any(result.error for result in results):
+            return results
+        return [ClassifyResult(result.token, error=result.error) for result in results]

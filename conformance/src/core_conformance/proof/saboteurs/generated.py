@@ -6,7 +6,6 @@ import dataclasses
 import unicodedata
 from array import array
 from collections.abc import Iterator, Sequence
-from itertools import islice
 from typing import Any, ClassVar
 
 from core.kit.text_stream import TokenAssembler
@@ -15,31 +14,21 @@ from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.batch import Batch
-from core_conformance.reference.classification import MICRO_BATCH, Classifier
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 
-_FEW = 5  # rows
 
-
-@saboteur(
-    "nul-ends-a-row",
-    "in a batch a prompt ends at its first NUL, as a string of C does",
-    {"generated.batches", "text.nul"},
-)
+@saboteur("nul-ends-a-row", "in a batch a prompt ends at its first NUL, as a string of C does")
 class NulEndsARow(Batch):
     def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
         rows = [prompt.partition("\0")[0] or prompt for prompt in prompts]
         super().__init__(engine, rows, config)
 
 
-@saboteur(
-    "nul-ends-a-text",
-    "encode reads a text up to its first NUL",
-    {"generated.tokens", "text.nul"},
-)
+@saboteur("nul-ends-a-text", "encode reads a text up to its first NUL")
 class NulEndsAText(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         return super().encode(text.partition("\0")[0])
@@ -48,7 +37,6 @@ class NulEndsAText(ReferenceModel):
 @saboteur(
     "counted-in-utf16",
     "the last prompt of a micro-batch loses a token for each character that UTF-16 counts twice",
-    {"generated.texts"},
 )
 class CountedInUtf16(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -57,18 +45,6 @@ class CountedInUtf16(Classifier):
             return super().read(prompts)
         rows = [*prompts[:-1], prompts[-1][:-astral] or prompts[-1]]
         return super().read(rows)
-
-
-@saboteur(
-    "space-at-a-rows-end",
-    "white space at the end of a prompt is stripped in a batch of several",
-    {"generated.batches", "tokens.error-rows", "tokens.samples", "tokens.texts"},
-)
-class SpaceAtARowsEnd(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        several = len(prompts) > 1
-        rows = [prompt.rstrip() or prompt for prompt in prompts] if several else prompts
-        super().__init__(engine, rows, config)
 
 
 class _WrongOnce(Engine):
@@ -87,7 +63,6 @@ class _WrongOnce(Engine):
 @saboteur(
     "behind-a-closed-request",
     "what is read after a submitted request that was closed half read lacks its first token",
-    {"generated.calls"},
 )
 class BehindAClosedRequest(ReferenceModel):
     engine_class = _WrongOnce
@@ -112,7 +87,6 @@ class BehindAClosedRequest(ReferenceModel):
 @saboteur(
     "behind-another-close",
     "a stream that is open while another model is closed forgets its last token then",
-    {"generated.calls"},
 )
 class BehindAnotherClose(ReferenceModel):
     closed: ClassVar[int] = 0
@@ -132,25 +106,9 @@ class BehindAnotherClose(ReferenceModel):
 
 
 @saboteur(
-    "the-third-equal-row",
-    "of equal prompts in a batch the third one is read without its last token",
-    {"generated.batches"},
-)
-class TheThirdEqualRow(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        seen: list[str] = []
-        rows = []
-        for prompt in prompts:
-            rows.append(prompt[:-1] or prompt if seen.count(prompt) == 2 else prompt)
-            seen.append(prompt)
-        super().__init__(engine, rows, config)
-
-
-@saboteur(
     "one-label-in-another",
     "a label that another one begins with is judged as that other one where the prompt ends in "
     "white space",
-    {"generated.labels"},
 )
 class OneLabelInAnother(Classifier):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -165,11 +123,7 @@ class OneLabelInAnother(Classifier):
         return dataclasses.replace(result, logprobs=logprobs)
 
 
-@saboteur(
-    "stop-decomposed",
-    "stop strings are looked for in their decomposed form",
-    {"generated.answers"},
-)
+@saboteur("stop-decomposed", "stop strings are looked for in their decomposed form")
 class StopDecomposed(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
@@ -178,21 +132,8 @@ class StopDecomposed(Generation):
 
 
 @saboteur(
-    "seeds-of-31-bits",
-    "a batch of several rows takes 31 bits of a seed",
-    {"generated.batches"},
-)
-class SeedsOf31Bits(Batch):
-    def __init__(self, engine: Engine, prompts: Sequence[str], config: GenerateConfig) -> None:
-        if len(prompts) > 1 and config.seed is not None:
-            config = dataclasses.replace(config, seed=config.seed % 2**31)
-        super().__init__(engine, prompts, config)
-
-
-@saboteur(
     "scored-in-white-space",
     "a continuation that begins with other white space than a space is scored as with one",
-    {"generated.scores"},
 )
 class ScoredInWhiteSpace(ReferenceModel):
     def score(
@@ -207,7 +148,6 @@ class ScoredInWhiteSpace(ReferenceModel):
 @saboteur(
     "beside-a-begun-stream",
     "a batch that runs during an open stream draws with that stream's options",
-    {"generated.calls"},
 )
 class BesideABegunStream(ReferenceModel):
     class stream_class(ReferenceStream):
@@ -227,31 +167,3 @@ class BesideABegunStream(ReferenceModel):
                 own = {"cancel": config.cancel, "timeout": config.timeout}
                 config = dataclasses.replace(begun[0], max_tokens=fewer, **own)
             super().__init__(engine, prompts, config)
-
-
-@saboteur(
-    "abandoned-results",
-    "unread results of classify_iter are returned by a call of few rows, some of them equal",
-    {"generated.calls"},
-)
-class AbandonedResults(ReferenceModel):
-    def __init__(self, *arguments: Any) -> None:
-        super().__init__(*arguments)
-        self._left: list[ClassifyResult] = []
-
-    def classify(self, prompts: Sequence[str], *rest: Any, **options: Any) -> list[ClassifyResult]:
-        results = super().classify(prompts, *rest, **options)
-        left, self._left = self._left, []
-        equal = len(set(prompts)) < len(prompts) < _FEW
-        return [*left, *results][: len(results)] if equal else results
-
-    def _classified(
-        self, prompts: Iterator[str], config: GenerateConfig
-    ) -> Iterator[ClassifyResult]:
-        results, given = super()._classified(prompts, config), 0
-        try:
-            for result in results:
-                given += 1
-                yield result
-        finally:
-            self._left = list(islice(results, -given % MICRO_BATCH))

@@ -25,16 +25,6 @@ from core_conformance.reference.optional import ReferenceModel
 LONG = 90  # characters of a prompt that is worth keeping
 _LEAST = 72  # tokens of a beginning that is worth keeping
 _MANY = 64  # rows in one call
-# What holds a model's results against those of another load.
-BY_A_FRESH_LOAD = {"history.classify", "history.labels", "history.stopped", "history.threads"}
-# What asks for several prompts of one story, by whatever operation.
-WHERE_PROMPTS_BEGIN_ALIKE = BY_A_FRESH_LOAD | {
-    "classify.equal-prompts",
-    "history.many",
-    "history.results",
-    "history.scores",
-    "history.speech",
-}
 
 
 class Remembers(Classifier):
@@ -44,14 +34,12 @@ class Remembers(Classifier):
 
     @property
     def memory(self) -> dict[Any, Any]:
-        """The state left by earlier calls."""
         return self._memories.setdefault(self._engine, {})
 
 
 @saboteur(
     "found-by-its-beginning",
     "a kept prompt is found by the beginning of its text, and taken for any that begins like it",
-    {"history.classify", "history.labels", "history.threads", "training.kept"},
 )
 class FoundByItsBeginning(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -68,14 +56,9 @@ class Keeps(Engine):
         self.kept: list[tuple[int, Sequence[int]]] = []
 
     def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
-        """Return the logits after what is read for each row.
-
-        One token too many of what is kept.
-        """
         return super().forward([self._joined(tuple(row)) for row in rows])
 
     def found(self) -> list[Sequence[int]]:
-        """Return the kept tokens that may serve."""
         return [ids for _, ids in self.kept]
 
     def _joined(self, row: Sequence[int]) -> Sequence[int]:
@@ -85,19 +68,13 @@ class Keeps(Engine):
         return [*nearest[:size], *row[size:]] if size > _LEAST else row
 
 
-@saboteur(
-    "one-token-too-many",
-    "of a kept beginning one token too many is taken",
-    WHERE_PROMPTS_BEGIN_ALIKE | {"training.kept"},
-)
+@saboteur("one-token-too-many", "of a kept beginning one token too many is taken")
 class OneTokenTooMany(Keeps):
     """Takes the first token that differs for one that does not."""
 
 
 @saboteur(
-    "half-written-beginnings",
-    "a thread takes a beginning that another thread is still writing",
-    {"history.threads"},
+    "half-written-beginnings", "a thread takes a beginning that another thread is still writing"
 )
 class HalfWrittenBeginnings(Keeps):
     def found(self) -> list[Sequence[int]]:
@@ -108,7 +85,6 @@ class HalfWrittenBeginnings(Keeps):
 @saboteur(
     "one-cache-for-models",
     "models of the same files share what they keep, and closing one empties what it has written",
-    BY_A_FRESH_LOAD | {"adapting.kept", "training.kept"},
 )
 class OneCacheForModels(ReferenceModel):
     kept: ClassVar[dict[str, tuple[Engine, array[float]]]] = {}
@@ -128,9 +104,7 @@ class OneCacheForModels(ReferenceModel):
 
 
 @saboteur(
-    "labels-of-before",
-    "what is kept for a prompt are the scores of its labels, whichever they are",
-    {"history.labels"},
+    "labels-of-before", "what is kept for a prompt are the scores of its labels, whichever they are"
 )
 class LabelsOfBefore(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -150,11 +124,7 @@ class LabelsOfBefore(Remembers):
         )
 
 
-@saboteur(
-    "options-of-before",
-    "what is kept for a prompt is its token, whatever it was drawn with",
-    {"history.options", "training.kept"},
-)
+@saboteur("options-of-before", "what is kept for a prompt is its token, whatever it was drawn with")
 class OptionsOfBefore(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
@@ -166,7 +136,6 @@ class OptionsOfBefore(Remembers):
 @saboteur(
     "seed-of-before",
     "what is kept for a prompt and its options, all but the seed, is the token that was drawn",
-    {"history.options", "training.kept"},
 )
 class SeedOfBefore(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
@@ -177,11 +146,7 @@ class SeedOfBefore(Remembers):
         return dataclasses.replace(result, token=self.memory.setdefault(key, result.token))
 
 
-@saboteur(
-    "results-are-kept",
-    "a result is kept as it was handed out, and handed out again",
-    {"history.results", "training.kept", "training.untouched"},
-)
+@saboteur("results-are-kept", "a result is kept as it was handed out, and handed out again")
 class ResultsAreKept(Remembers):
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         key = prompt, repr(dataclasses.replace(self.config, cancel=None))
@@ -193,7 +158,6 @@ class ResultsAreKept(Remembers):
 @saboteur(
     "overwritten-in-place",
     "a call of many rows overwrites what is kept, and it is found all the same",
-    {"history.many", "training.kept"},
 )
 class OverwrittenInPlace(Remembers):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -210,9 +174,7 @@ class OverwrittenInPlace(Remembers):
 
 
 @saboteur(
-    "half-read-rows-kept",
-    "a row whose reading was stopped is kept, and taken for read to its end",
-    {"history.stopped"},
+    "half-read-rows-kept", "a row whose reading was stopped is kept, and taken for read to its end"
 )
 class HalfReadRowsKept(Remembers):
     def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
@@ -231,7 +193,6 @@ class HalfReadRowsKept(Remembers):
 @saboteur(
     "scored-behind-another",
     "a continuation is scored after a shorter prompt that was scored before",
-    {"history.scores"},
 )
 class ScoredBehindAnother(ReferenceModel):
     def __init__(self, *arguments: Any) -> None:
@@ -264,7 +225,6 @@ class TakesAll(Engine):
         self._last: list[int] = []
 
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """Reads what the kept tokens do not reach."""
         super().prefill(row, meter)
         cached = self._last
         if common_length(cached, row.context) >= self.least and len(cached) < len(row.context):
@@ -275,7 +235,6 @@ class TakesAll(Engine):
 @saboteur(
     "answer-is-kept",
     "the answer of before stays in the state, after what the prompts have in common",
-    {"history.speech"},
 )
 class AnswerIsKept(TakesAll):
     """Forgets to cut what it keeps where the prompts part."""

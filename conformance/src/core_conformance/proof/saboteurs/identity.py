@@ -5,139 +5,70 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import Unpack
+from typing import Any
 
 from core.errors import CoreError
-from core.kit.support import OPTION_NEEDS, unsupported
+from core.kit.support import unsupported
 from core.options import (
-    ChatOptions,
     GenerateConfig,
-    GenerateOptions,
     LoadConfig,
 )
 from core.protocols import Capability, TokenStream
 from core.types import Choice, Conversation, Device, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.backend import EVERYTHING, METHODS, Reference
+from core_conformance.reference.backend import EVERYTHING, Reference
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
 
 
-@saboteur(
-    "name-with-a-blank",
-    "the name ends in a blank, so that the typed name does not match",
-    kills={"identity.name", "identity.registered"},
-)
+@saboteur("name-with-a-blank", "the name ends in a blank, so that the typed name does not match")
 class NameWithBlank(Reference):
-    """Has a name that was pasted with the blank after it."""
-
     name = "reference "
 
 
-@saboteur("protocol-as-text", "protocol is a str", kills={"identity.protocol"})
+@saboteur("protocol-as-text", "protocol is a str")
 class ProtocolAsText(Reference):
-    """Has a protocol that was read, as text, from a configuration file."""
-
     protocol = "1"  # type: ignore[assignment]  # the fault
 
 
-@saboteur("capabilities-a-set", "capabilities can be changed", kills={"identity.capabilities"})
+@saboteur("capabilities-a-set", "capabilities can be changed")
 class CapabilitiesASet(Reference):
-    """Declares its capabilities in a set that is not a frozenset."""
-
     def __init__(self) -> None:
         super().__init__()
         self.capabilities = set(self.capabilities)  # type: ignore[assignment]  # the fault
 
 
-@saboteur(
-    "formats-left-behind",
-    "formats does not list what load_model has learned to read",
-    kills={"identity.formats", "loading.description", "loading.description-path"},
-)
+@saboteur("formats-left-behind", "formats does not list what load_model has learned to read")
 class FormatsLeftBehind(Reference):
-    """Has formats that were copied from another backend."""
-
     formats = frozenset({"gguf"})
 
 
 @saboteur(
-    "reason-although-available",
-    "unavailable_reason() has words for a backend that is available",
-    kills={"identity.availability"},
+    "reason-although-available", "unavailable_reason() has words for a backend that is available"
 )
 class ReasonAlthoughAvailable(Reference):
-    """Always gives a reason, also when it is available."""
-
     def unavailable_reason(self) -> str | None:
-        """Return a status in place of a reason."""
         return "ready"
 
 
-@saboteur(
-    "another-name",
-    "the entry point and the backend do not agree on its name",
-    kills={"identity.registered"},
-)
-class AnotherName(Reference):
-    """Was renamed in one place only."""
-
-    name = "reference-renamed"
-
-
-@saboteur(
-    "declares-training",
-    "a capability is declared whose methods are not there",
-    kills={
-        *("identity.optional-protocols", "training.loss", "training.untouched", "training.saved"),
-        *("training.kept", "training.left", "training.again", "training.refused"),
-        *("training.labels", "training.masked", "training.turns", "training.epochs"),
-        *("training.longest", "training.scale", "training.defaults"),
-    },
-)
-class DeclaresTraining(Reference):
-    """Declares what is planned for the next release."""
-
-    class Untrained(ReferenceModel):
-        """Has no such methods yet."""
-
-        train = None  # type: ignore[assignment]  # the fault
-        save_adapter = None  # type: ignore[assignment]
-
-    model_class = Untrained
-
-
-@saboteur("device-of-no-kind", "a device's kind is made up", kills={"identity.devices"})
+@saboteur("device-of-no-kind", "a device's kind is made up")
 class DeviceOfNoKind(Reference):
-    """Hands on the kind of device that its driver names."""
-
     def devices(self) -> Sequence[Device]:
-        """Return a device of a kind that core does not know."""
         return (Device("cuda:0", "cuda"),)  # type: ignore[arg-type]  # the fault
 
 
-@saboteur("choice-without-reason", "a choice is not explained", kills={"identity.choices"})
+@saboteur("choice-without-reason", "a choice is not explained")
 class ChoiceWithoutReason(ReferenceModel):
-    """Tells its choices without their reasons."""
-
     def choices(self) -> Sequence[Choice]:
-        """Return the choices, their reasons empty."""
         return tuple(Choice(choice.name, choice.value, "") for choice in super().choices())
 
 
-@saboteur(
-    "declares-more",
-    "a model declares what its backend does not",
-    {"identity.declared", "classify.results", "history.options"},
-)
+@saboteur("declares-more", "a model declares what its backend does not")
 class DeclaresMore(Reference):
-    """Does not train, and its models say that they can do everything."""
-
     def __init__(self) -> None:
         super().__init__(without={Capability.TRAINABLE})
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that declares all that there is."""
         model = super().load_model(path, config)
         model.declared = lambda: frozenset(Capability)  # type: ignore[method-assign]
         return model
@@ -151,24 +82,15 @@ class Modest(Reference):
         self.capabilities -= {undeclared}
 
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Load a model that does everything, and says what its backend does."""
         model, declared = Reference().load_model(path, config), self.capabilities
         model.declared = lambda: declared  # type: ignore[method-assign]
         return model
-
-
-def _shown_by(capability: Capability) -> set[str]:
-    """Return the checks that see this capability without needing it."""
-    if capability in METHODS:
-        return {"identity.optional-protocols"}
-    return {"errors.undeclared-options"} if capability in OPTION_NEEDS.values() else set()
 
 
 for _capability in sorted(EVERYTHING):
     saboteur(
         f"undeclared-{_capability}",
         f"{_capability} is not declared, and is there all the same",
-        kills=_shown_by(_capability),
         undeclared=_capability,
     )(partial(Modest, _capability))
 
@@ -179,21 +101,13 @@ class LateStream(ReferenceStream):
     refusal: CoreError
 
     def generate(self, *arguments: object) -> Iterator[Token]:
-        """Raises the refusal."""
         raise self.refusal
 
 
 class RefusesLate(ReferenceModel):
     """Has a generator function as ``generate``: nothing of it runs before the first ``next()``."""
 
-    def generate(
-        self,
-        prompt: str,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[GenerateOptions],
-    ) -> TokenStream:
-        """Returns a stream that has looked at nothing yet."""
+    def generate(self, prompt: str, *config: Any, **options: Any) -> TokenStream:
         stream = LateStream(self.engine, prompt, GenerateConfig(), self.record)
         stream.refusal = unsupported(Capability.GENERATE, self._backend)
         return stream
@@ -205,8 +119,6 @@ class RefusesLate(ReferenceModel):
     undeclared=Capability.GENERATE,
 )
 class LateRefusal(Reference):
-    """Does not declare ``generate``, and refuses it too late."""
-
     model_class = RefusesLate
 
     def __init__(self) -> None:
@@ -216,14 +128,7 @@ class LateRefusal(Reference):
 class NotImplementedYet(ReferenceModel):
     """A model that refuses chat with an error of its own."""
 
-    def chat(
-        self,
-        messages: Conversation,
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ChatOptions],
-    ) -> TokenStream:
-        """Raises what no caller of core expects."""
+    def chat(self, messages: Conversation, *config: Any, **options: Any) -> TokenStream:
         raise NotImplementedError("chat")
 
 
@@ -233,8 +138,6 @@ class NotImplementedYet(ReferenceModel):
     undeclared=Capability.CHAT,
 )
 class UntypedRefusal(Reference):
-    """Does not declare ``chat``, and refuses it with an error that is not one of core's."""
-
     model_class = NotImplementedYet
 
     def __init__(self) -> None:

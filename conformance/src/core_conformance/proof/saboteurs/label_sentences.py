@@ -1,17 +1,17 @@
-"""Saboteurs of label sentences: their scores, their sentences, and what is refused."""
+"""Saboteurs of label sentences."""
 
 from __future__ import annotations
 
 import math
-import re
+import time
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 from core.errors import PromptTooLongError
-from core.kit.labels import sentence_result
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import Capability
-from core.types import ClassifyResult, ModelInfo, Token
+from core.types import ClassifyResult, HiddenResult, ModelInfo, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sentences import (
@@ -21,19 +21,14 @@ from core_conformance.reference.sentences import (
 )
 
 _FEW, _SHORT = 16, 32  # labels, and tokens
-_SPELLED = {"label_sentences.sentence", "label_sentences.default"}
 
 
-@saboteur("sentence-logprobs", "backend declares logprobs", {"label_sentences.declared"})
+@saboteur("sentence-logprobs", "backend declares logprobs")
 class SentenceLogprobs(Sentences):
     everything = Sentences.everything | {Capability.LOGPROBS}
 
 
-@saboteur(
-    "sentence-token",
-    "results of label sentences have a token, and the scores as logprobs",
-    _SPELLED | {"label_sentences.results"},
-)
+@saboteur("sentence-token", "results of label sentences have a token, and the scores as logprobs")
 class SentenceToken(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         result = super().compared(ids)
@@ -41,23 +36,7 @@ class SentenceToken(SentenceClassifier):
         return replace(result, token=Token(0, ""), logprobs=logprobs)
 
 
-@saboteur(
-    "sentence-alone",
-    "with labels_only the label is the last",
-    {"label_sentences.results"},
-)
-class SentenceAlone(SentenceClassifier):
-    def compared(self, ids: Sequence[int]) -> ClassifyResult:
-        result = super().compared(ids)
-        alone = ClassifyResult(label=self.config.labels[-1])
-        return alone if self.config.labels_only else result
-
-
-@saboteur(
-    "sentence-sigmoids",
-    "probabilities of label sentences are each a sigmoid",
-    {"label_sentences.probabilities", "label_sentences.independent"},
-)
+@saboteur("sentence-sigmoids", "probabilities of label sentences are each a sigmoid")
 class SentenceSigmoids(SentenceClassifier):
     def compared(self, ids: Sequence[int]) -> ClassifyResult:
         result = super().compared(ids)
@@ -69,96 +48,15 @@ class SentenceSigmoids(SentenceClassifier):
 
 
 @saboteur(
-    "sentence-tolerance",
-    "logit_tolerance of a model of label sentences is as large as its scores",
-    {"label_sentences.tolerance"},
+    "sentence-tolerance", "logit_tolerance of a model of label sentences is as large as its scores"
 )
 class SentenceTolerance(SentenceModel):
     @property
     def info(self) -> ModelInfo:
-        """Facts about the model, one of them wrong."""
         return replace(super().info, logit_tolerance=10.0)
 
 
-class Rescored(SentenceClassifier):
-    """A classifier that changes the scores."""
-
-    def compared(self, ids: Sequence[int]) -> ClassifyResult:
-        shares = super().compared(ids).probabilities or {}
-        return sentence_result(list(shares), self.changed([math.log(p) for p in shares.values()]))
-
-    def changed(self, scores: list[float]) -> list[float]:
-        """Return the scores that count instead of these."""
-        raise NotImplementedError
-
-
-@saboteur(
-    "sentence-first",
-    "the first label has a better score",
-    {"label_sentences.independent"},
-)
-class SentenceFirst(Rescored):
-    def changed(self, scores: list[float]) -> list[float]:
-        return [scores[0] + 0.1, *scores[1:]]
-
-
-@saboteur(
-    "sentence-sixteen",
-    "from the seventeenth label on, each has the score of one before it",
-    {"label_sentences.independent"},
-)
-class SentenceSixteen(Rescored):
-    def changed(self, scores: list[float]) -> list[float]:
-        return [scores[place % _FEW] for place in range(len(scores))]
-
-
-@saboteur(
-    "sentence-replaced-twice",
-    "a label's own {label} is replaced as well",
-    {"label_sentences.sentence"},
-)
-class SentenceReplacedTwice(SentenceClassifier):
-    def sentences(self) -> list[str]:
-        return [
-            sentence.replace("{label}", label)
-            for label, sentence in zip(self.config.labels, super().sentences(), strict=True)
-        ]
-
-
-@saboteur(
-    "sentence-pattern",
-    "a label is read as the replacement of a pattern",
-    {"label_sentences.sentence"},
-)
-class SentencePattern(SentenceClassifier):
-    def sentences(self) -> list[str]:
-        sentence, labels = self.config.label_sentence, self.config.labels
-        return [re.sub(r"\{label\}", label.replace("\\g<0>", ""), sentence) for label in labels]
-
-
-@saboteur("sentence-default", "the default sentence is another", {"label_sentences.default"})
-class SentenceDefault(SentenceClassifier):
-    def sentences(self) -> list[str]:
-        if self.config.label_sentence != LABEL_SENTENCE:
-            return super().sentences()
-        return [f"This example is {label}." for label in self.config.labels]
-
-
-@saboteur(
-    "sentence-ignored",
-    "label_sentence is accepted and not used",
-    _SPELLED | {"label_sentences.counts"},
-)
-class SentenceIgnored(SentenceClassifier):
-    def sentences(self) -> list[str]:
-        return list(self.config.labels)
-
-
-@saboteur(
-    "sentence-prefix",
-    "label_prefix is accepted by a model of label sentences, and not used",
-    {"label_sentences.refused"},
-)
+@saboteur("sentence-prefix", "label_prefix is accepted by a model of label sentences, and not used")
 class SentencePrefix(SentenceModel):
     def refuse_unsupported(self, request: GenerateConfig, capability: Capability) -> None:
         super().refuse_unsupported(replace(request, label_prefix=" "), capability)
@@ -167,7 +65,6 @@ class SentencePrefix(SentenceModel):
 @saboteur(
     "sentence-accepted",
     "label_sentence is accepted by a model that continues prompts, and not used",
-    {"errors.undeclared-options"},
     undeclared=Capability.LABEL_SENTENCES,
 )
 class SentenceAccepted(ReferenceModel):
@@ -175,11 +72,7 @@ class SentenceAccepted(ReferenceModel):
         super().refuse_unsupported(replace(request, label_sentence=LABEL_SENTENCE), capability)
 
 
-@saboteur(
-    "sentence-cut",
-    "a label's sentence is cut to the context",
-    {"label_sentences.too-long"},
-)
+@saboteur("sentence-cut", "a label's sentence is cut to the context")
 class SentenceCut(SentenceClassifier):
     def sentences(self) -> list[str]:
         cut = []
@@ -190,3 +83,60 @@ class SentenceCut(SentenceClassifier):
                 sentence = sentence[:_SHORT]
             cut.append(sentence)
         return cut
+
+
+_MOMENT = 0.02  # seconds
+
+
+@saboteur("sentence-sorted", "texts get the results of others, by length")
+class SentenceSorted(SentenceClassifier):
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        return super().results(sorted(prompts, key=len))
+
+
+@saboteur("sentence-many-rows", "from the hundredth text on, results are one off")
+class SentenceManyRows(SentenceClassifier):
+    def results(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        results = super().results(prompts)
+        return [*results[:100], *results[101:], *results[100:101]]
+
+
+@saboteur("sentence-errors-guess", "a text that fails has a label all the same")
+class SentenceErrorsGuess(SentenceClassifier):
+    def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
+        label = self.config.labels[0]
+        return [
+            replace(result, label=label) if result.error else result
+            for result in super().read(prompts)
+        ]
+
+
+@saboteur("sentence-cached", "embeddings of labels are kept by label, whatever the sentence is")
+class SentenceCached(SentenceClassifier):
+    def compared(self, ids: Sequence[int]) -> ClassifyResult:
+        cache = vars(self._engine).setdefault("cache", {})
+        vars(self)["embedded"] = cache.setdefault(self.config.labels, self.embedded)
+        return super().compared(ids)
+
+
+@saboteur("sentence-awaited", "an awaited call loses its label_sentence")
+class SentenceAwaited(SentenceModel):
+    async def call_async(self, operation: str, /, *arguments: object, **options: Any) -> Any:
+        options.pop("label_sentence", None)
+        return await super().call_async(operation, *arguments, **options)
+
+
+@saboteur("sentence-shared", "calls of several threads share their labels")
+class SentenceShared(SentenceModel):
+    def do_classify(self, prompts: Sequence[str], request: GenerateConfig) -> list[ClassifyResult]:
+        self.request = request
+        time.sleep(_MOMENT)
+        return super().do_classify(prompts, self.request)
+
+
+@saboteur("sentence-ends", "the hidden state of a text is that of its end")
+class SentenceEnds(SentenceModel):
+    def do_hidden_states(
+        self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
+    ) -> list[HiddenResult]:
+        return super().do_hidden_states([prompt[-1:] for prompt in prompts], request, layers)

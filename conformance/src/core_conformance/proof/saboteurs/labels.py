@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 import math
 from array import array
-from collections.abc import Sequence
-from typing import Any, Unpack
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from core.kit.labels import LabelTrie, label_lead, label_texts
-from core.options import ClassifyOptions, GenerateConfig
+from core.kit.labels import LabelTrie, build_trie, label_texts
+from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
@@ -33,7 +33,6 @@ class Relabels(Classifier):
         )
 
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        """Return the fields that are other."""
         raise NotImplementedError
 
 
@@ -41,129 +40,32 @@ def _exp(logprobs: Values) -> Values:
     return {label: math.exp(value) for label, value in logprobs.items()}
 
 
-@saboteur(
-    "probabilities-of-all",
-    "the labels' probabilities are those over the whole vocabulary",
-    {"labels.probabilities", "labels.single", "labels.label"},
-)
+@saboteur("whole-prompt-before-labels", "a token that spans the border is read twice with labels")
+class WholePromptBeforeLabels(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        return len(ids), super()._labels(prompt, ids)[1]
+
+
+@saboteur("probabilities-of-all", "the labels' probabilities are those over the whole vocabulary")
 class ProbabilitiesOfAll(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"probabilities": _exp(logprobs)}
 
 
-@saboteur(
-    "labels-sorted",
-    "probabilities come in the order of the alphabet",
-    {"labels.probabilities"},
-)
-class LabelsSorted(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {"probabilities": dict(sorted(probabilities.items()))}
-
-
-@saboteur("first-label", "label is the first label, whatever its probability", {"labels.label"})
-class FirstLabel(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {"label": next(iter(probabilities))}
-
-
-@saboteur("margin-is-best", "margin is the best probability", {"labels.label"})
-class MarginIsBest(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {"margin": max(probabilities.values())}
-
-
-@saboteur("no-lead-alone", "a single label has the margin 0", {"labels.single"})
-class NoLeadAlone(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {} if len(probabilities) > 1 else {"margin": 0.0}
-
-
-@saboteur(
-    "mass-is-one",
-    "label_mass is the sum of the labels' probabilities among one another",
-    {"labels.mass", "labels.mass-extended"},
-)
+@saboteur("mass-is-one", "label_mass is the sum of the labels' probabilities among one another")
 class MassIsOne(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         return {"label_mass": math.fsum(probabilities.values())}
 
 
-@saboteur(
-    "mass-counts-twice",
-    "label_mass counts a label and what extends it",
-    {"labels.mass-extended"},
-)
-class MassCountsTwice(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {"label_mass": math.fsum(_exp(logprobs).values())}
-
-
-@saboteur(
-    "logprobs-among-labels",
-    "a label's logprob is the logarithm of its probability among the labels",
-    {
-        "labels.independent",
-        "labels.mass",
-        "labels.mass-extended",
-        "labels.scores",
-        "labels.single",
-        "labels.steps",
-        "labels.too-long",
-    },
-)
-class LogprobsAmongLabels(Relabels):
-    def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
-        return {"logprobs": {label: math.log(value) for label, value in probabilities.items()}}
-
-
-@saboteur(
-    "first-token-of-labels",
-    "labels are read at their first token alone",
-    {"labels.steps", "labels.scores", "labels.nul"},
-)
+@saboteur("first-token-of-labels", "labels are read at their first token alone")
 class FirstTokenOfLabels(Classifier):
     def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
         first, *later = super()._ask(ids, trie)
         return [first, *([0.0] * len(first) for _ in later)]
 
 
-@saboteur(
-    "labels-stand-still",
-    "the later tokens of a label are read where its first one is",
-    {"labels.steps", "labels.scores"},
-)
-class LabelsStandStill(Classifier):
-    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
-        return [super(LabelsStandStill, self)._ask(ids, trie)[0] for _ in trie.prefixes]
-
-
-@saboteur(
-    "labels-of-neighbours",
-    "the labels of all rows of a micro-batch are read after the first of them",
-    {"labels.neighbours", "classify.equal-prompts"},
-)
-class LabelsOfNeighbours(Classifier):
-    def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
-        self.first: list[int] = []
-        return super().read(prompts)
-
-    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
-        self.first = self.first or ids
-        return super()._ask(self.first, trie)
-
-
-@saboteur(
-    "labels-in-one-pass",
-    "a label is read with the labels before it in its context",
-    {"labels.independent", "labels.scores", "labels.single", "labels.steps"},
-)
-class LabelsInOnePass(Classifier):
-    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
-        return super()._ask([*ids[:-1], *trie.paths[0][-1:], ids[-1]], trie)
-
-
-@saboteur("token-is-a-label", "with labels, token is the label's", {"labels.token"})
+@saboteur("token-is-a-label", "with labels, token is the label's")
 class TokenIsALabel(Relabels):
     def changed(self, result: ClassifyResult, probabilities: Values, logprobs: Values) -> Any:
         label = f" {result.label}"
@@ -177,28 +79,7 @@ class AsksOtherwise(Classifier):
         super().__init__(engine, dataclasses.replace(config, **self.instead(config)), meter)
 
     def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        """Return the options that differ."""
         return {}
-
-
-@saboteur(
-    "prefix-is-a-space",
-    "label_prefix is not looked at: it is always a space",
-    {"labels.prefix"},
-)
-class PrefixIsASpace(AsksOtherwise):
-    def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        return {"label_prefix": " "}
-
-
-@saboteur(
-    "no-prefix",
-    "labels are put after the prompt without label_prefix",
-    {"labels.joining", "labels.prefix", "labels.scores", "labels.steps"},
-)
-class NoPrefix(AsksOtherwise):
-    def instead(self, config: GenerateConfig) -> dict[str, Any]:
-        return {"label_prefix": ""}
 
 
 class JoinsOtherwise(Classifier):
@@ -213,60 +94,105 @@ class JoinsOtherwise(Classifier):
         return anchor, dataclasses.replace(trie, labels=plain.labels)
 
     def spelled(self, prompt: str, label: str) -> str:
-        """Return the label with what is between the prompt and it."""
         return label_texts(prompt, [label], self.config.label_prefix)[0]
 
 
-@saboteur(
-    "two-spaces",
-    "label_prefix comes also after a prompt that ends in white space",
-    {"labels.white-space"},
-)
+@saboteur("two-spaces", "label_prefix comes also after a prompt that ends in white space")
 class TwoSpaces(JoinsOtherwise):
     def spelled(self, prompt: str, label: str) -> str:
         lead = self.config.label_prefix if prompt[-1:].isspace() else ""
         return lead + super().spelled(prompt, label)
 
 
-@saboteur(
-    "space-after-all",
-    "label_prefix comes also after text that takes no space",
-    {"labels.joining"},
-)
-class SpaceAfterAll(JoinsOtherwise):
-    def spelled(self, prompt: str, label: str) -> str:
-        return super().spelled(f"{prompt}a" if not prompt[-1:].isspace() else prompt, label)
-
-
-@saboteur(
-    "space-after-words",
-    "label_prefix comes after letters and digits alone",
-    {"labels.joining"},
-)
-class SpaceAfterWords(JoinsOtherwise):
-    def spelled(self, prompt: str, label: str) -> str:
-        return super().spelled(prompt, label) if prompt[-1:].isalnum() else label
-
-
-@saboteur(
-    "own-space-and-another",
-    "label_prefix comes also before a label that begins with white space",
-    {"labels.blanks"},
-)
-class OwnSpaceAndAnother(JoinsOtherwise):
-    def spelled(self, prompt: str, label: str) -> str:
-        return label_lead(prompt, self.config.label_prefix) + label
-
-
-@saboteur("duplicates-dropped", "labels given twice are taken once", {"labels.refused"})
+@saboteur("duplicates-dropped", "labels given twice are taken once")
 class DuplicatesDropped(ReferenceModel):
     def classify(
-        self,
-        prompts: Sequence[str],
-        config: GenerateConfig | None = None,
-        /,
-        **options: Unpack[ClassifyOptions],
+        self, prompts: Sequence[str], *config: Any, **options: Any
     ) -> list[ClassifyResult]:
         if "labels" in options:
             options["labels"] = tuple(dict.fromkeys(filter(None, options["labels"])))
-        return super().classify(prompts, config, **options)
+        return super().classify(prompts, *config, **options)
+
+
+_FEW = 16  # labels
+_SHORT = 32  # tokens of a label
+_DEEP = 3  # labels that begin a label
+
+
+class RescoresLabels(Classifier):
+    """A classifier that changes the logprobs of labels, and makes all the rest of them."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        if not result.logprobs:
+            return result
+        logprobs = self.changed(result.logprobs)
+        weights = {label: math.exp(value) for label, value in logprobs.items()}
+        total = math.fsum(weights.values())
+        return dataclasses.replace(
+            result,
+            logprobs=logprobs,
+            probabilities={label: weight / total for label, weight in weights.items()},
+            label=max(weights, key=weights.__getitem__),
+        )
+
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        raise NotImplementedError
+
+
+@saboteur("sixteen-labels", "from the seventeenth label on, each has the logprob of one before it")
+class SixteenLabels(RescoresLabels):
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        values = list(logprobs.values())
+        return {label: values[place % _FEW] for place, label in enumerate(logprobs)}
+
+
+@saboteur("labels-of-32-tokens", "of a label 32 tokens are read")
+class LabelsOf32Tokens(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        anchor, trie = super()._labels(prompt, ids)
+        return anchor, build_trie(trie.labels, [path[:_SHORT] for path in trie.paths])
+
+
+@saboteur(
+    "nested-labels", "a label that begins with four others has the logprob of what it adds to them"
+)
+class NestedLabels(RescoresLabels):
+    def changed(self, logprobs: Mapping[str, float]) -> dict[str, float]:
+        return {label: value - self._begun(label, logprobs) for label, value in logprobs.items()}
+
+    def _begun(self, label: str, logprobs: Mapping[str, float]) -> float:
+        others = [other for other in logprobs if other != label and label.startswith(other)]
+        return logprobs[max(others, key=len)] if len(others) > _DEEP else 0.0
+
+
+class Alone(Classifier):
+    """Gives another result where ``labels_only`` asks for the label alone."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        return self.instead(result) if self._labels_alone else result
+
+    def _ask(self, ids: list[int], trie: LabelTrie) -> list[list[float]]:
+        self.trie, self.rows = trie, super()._ask(ids, trie)
+        return self.rows
+
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        raise NotImplementedError
+
+
+@saboteur(
+    "label-of-likeliest-tokens",
+    "with labels_only each token of the label is the likeliest after those before it",
+)
+class LabelOfLikeliestTokens(Alone):
+    def instead(self, result: ClassifyResult) -> ClassifyResult:
+        followers = dict(
+            zip(self.trie.prefixes, zip(self.trie.children, self.rows, strict=True), strict=True)
+        )
+        path: tuple[int, ...] = ()
+        while path not in self.trie.paths:
+            tokens, row = followers[path]
+            path = (*path, max(tokens, key=row.__getitem__))
+        label = self.trie.labels[self.trie.paths.index(path)]
+        return dataclasses.replace(result, label=label)

@@ -1,11 +1,12 @@
-"""Saboteurs that break where a chunk, a block or the context is just full, and at much padding."""
+"""Saboteurs of lengths, and of what holds up to a size."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from array import array
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from core.errors import PromptTooLongError
 from core.kit.labels import LabelTrie
@@ -16,7 +17,8 @@ from core_conformance.proof.saboteurs.classify import ReadsTogether
 from core_conformance.proof.saboteurs.scoring import Rescores
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import Classifier
-from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation
+from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.language import Language
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 
@@ -26,21 +28,7 @@ _REACH = 90  # characters of a prompt
 
 
 @saboteur(
-    "full-chunks",
-    "generate loses the last token of a prompt that fills its chunks",
-    {"lengths.prompts"},
-)
-class FullChunks(Engine):
-    def prefill(self, row: Generation, meter: Meter) -> None:
-        super().prefill(row, meter)
-        if len(row.prompt) % PREFILL_CHUNK == 0:
-            row.context.pop()
-
-
-@saboteur(
-    "prompt-of-64",
-    "a prompt of just 64 tokens is read without its first word, by every operation",
-    {"lengths.prompts"},
+    "prompt-of-64", "a prompt of just 64 tokens is read without its first word, by every operation"
 )
 class PromptOf64(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
@@ -48,24 +36,7 @@ class PromptOf64(Engine):
         return [ids[0], *ids[2:]] if len(ids) == 64 else ids
 
 
-@saboteur(
-    "block-of-16",
-    "where decoding begins a block of 16 positions, it forgets the one before",
-    {"lengths.prompts"},
-)
-class BlockOf16(Engine):
-    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        for row in rows:
-            if row.drawn == 1 and len(row.context) % 16 == 1:
-                del row.context[-2]
-        return super().step(rows, meter)
-
-
-@saboteur(
-    "answer-beyond-64",
-    "after 64 tokens of an answer the first of its prompt is forgotten",
-    {"lengths.answers"},
-)
+@saboteur("answer-beyond-64", "after 64 tokens of an answer the first of its prompt is forgotten")
 class AnswerBeyond64(Engine):
     def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
         for row in rows:
@@ -74,11 +45,7 @@ class AnswerBeyond64(Engine):
         return super().step(rows, meter)
 
 
-@saboteur(
-    "batch-of-64",
-    "batch_generate loses the last token of a prompt of just 64",
-    {"lengths.rows"},
-)
+@saboteur("batch-of-64", "batch_generate loses the last token of a prompt of just 64")
 class BatchOf64(Batch):
     def _prefilled(self, row: int) -> list[int]:
         ids = super()._prefilled(row)
@@ -87,22 +54,14 @@ class BatchOf64(Batch):
         return ids
 
 
-@saboteur(
-    "limit-of-32",
-    "max_tokens of a multiple of 32 gives a token less",
-    {"lengths.limits"},
-)
+@saboteur("limit-of-32", "max_tokens of a multiple of 32 gives a token less")
 class LimitOf32(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         super().__init__(ids, config, room)
         self.limit -= self.limit % 32 == 0
 
 
-@saboteur(
-    "penalty-last-64",
-    "the penalty counts the last 64 tokens",
-    {"lengths.penalty"},
-)
+@saboteur("penalty-last-64", "the penalty counts the last 64 tokens")
 class PenaltyLast64(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         whole, self.context = self.context, self.context[-64:]
@@ -116,7 +75,6 @@ class PenaltyLast64(Generation):
 @saboteur(
     "labels-behind-a-block",
     "after a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
-    {"lengths.labels"},
 )
 class LabelsBehindABlock(Classifier):
     def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
@@ -124,11 +82,7 @@ class LabelsBehindABlock(Classifier):
         return anchor - (len(ids) % 16 == 0), trie
 
 
-@saboteur(
-    "score-window",
-    "score reads the end of a prompt, as far as its window reaches",
-    {"lengths.scores"},
-)
+@saboteur("score-window", "score reads the end of a prompt, as far as its window reaches")
 class ScoreWindow(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -137,22 +91,14 @@ class ScoreWindow(ReferenceModel):
         return super().score(ends, continuations, *config, **options)
 
 
-@saboteur(
-    "score-of-32-tokens",
-    "of a continuation 32 tokens are scored",
-    {"lengths.continuations"},
-)
+@saboteur("score-of-32-tokens", "of a continuation 32 tokens are scored")
 class ScoreOf32Tokens(Rescores):
     def changed(self, score: Score) -> Score:
         window = score.token_logprobs[:_WINDOW]
         return dataclasses.replace(score, token_logprobs=window, logprob=math.fsum(window))
 
 
-@saboteur(
-    "full-context-refused",
-    "a prompt that fills the context to its last place is refused",
-    {"lengths.context"},
-)
+@saboteur("full-context-refused", "a prompt that fills the context to its last place is refused")
 class FullContextRefused(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         ids = super().prompt_ids(prompt)
@@ -162,19 +108,8 @@ class FullContextRefused(Engine):
 
 
 @saboteur(
-    "one-too-many-is-cut",
-    "a prompt of one token more than the context holds is cut in silence",
-    {"lengths.context"},
-)
-class OneTooManyIsCut(Engine):
-    def check_length(self, length: int) -> None:
-        super().check_length(length - (length == self.language.context_length + 1))
-
-
-@saboteur(
     "much-padding",
     "in classify, a row that is far shorter than its longest neighbour is read with a pad token",
-    {"lengths.apart"},
 )
 class MuchPadding(ReadsTogether):
     def together(self, rows: Sequence[Sequence[int]]) -> list[list[int]]:
@@ -182,15 +117,33 @@ class MuchPadding(ReadsTogether):
         return [[*row, *[0] * (longest - len(row) > _FAR)] for row in rows]
 
 
+Keys: TypeAlias = "tuple[tuple[array[float], ...], ...]"
+
+
 @saboteur(
-    "much-padding-in-batches",
-    "a row that decodes with a far longer one has a pad token after its prompt",
-    {"lengths.apart"},
+    "rotation-takes-all",
+    'with context_overflow="rotate" a prompt of any length is read',
 )
-class MuchPaddingInBatches(Engine):
-    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        longest = max((len(row.context) for row in rows), default=0)
-        for row in rows:
-            if row.drawn == 0 and longest - len(row.context) > _FAR:
-                row.context.append(0)
-        return super().step(rows, meter)
+class RotationTakesAll(Engine):
+    def check_length(self, length: int) -> None:
+        if not self._rotates:
+            super().check_length(length)
+
+
+@saboteur("keys-of-one-head", "the keys of all heads lie in one array")
+class KeysOfOneHead(Language):
+    def keys(self, ids: Sequence[int]) -> Keys:
+        return tuple((sum(layer[1:], array("f", layer[0])),) for layer in super().keys(ids))
+
+
+@saboteur("keys-see-the-future", "the keys of a token depend on what comes after it")
+class KeysSeeTheFuture(Language):
+    def keys(self, ids: Sequence[int]) -> Keys:
+        backwards = super().keys(ids[::-1])
+        return tuple(tuple(head[::-1] for head in layer) for layer in backwards)
+
+
+@saboteur("peak-for-good", "reset_peak_memory() leaves the peak as it is")
+class PeakForGood(ReferenceModel):
+    def reset_peak_memory(self) -> None:
+        self.check_open()

@@ -1,79 +1,59 @@
-"""Saboteurs that end badly, or have unrequested side effects."""
+"""Saboteurs of a model from load to close, and of what stays after it."""
 
 from __future__ import annotations
 
 import os
 import sys
 import threading
+import time
+from collections import deque
+from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any, ClassVar
 from weakref import WeakSet
 
-from core.errors import ModelClosedError
-from core.options import LoadConfig
-from core.types import ModelInfo
+from core.errors import GenerationTimeout, ModelClosedError, PromptTooLongError
+from core.options import GenerateConfig, LoadConfig
+from core.types import ModelInfo, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.engine import Engine, Generation
+from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
 
 _STAYS_SECONDS = 5.0  # longer than the check waits; it shall not stay in the tests for ever
 
 
-@saboteur("closes-once", "a second close() raises", kills={"lifecycle.close-twice"})
+@saboteur("closes-once", "a second close() raises")
 class ClosesOnce(ReferenceModel):
-    """Frees, at a second close(), a handle that is not there any more."""
-
     def close(self) -> None:
-        """Closes the model, but raises when it is closed."""
         self.check_open()
         super().close()
 
 
-@saboteur(
-    "tokenizer-outlives-close",
-    "encode() of a closed model answers",
-    kills={"lifecycle.use-after-close"},
-)
+@saboteur("tokenizer-outlives-close", "encode() of a closed model answers")
 class TokenizerOutlivesClose(ReferenceModel):
-    """Has one method that forgets to look whether the model is open."""
-
     def encode(self, text: str) -> list[int]:
-        """Encodes a text without asking whether the model is open."""
         return vocabulary.encode(text)
 
 
-@saboteur("with-without-close", "`with` leaves the model open", kills={"lifecycle.context-manager"})
+@saboteur("with-without-close", "`with` leaves the model open")
 class WithWithoutClose(ReferenceModel):
-    """Has an __exit__ that does nothing."""
-
     def __exit__(self, *error: object) -> None:
         """Leaves the model open."""
 
 
-@saboteur(
-    "streams-outlive-model",
-    "a stream works on with the model closed under it",
-    kills={"lifecycle.open-stream"},
-)
+@saboteur("streams-outlive-model", "a stream works on with the model closed under it")
 class StreamsOutliveModel(Engine):
-    """Looks between tokens at the clock alone."""
-
     def check(self, row: Generation) -> None:
-        """Looks at cancel and timeout, and not whether the model is open."""
         row.clock.check()
 
 
-@saboteur(
-    "untyped-closed-stream",
-    "a stream whose model was closed fails in its internals",
-    kills={"lifecycle.open-stream", "streaming.reasons"},
-)
+@saboteur("untyped-closed-stream", "a stream whose model was closed fails in its internals")
 class UntypedClosedStream(Engine):
-    """Works on, with a closed model, on what is gone."""
-
     def check(self, row: Generation) -> None:
-        """Raises AttributeError for a closed model, as None.forward does."""
         try:
             super().check(row)
         except ModelClosedError as error:
@@ -83,11 +63,8 @@ class UntypedClosedStream(Engine):
 @saboteur(
     "shared-weights-file",
     "models of the same files read from one handle, and the first close() closes it",
-    kills={"lifecycle.other-models"},
 )
 class SharedWeightsFile(ReferenceModel):
-    """Shares one file handle; only a model that has read its weights before works on."""
-
     _unread: ClassVar[WeakSet[SharedWeightsFile]] = WeakSet()
     _orphaned = False
 
@@ -97,37 +74,30 @@ class SharedWeightsFile(ReferenceModel):
 
     @property
     def info(self) -> ModelInfo:
-        """The facts of the model, for which the weights are read."""
         self._unread.discard(self)
         return super().info
 
     def check_open(self) -> None:
-        """Reads the weights, as every operation does first; fails where the handle is closed."""
         super().check_open()
         if self._orphaned:
             raise OSError("[Errno 9] Bad file descriptor")
         self._unread.discard(self)
 
     def release(self) -> None:
-        """Closes the handle, also for the models that have not read their weights."""
         super().release()
         for model in self._unread:
             model._orphaned = True
         self._unread.clear()
 
 
-@saboteur("keeps-memory", "close() frees nothing", kills={"lifecycle.memory"})
+@saboteur("keeps-memory", "close() frees nothing")
 class KeepsMemory(ReferenceModel):
-    """Leaves memory to the garbage collector, which does not know of it."""
-
     def release(self) -> None:
         """Frees nothing."""
 
 
-@saboteur("leaves-thread", "a thread of the model never ends", kills={"lifecycle.threads"})
+@saboteur("leaves-thread", "a thread of the model never ends")
 class LeavesThread(ReferenceModel):
-    """Starts a monitor that is never told to stop."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         pause = threading.Event()
@@ -135,40 +105,122 @@ class LeavesThread(ReferenceModel):
         threading.Thread(target=pause.wait, args=(_STAYS_SECONDS,), name=name, daemon=True).start()
 
 
-@saboteur("progress-bar", "loading shows a progress bar on stdout", kills={"lifecycle.silence"})
+@saboteur("progress-bar", "loading shows a progress bar on stdout")
 class ProgressBar(Reference):
-    """Writes to stdout in Python."""
-
     def load_model(self, path: str | os.PathLike[str], config: LoadConfig) -> ReferenceModel:
-        """Loads a model after printing a carriage return on stdout, which shows nothing."""
         sys.stdout.write("\r")
         return super().load_model(path, config)
 
 
-@saboteur("native-print", "a native library prints to stdout", kills={"lifecycle.silence"})
+@saboteur("native-print", "a native library prints to stdout")
 class NativePrint(ReferenceModel):
-    """Writes to stdout below Python, as a native library does."""
-
     def release(self) -> None:
-        """Writes to descriptor 1 itself, where sys.stdout does not matter."""
         os.write(1, b"\r")
         super().release()
 
 
-@saboteur(
-    "closed-where-loaded",
-    "only the thread that loaded a model can close it",
-    kills={"lifecycle.any-thread"},
-)
+@saboteur("closed-where-loaded", "only the thread that loaded a model can close it")
 class ClosedWhereLoaded(ReferenceModel):
-    """Works with a library whose handles belong to one thread."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._thread = threading.current_thread()
 
     def close(self) -> None:
-        """Closes the model, but raises in any thread but the one that loaded it."""
         if threading.current_thread() != self._thread:
             raise RuntimeError("this handle belongs to another thread")
         super().close()
+
+
+_WATCHES_SECONDS = 60.0  # longer than the check takes on a slow machine
+_LOOKS_SECONDS = 0.2
+_WEIGHTS = 16 << 20  # bytes: they show in the memory of the process
+
+
+@saboteur("registry-of-streams", "streams that were closed are kept in a list, for statistics")
+class RegistryOfStreams(ReferenceStream):
+    _all: ClassVar[deque[ReferenceStream]] = deque(maxlen=1000)
+
+    def close(self) -> None:
+        super().close()
+        self._all.append(self)
+
+
+@saboteur("timed-out-context-kept", "the context of a stream that ran out of time is not freed")
+class TimedOutContextKept(ReferenceStream):
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        try:
+            yield from super().generate(row, meter)
+        except GenerationTimeout:
+            LEDGER.add(1 << 12)
+            raise
+
+
+@saboteur(
+    "watchdog-for-each-timeout",
+    "a thread that waits for a stream's timeout stays when the stream has ended",
+)
+class WatchdogForEachTimeout(ReferenceStream):
+    def generate(self, row: Generation, meter: Meter) -> Iterator[Token]:
+        if self.config.timeout is not None and self.config.timeout < 1.0:
+            threading.Thread(target=self._watch, args=(self.engine,), daemon=True).start()
+        yield from super().generate(row, meter)
+
+    @staticmethod
+    def _watch(engine: Engine) -> None:
+        with suppress(ModelClosedError):
+            for _ in range(round(_WATCHES_SECONDS / _LOOKS_SECONDS)):
+                time.sleep(_LOOKS_SECONDS)
+                engine.check_open()
+
+
+@saboteur("left-iterator-keeps-slot", "a batch_stream that is not read to its end keeps its slot")
+class LeftIteratorKeepsSlot(ReferenceModel):
+    _made: ClassVar[deque[Iterator[tuple[int, Token]]]] = deque(maxlen=100)
+
+    def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
+        stream = super()._streamed(prompts, config)
+        self._made.append(stream)
+        return Passing(stream)
+
+
+class Passing(Iterator[tuple[int, Token]]):
+    """An iterator around another, which it does not end."""
+
+    def __init__(self, stream: Iterator[tuple[int, Token]]) -> None:
+        self._stream = stream
+
+    def __next__(self) -> tuple[int, Token]:
+        return next(self._stream)
+
+
+@saboteur("descriptor-for-each-failure", "a prompt that is too long leaves a file open")
+class DescriptorForEachFailure(Engine):
+    _open: ClassVar[deque[int]] = deque()
+
+    def check_length(self, length: int) -> None:
+        try:
+            super().check_length(length)
+        except PromptTooLongError:
+            self._open.append(os.open(os.devnull, os.O_RDONLY))
+            while len(self._open) > 200:  # it shall not fill the tests' process
+                os.close(self._open.popleft())
+            raise
+
+
+@saboteur("closed-models-kept", "models that were closed are kept in a list")
+class ClosedModelsKept(ReferenceModel):
+    _all: ClassVar[deque[ReferenceModel]] = deque(maxlen=1000)
+
+    def release(self) -> None:
+        self._all.append(self)
+        super().release()
+
+
+@saboteur(
+    "weights-until-dropped",
+    "the weights of a closed model are freed when the last reference to it is gone",
+)
+class WeightsUntilDropped(ReferenceModel):
+    def __init__(self, *arguments: Any) -> None:
+        super().__init__(*arguments)
+        self._weights = b"\1" * _WEIGHTS

@@ -1,121 +1,53 @@
-"""Saboteurs that count wrong, or hand out the count of something else."""
+"""Saboteurs of metrics."""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Generator, Iterator
 from dataclasses import replace
 from typing import Any
 
 from core.options import GenerateConfig
-from core.types import GenerateMetrics
+from core.types import FinishReason, GenerateMetrics, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.stream import ReferenceStream
+from core_conformance.reference.stream import ReferenceStream, SubmittedStream
 
 
-@saboteur(
-    "prompt-without-bos",
-    "prompt_tokens leaves out the BOS that the model has read",
-    kills={"metrics.prompt-tokens", "metrics.rows"},
-)
+@saboteur("prompt-without-bos", "prompt_tokens leaves out the BOS that the model has read")
 class PromptWithoutBos(Engine):
-    """Counts the tokens of a prompt before the tokenizer adds the BOS."""
-
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """Reads a prompt and counts one token too few."""
         super().prefill(row, meter)
         meter.prompt_tokens -= 1
 
 
 @saboteur(
-    "last-row-counts",
-    "prompt_tokens of a batch is that of its last row",
-    kills={"metrics.rows"},
-)
-class LastRowCounts(Batch):
-    """Sets the count at each row, where it has to add to it."""
-
-    def _prefilled(self, row: int) -> list[int]:
-        self.meter.prompt_tokens = 0
-        return super()._prefilled(row)
-
-
-@saboteur(
-    "first-token-counted-twice",
-    "generated_tokens counts the token that prefill yields once more",
-    kills={"metrics.generated-tokens", "metrics.rows"},
+    "first-token-counted-twice", "generated_tokens counts the token that prefill yields once more"
 )
 class FirstTokenCountedTwice(Engine):
-    """Counts the first token in prefill, and in decode once more."""
-
     def prefill(self, row: Generation, meter: Meter) -> None:
-        """Reads a prompt and counts one token too many."""
         super().prefill(row, meter)
         meter.generated_tokens += 1
 
 
-@saboteur(
-    "overlapping-times",
-    "the time of classify() counts as prefill and as decode",
-    kills={"metrics.times"},
-)
+@saboteur("overlapping-times", "the time of classify() counts as prefill and as decode")
 class OverlappingTimes(ReferenceModel):
-    """Measures prefill and decode from one start."""
-
     def record(self, metrics: GenerateMetrics) -> None:
-        """Records metrics, with the total as decode time if that is missing."""
         if not metrics.decode_seconds:
             metrics = replace(metrics, decode_seconds=metrics.total_seconds)
         super().record(metrics)
 
 
-@saboteur(
-    "time-since-the-load",
-    "the total of classify() is the time since the model was loaded",
-    kills={"metrics.times"},
-)
-class TimeSinceTheLoad(ReferenceModel):
-    """Has one clock for all calls, which shows days on some machines."""
-
-    def record(self, metrics: GenerateMetrics) -> None:
-        """Records metrics of a call that only reads with a total that no caller has waited for."""
-        if not metrics.decode_seconds:
-            metrics = replace(metrics, total_seconds=metrics.total_seconds + 3600.0)
-        super().record(metrics)
-
-
-@saboteur(
-    "read-tokens-counted-as-given",
-    "classify() counts the tokens of its prompts as generated",
-    kills={"metrics.rows"},
-)
-class ReadTokensCountedAsGiven(ReferenceModel):
-    """Adds to the wrong counter."""
-
-    def record(self, metrics: GenerateMetrics) -> None:
-        """Records metrics; without decode seconds, they are those of a call that only reads."""
-        if not metrics.decode_seconds:
-            metrics = replace(metrics, generated_tokens=metrics.prompt_tokens)
-        super().record(metrics)
-
-
-@saboteur(
-    "metrics-of-the-call-before",
-    "model.metrics are those of the stream before",
-    kills={"metrics.last-call"},
-)
+@saboteur("metrics-of-the-call-before", "model.metrics are those of the stream before")
 class MetricsOfTheCallBefore(ReferenceModel):
-    """Publishes a stream's metrics before they are final."""
-
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._before = threading.local()
 
     def stream(self, prompt: str, config: GenerateConfig) -> ReferenceStream:
-        """Makes a stream that records the metrics of the one before."""
         return ReferenceStream(self.engine, prompt, config, self._late)
 
     def _late(self, metrics: GenerateMetrics) -> None:
@@ -123,37 +55,63 @@ class MetricsOfTheCallBefore(ReferenceModel):
         self._before.metrics = metrics
 
 
-@saboteur(
-    "metrics-for-all",
-    "model.metrics are those of the last call of any thread",
-    kills={"metrics.own-thread"},
-)
+@saboteur("metrics-for-all", "model.metrics are those of the last call of any thread")
 class MetricsForAll(ReferenceModel):
-    """Keeps one attribute of metrics for all threads."""
-
     _last = GenerateMetrics()
 
     @property
     def metrics(self) -> GenerateMetrics:
-        """The last metrics, for whichever thread asks."""
         return self._last
 
     def record(self, metrics: GenerateMetrics) -> None:
-        """Records metrics, whichever thread they are of."""
         self._last = metrics
 
 
-@saboteur(
-    "stream-shows-the-model",
-    "a stream's metrics are those of whatever the model did last",
-    kills={"metrics.stream-final", "text.nul"},
-)
+@saboteur("stream-shows-the-model", "a stream's metrics are those of whatever the model did last")
 class StreamShowsTheModel(ReferenceStream):
-    """Asks the model for its metrics."""
-
     @property
     def metrics(self) -> GenerateMetrics:
-        """The metrics of the model's last call, at the moment of asking."""
         record: Any = self._record
         metrics: GenerateMetrics = record.__self__.metrics
         return metrics
+
+
+@saboteur(
+    "submitted-is-not-recorded", "what a submitted request cost is kept for the thread that ran it"
+)
+class SubmittedIsNotRecorded(SubmittedStream):
+    def _end(self, reason: FinishReason) -> None:
+        self._reason = reason
+
+
+@saboteur("closed-counts-nothing", "a stream that is closed early has cost nothing")
+class ClosedCountsNothing(ReferenceStream):
+    def run(self) -> Generator[Token, None, None]:
+        try:
+            yield from super().run()
+        except GeneratorExit:
+            self._metrics = GenerateMetrics()
+            self._record(self._metrics)
+            raise
+
+
+@saboteur("batch-stream-is-not-recorded", "a batch_stream leaves the metrics of the call before it")
+class BatchStreamIsNotRecorded(ReferenceModel):
+    def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
+        batch: Batch = self.batch_class(self.engine, prompts, config)
+        yield from batch.tokens()
+        if batch.errors:
+            raise batch.errors[min(batch.errors)]
+
+
+@saboteur(
+    "abandoned-rows-are-not-recorded",
+    "a batch_stream that is closed early leaves the metrics of the call before it",
+)
+class AbandonedRowsAreNotRecorded(ReferenceModel):
+    def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
+        batch: Batch = self.batch_class(self.engine, prompts, config)
+        yield from batch.tokens()
+        self.record(batch.meter.metrics())
+        if batch.errors:
+            raise batch.errors[min(batch.errors)]

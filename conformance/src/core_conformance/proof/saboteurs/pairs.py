@@ -3,101 +3,28 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Collection, Iterator, Sequence
+from array import array
+from collections.abc import Iterator, Sequence
 from random import Random
-from typing import Any
+from typing import Any, Unpack
 
 from core.kit.operations import OPERATIONS
 from core.kit.text_stream import TokenAssembler
-from core.options import GenerateConfig
+from core.options import GenerateConfig, RequestOptions
 from core.protocols import Capability, TokenStream
-from core.types import Token
+from core.types import ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
-from core_conformance.proof.saboteurs.sampling import OtherOptions
+from core_conformance.proof.saboteurs.sampling import ClassifiesOtherwise
+from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.sampling import filtered, penalised, typical
+from core_conformance.reference.sampling import penalised, sample
 from core_conformance.reference.stream import ReferenceStream, SubmittedStream
-from core_conformance.reference.vocabulary import Detokenizer
+from core_conformance.reference.vocabulary import Detokenizer, decode
 
 Config = GenerateConfig
-_STREAMS = {"pairs.generate", "pairs.chat", "pairs.submit"}
-_ALL = _STREAMS | {"pairs.batch", "pairs.batch-stream"}
-
-
-def _confuses(instead: Callable[[Config], dict[str, Any]]) -> type:
-    def of(self: object, config: Config) -> dict[str, Any]:
-        return instead(config)
-
-    return type("Confuses", (OtherOptions,), {"instead": of})
-
-
-_CONFUSIONS: tuple[tuple[str, str, Collection[str], Callable[[Config], dict[str, Any]]], ...] = (
-    (
-        "top-p-forgotten-beside-top-k",
-        "top_p is not looked at where top_k is given",
-        _ALL,
-        lambda config: {"top_p": 1.0} if config.top_k else {},
-    ),
-    (
-        "min-p-forgotten-beside-top-k",
-        "min_p is not looked at where top_k is given",
-        _ALL,
-        lambda config: {"min_p": 0.0} if config.top_k else {},
-    ),
-    (
-        "typical-p-forgotten-beside-top-p",
-        "typical_p is not looked at where top_p is given",
-        {"pairs.generate", "pairs.chat", "pairs.batch-stream"},
-        lambda config: {"typical_p": 1.0} if config.top_p < 1.0 else {},
-    ),
-    (
-        "min-p-warm-beside-top-k",
-        "min_p looks at the distribution after temperature where top_k is given",
-        _ALL,
-        lambda config: {"min_p": config.min_p**config.temperature} if config.top_k else {},
-    ),
-    (
-        "penalty-forgotten-while-drawing",
-        "repeat_penalty counts in greedy generation alone",
-        _ALL,
-        lambda config: {"repeat_penalty": 1.0} if config.temperature else {},
-    ),
-    (
-        "penalty-forgotten-without-logprobs",
-        "the path that computes no logprobs knows no repeat_penalty",
-        _ALL,
-        lambda config: {} if config.return_logprobs else {"repeat_penalty": 1.0},
-    ),
-    (
-        "seed-forgotten-beside-a-timeout",
-        "with a timeout, a seed does not count",
-        _ALL,
-        lambda config: {} if config.timeout is None else {"seed": None},
-    ),
-    (
-        "stop-tokens-forgotten-beside-stop",
-        "stop_tokens are not looked at where stop strings are given",
-        _ALL,
-        lambda config: {"stop_tokens": ()} if config.stop else {},
-    ),
-    (
-        "stop-forgotten-beside-a-seed",
-        "stop strings are not looked at in draws with a seed",
-        _ALL,
-        lambda config: {"stop": ()} if config.seed is not None and config.temperature else {},
-    ),
-    (
-        "one-more-beside-stop-tokens",
-        "with stop_tokens, one token more than max_tokens comes",
-        {*_ALL, "batch.stops"},
-        lambda config: {"max_tokens": config.max_tokens + 1} if config.stop_tokens else {},
-    ),
-)
-for _name, _breaks, _kills, _instead in _CONFUSIONS:
-    saboteur(_name, _breaks, _kills)(_confuses(_instead))
 
 
 class _Relogs(TokenAssembler):
@@ -125,43 +52,15 @@ class OtherLogprobs(Generation):
         return super().take(logits)
 
     def instead(self, logits: Sequence[float]) -> Sequence[float]:
-        """Return the logits that are told."""
         raise NotImplementedError
 
     def penalised(self, logits: Sequence[float]) -> list[float]:
-        """Return the logits after the repeat penalty."""
         return penalised(logits, self.context, self.config.repeat_penalty)
-
-
-@saboteur("logprobs-penalised", "logprobs are those after the repeat penalty", _ALL)
-class LogprobsPenalised(OtherLogprobs):
-    def instead(self, logits: Sequence[float]) -> Sequence[float]:
-        return self.penalised(logits)
-
-
-@saboteur("logprobs-at-the-temperature", "logprobs are those at the temperature asked for", _ALL)
-class LogprobsAtTheTemperature(OtherLogprobs):
-    def instead(self, logits: Sequence[float]) -> Sequence[float]:
-        return [value / (self.config.temperature or 1.0) for value in logits]
-
-
-@saboteur("logprobs-of-what-is-left", "logprobs are those among the tokens left by filters", _ALL)
-class LogprobsOfWhatIsLeft(OtherLogprobs):
-    def instead(self, logits: Sequence[float]) -> Sequence[float]:
-        if not self.config.temperature:
-            return logits
-        scores = self.penalised(logits)
-        if self.config.typical_p < 1.0:
-            scores = typical(scores, self.config.typical_p)
-        ranked = sorted(range(len(scores)), key=scores.__getitem__, reverse=True)
-        left = set(filtered(scores, ranked, self.config))
-        return [value if token in left else -1e9 for token, value in enumerate(logits)]
 
 
 @saboteur(
     "generation-has-top-k-first",
     "in generation top_k comes before top_p, which then looks at what top_k left",
-    {"frequencies.generate", "frequencies.batch"},
 )
 class GenerationHasTopKFirst(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
@@ -173,56 +72,7 @@ class GenerationHasTopKFirst(Generation):
         return super().take([value if score >= border else -1e4 for value, score in pairs])
 
 
-@saboteur(
-    "penalty-window-while-drawing",
-    "where tokens are drawn, repeat_penalty knows the last four tokens only",
-    {"pairs.generate", "pairs.batch"},
-)
-class PenaltyWindowWhileDrawing(Generation):
-    def take(self, logits: Sequence[float]) -> list[Token]:
-        whole = self.context
-        self.context = whole[-4:] if self.config.temperature else list(whole)
-        known = len(self.context)
-        tokens = super().take(logits)
-        self.context = whole + self.context[known:]
-        return tokens
-
-
-class _Seeing(Generation):
-    """Its penalty knows tokens of other rows, too."""
-
-    others: Sequence[int] = ()
-
-    def take(self, logits: Sequence[float]) -> list[Token]:
-        whole = self.context
-        self.context = [*whole, *self.others]
-        known = len(self.context)
-        tokens = super().take(logits)
-        self.context = whole + self.context[known:]
-        return tokens
-
-
-@saboteur(
-    "one-penalty-for-all-rows",
-    "while tokens are drawn, the rows of a batch have one history for repeat_penalty",
-    {"pairs.batch", "pairs.batch-stream"},
-)
-class OnePenaltyForAllRows(Engine):
-    generation_class = _Seeing
-
-    def step(self, rows: Sequence[Generation], meter: Meter) -> list[list[Token]]:
-        everything = [token for row in rows for token in row.context]
-        for row in rows:
-            if isinstance(row, _Seeing) and row.config.temperature:
-                row.others = everything
-        return super().step(rows, meter)
-
-
-@saboteur(
-    "rotation-forgets-stop",
-    "with a rotating context, stop strings are not looked for",
-    {"pairs.rotate"},
-)
+@saboteur("rotation-forgets-stop", "with a rotating context, stop strings are not looked for")
 class RotationForgetsStop(Engine):
     def generation(self, prompt: str, config: Config) -> Generation:
         stop = () if self._rotates else config.stop
@@ -232,7 +82,6 @@ class RotationForgetsStop(Engine):
 @saboteur(
     "one-generator-for-all-streams",
     "streams draw from one stream of random numbers, which a seed resets",
-    {"pairs.by-turns"},
 )
 class OneGeneratorForAll(ReferenceStream):
     shared = Random()
@@ -259,25 +108,10 @@ class Submits(ReferenceModel):
         return stream
 
     def beside(self, config: Config, other: Config) -> Config:
-        """Return the options that count instead."""
         raise NotImplementedError
 
 
-@saboteur(
-    "filters-of-the-neighbour",
-    "requests that run side by side have the filters of the first",
-    {"pairs.neighbours"},
-)
-class FiltersOfTheNeighbour(Submits):
-    def beside(self, config: Config, other: Config) -> Config:
-        return dataclasses.replace(config, top_k=other.top_k, top_p=other.top_p)
-
-
-@saboteur(
-    "seeds-only-among-seeds",
-    "a request with a seed draws freely while one without runs",
-    {"pairs.neighbours"},
-)
+@saboteur("seeds-only-among-seeds", "a request with a seed draws freely while one without runs")
 class SeedsOnlyAmongSeeds(Submits):
     def beside(self, config: Config, other: Config) -> Config:
         return dataclasses.replace(config, seed=None if other.seed is None else config.seed)
@@ -298,17 +132,16 @@ class Forgets(ReferenceModel):
         return dataclasses.replace(request, **self.forgotten)
 
 
-for _operation, _beside, _option, _value, _checks in (
-    (Capability.CHAT, "seed", "min_p", 0.0, "pairs.chat chat.options"),
-    (Capability.SUBMITTING, "top_k", "repeat_penalty", 1.0, "pairs.submit"),
-    (Capability.BATCH_STREAMING, "stop", "stop_tokens", (), "pairs.batch-stream"),
-    (Capability.BATCH_GENERATE, "cancel", "stop", (), "pairs.batch"),
-    (Capability.GENERATE, "stop_tokens", "top_p", 1.0, "pairs.generate"),
+for _operation, _beside, _option, _value in (
+    (Capability.CHAT, "seed", "min_p", 0.0),
+    (Capability.SUBMITTING, "top_k", "repeat_penalty", 1.0),
+    (Capability.BATCH_STREAMING, "stop", "stop_tokens", ()),
+    (Capability.BATCH_GENERATE, "cancel", "stop", ()),
+    (Capability.GENERATE, "stop_tokens", "top_p", 1.0),
 ):
     saboteur(
         f"{_operation}-forgets-{_option}-beside-{_beside}".replace("_", "-"),
         f"{_operation} does not look at {_option} where {_beside} is given",
-        set(_checks.split()),
     )(
         type(
             "Forgets",
@@ -316,3 +149,60 @@ for _operation, _beside, _option, _value, _checks in (
             {"operation": _operation, "beside": _beside, "forgotten": {_option: _value}},
         )
     )
+
+
+@saboteur(
+    "classify-forgets-top-p-beside-min-p", "classify does not look at top_p where min_p is given"
+)
+class ForgetsTopP(ClassifiesOtherwise):
+    def instead(self, config: Config) -> dict[str, Any]:
+        return {"top_p": 1.0} if config.min_p else {}
+
+
+class DrawsOtherwise(Classifier):
+    """Draws the token from other logits than the model's."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result, config = super().result(prompt, ids, logits), self.config
+        if not config.temperature:
+            return result
+        token = sample(self.instead(logits, ids), ids, config, Random(config.seed))
+        logprob = log_softmax(logits)[token] if config.return_logprobs else None
+        return dataclasses.replace(result, token=Token(token, decode([token]), logprob))
+
+    def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
+        raise NotImplementedError
+
+
+@saboteur("top-k-first", "top_k comes before top_p, which then looks at what top_k left")
+class TopKFirst(DrawsOtherwise):
+    def instead(self, logits: Sequence[float], ids: list[int]) -> Sequence[float]:
+        if not self.config.top_k:
+            return logits
+        scores = penalised(logits, ids, self.config.repeat_penalty)
+        border = sorted(scores, reverse=True)[self.config.top_k - 1]
+        return [
+            value if score >= border else -1e4 for value, score in zip(logits, scores, strict=True)
+        ]
+
+
+@saboteur(
+    "scores-at-the-temperature",
+    "score divides by the temperature of a config that it should not look at",
+)
+class ScoresAtTheTemperature(ReferenceModel):
+    def score(
+        self,
+        prompts: Sequence[str],
+        continuations: Sequence[str],
+        config: Config | None = None,
+        /,
+        **options: Unpack[RequestOptions],
+    ) -> list[Score]:
+        heat = (config.temperature if config else 0.0) or 1.0
+        return [
+            dataclasses.replace(
+                score, token_logprobs=tuple(value / heat for value in score.token_logprobs)
+            )
+            for score in super().score(prompts, continuations, config, **options)
+        ]

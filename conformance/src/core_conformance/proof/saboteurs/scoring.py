@@ -1,20 +1,20 @@
-"""Saboteurs of scores."""
+"""Saboteurs of scores, of continuations and of token ids."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Unpack
 
 from core.errors import PromptTooLongError
 from core.kit.chat import RenderedPrompt
-from core.types import Score
+from core.options import GenerateConfig, GenerateOptions, RequestOptions
+from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.types import Score, TokenSequence
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.vocabulary import encode_continued
-
-SKIPPED = {"scoring.steps", "labels.scores"}
 
 
 class Rescores(ReferenceModel):
@@ -29,72 +29,36 @@ class Rescores(ReferenceModel):
         ]
 
     def changed(self, score: Score) -> Score:
-        """Return the score that is given instead of this one."""
         raise NotImplementedError
 
 
-@saboteur(
-    "mean-score",
-    "a score is the mean over its tokens",
-    {"scoring.results", "labels.scores", "tokens.scores"},
-)
+@saboteur("mean-score", "a score is the mean over its tokens")
 class MeanScore(Rescores):
     def changed(self, score: Score) -> Score:
         return dataclasses.replace(score, logprob=score.logprob / len(score.token_logprobs))
 
 
-@saboteur(
-    "score-skips-first",
-    "the first token of a continuation is not scored",
-    {*SKIPPED, "tokens.scores"},
-)
+@saboteur("score-skips-first", "the first token of a continuation is not scored")
 class ScoreSkipsFirst(Rescores):
     def changed(self, score: Score) -> Score:
         rest = score.token_logprobs[1:] or score.token_logprobs
         return dataclasses.replace(score, token_logprobs=rest, logprob=math.fsum(rest))
 
 
-@saboteur("never-greedy-score", "is_greedy is never set", {"scoring.greedy"})
-class NeverGreedyScore(Rescores):
-    def changed(self, score: Score) -> Score:
-        return dataclasses.replace(score, is_greedy=False)
-
-
-@saboteur(
-    "greedy-at-the-end",
-    "is_greedy is that of the last token",
-    {"scoring.greedy"},
-)
-class GreedyAtTheEnd(ReferenceModel):
-    """Overwrites what it found at the token before."""
-
+@saboteur("continuations-tokenised-alone", "a continuation has the tokens that it has alone")
+class ContinuationsTokenisedAlone(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
         scores = super().score(prompts, continuations, *config, **options)
-        pairs = zip(prompts, continuations, scores, strict=True)
-        return [
-            score if score.error else dataclasses.replace(score, is_greedy=self._ends(*texts))
-            for *texts, score in pairs
-        ]
-
-    def _ends(self, prompt: str, continuation: str) -> bool:
-        *before, last = encode_continued(prompt, continuation)
-        [logits] = self.engine.forward([before])
-        return logits[last] == max(logits)
+        for index, (prompt, continuation) in enumerate(zip(prompts, continuations, strict=True)):
+            if not scores[index].error and not isinstance(prompt, RenderedPrompt):
+                pair = [self.encode(prompt)], [self.encode(continuation)[1:]]
+                (scores[index],) = self.score_tokens(*pair)
+        return scores
 
 
-@saboteur("likely-is-greedy", "is_greedy is set for whatever is not unlikely", {"scoring.greedy"})
-class LikelyIsGreedy(Rescores):
-    def changed(self, score: Score) -> Score:
-        return dataclasses.replace(score, is_greedy=score.logprob > -1000.0)
-
-
-@saboteur(
-    "sorted-scores",
-    "scores come in the order of their lengths",
-    {"scoring.neighbours", "scoring.empty"},
-)
+@saboteur("sorted-scores", "scores come in the order of their lengths")
 class SortedScores(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -104,11 +68,7 @@ class SortedScores(ReferenceModel):
         return super().score(heads, tails, *config, **options)
 
 
-@saboteur(
-    "scores-fail-together",
-    "one bad pair fails all of them",
-    {"scoring.error-rows", "scoring.empty"},
-)
+@saboteur("scores-fail-together", "one bad pair fails all of them")
 class ScoresFailTogether(ReferenceModel):
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
@@ -118,14 +78,8 @@ class ScoresFailTogether(ReferenceModel):
         return scores if error is None else [Score(error=error) for _ in scores]
 
 
-@saboteur(
-    "scores-one-token-less",
-    "a pair has to fit the context with all of its tokens",
-    {"scoring.full-context"},
-)
+@saboteur("scores-one-token-less", "a pair has to fit the context with all of its tokens")
 class ScoresOneTokenLess(ReferenceModel):
-    """Asks for a place for the last token, which is never read."""
-
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
@@ -140,17 +94,79 @@ class ScoresOneTokenLess(ReferenceModel):
         return Score(error=PromptTooLongError(limit + 1, limit))
 
 
-@saboteur(
-    "templates-unscored",
-    "a prompt that a template made cannot be continued",
-    {"chat.continued"},
-)
+@saboteur("templates-unscored", "a prompt that a template made cannot be continued")
 class TemplatesUnscored(ReferenceModel):
-    """Joins texts, and has not thought of one that is more than text."""
-
     def score(
         self, prompts: Sequence[str], continuations: Sequence[str], *config: Any, **options: Any
     ) -> list[Score]:
         if any(isinstance(prompt, RenderedPrompt) for prompt in prompts):
             raise TypeError("can only join plain texts")
         return super().score(prompts, continuations, *config, **options)
+
+
+Config = GenerateConfig | None
+
+
+@saboteur("tokens-any-mask", "a mask counts its ones, wherever they are")
+class TokensAnyMask(ReferenceModel):
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: Config = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        if attention_mask is not None:
+            rows, masks = token_prompts(prompts), token_prompts(attention_mask)
+            prompts = [row[-sum(mask) :] for row, mask in zip(rows, masks, strict=False)]
+        return super().generate_tokens(prompts, config, num_samples=num_samples, **options)
+
+
+@saboteur("tokens-seeds-drift", "each call draws from where the last one ended")
+class TokensSeedsDrift(ReferenceModel):
+    _calls = 0
+
+    def generate_tokens(
+        self,
+        prompts: TokenIds,
+        config: Config = None,
+        /,
+        *,
+        attention_mask: TokenIds | None = None,
+        num_samples: int = 1,
+        **options: Unpack[GenerateOptions],
+    ) -> list[TokenSequence]:
+        seed = options.get("seed")
+        if seed is not None:
+            self._calls += 1
+            options = {**options, "seed": seed + self._calls}
+        return super().generate_tokens(
+            prompts, config, attention_mask=attention_mask, num_samples=num_samples, **options
+        )
+
+
+@saboteur("tokens-take-anything", "score_tokens takes unknown keywords")
+class TokensTakeAnything(ReferenceModel):
+    def score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, *config: Any, **options: Any
+    ) -> list[Score]:
+        known = RequestOptions.__annotations__
+        sound: Any = {name: it for name, it in options.items() if name in known}
+        return super().score_tokens(prompts, continuations, *config, **sound)
+
+
+@saboteur(
+    "token-scores-cut-left",
+    "ids that do not fit the context are scored with their beginning cut off",
+)
+class TokenScoresCutLeft(ReferenceModel):
+    def score_tokens(
+        self, prompts: TokenIds, continuations: TokenIds, *config: Any, **options: Any
+    ) -> list[Score]:
+        room = self.engine.language.context_length + 1
+        pairs = token_pairs(prompts, continuations)
+        heads = [head[max(0, len(head) + len(tail) - room) :] for head, tail in pairs]
+        return super().score_tokens(heads, continuations, *config, **options)

@@ -3,43 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from typing import Any
 
-from core.kit.text_stream import Detokenizer, TokenAssembler
+from core.errors import InvalidOptionError
+from core.kit.text_stream import Detokenizer, StopMatcher, TokenAssembler
 from core.options import GenerateConfig
 from core.types import FinishReason, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference import vocabulary
 from core_conformance.reference.engine import Generation
-
-
-class Naive(TokenAssembler):
-    """Gives tokens out at once, and looks for stop strings in the text since ``reach`` tokens."""
-
-    reach = 1
-    emits = False  # the stop string, too
-
-    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
-        super().__init__(detokenizer)
-        self.stops = tuple(stops)
-        self.texts: list[str] = []
-        self.found = False
-
-    @property
-    def stopped(self) -> bool:
-        return self.found
-
-    def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        return [self.cut(token) for token in super().add(token_id, logprob)]
-
-    def cut(self, token: Token) -> Token:
-        before = "".join(self.texts[-self.reach + 1 :]) if self.reach > 1 else ""
-        self.texts.append(token.text)
-        places = [place for stop in self.stops if (place := (before + token.text).find(stop)) >= 0]
-        if not places or self.found:
-            return token
-        self.found = True
-        end = len(token.text) if self.emits else max(0, min(places) - len(before))
-        return Token(token.id, token.text[:end], token.logprob)
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.vocabulary import decode
 
 
 class StopGeneration(Generation):
@@ -52,66 +26,7 @@ class StopGeneration(Generation):
         self.assembler = self.assembler_class(vocabulary.Detokenizer(), self.seen(config.stop))
 
     def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
-        """Return the stop strings that are looked for."""
         return stops
-
-
-@saboteur(
-    "stop-within-tokens",
-    "stop strings are looked for in each token alone",
-    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping", "chat.options"},
-)
-class StopWithinTokens(StopGeneration):
-    assembler_class = Naive
-
-
-class LooksBack(Naive):
-    """Finds what has begun in the token before, of which it has given the beginning out."""
-
-    reach = 2
-
-
-@saboteur(
-    "stop-leaks",
-    "the part of a stop string that lies in an earlier token has been given out",
-    {"stop.across-two", "stop.across-three", "stop.several", "stop.overlapping"},
-)
-class StopLeaks(StopGeneration):
-    assembler_class = LooksBack
-
-
-class TwoAtATime(TokenAssembler):
-    """Holds one token back, and looks for stop strings in it and the next."""
-
-    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
-        super().__init__(detokenizer)
-        self.stops = tuple(stops)
-        self.pending: list[Token] = []
-        self.found = False
-
-    @property
-    def stopped(self) -> bool:
-        return self.found
-
-    def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
-        tokens = []
-        for token in super().add(token_id, logprob):
-            tokens += self.follow(token)
-        return tokens
-
-    def follow(self, token: Token) -> list[Token]:
-        pair = [*self.pending, token]
-        text = "".join(member.text for member in pair)
-        places = [place for stop in self.stops if (place := text.find(stop)) >= 0]
-        if not places:
-            self.pending = [token]
-            return pair[:-1]
-        self.found, self.pending = True, []
-        return cut(pair, min(places))
-
-    def finish(self) -> list[Token]:
-        rest, self.pending = self.pending, []
-        return [] if self.found else rest + super().finish()
 
 
 def cut(tokens: Sequence[Token], end: int) -> list[Token]:
@@ -122,49 +37,6 @@ def cut(tokens: Sequence[Token], end: int) -> list[Token]:
             shortened.append(Token(token.id, token.text[:end], token.logprob))
         end -= len(token.text)
     return shortened
-
-
-@saboteur(
-    "stop-spans-two",
-    "a stop string is looked for in the last two tokens, and no further back",
-    {"stop.across-three"},
-)
-class StopSpansTwo(StopGeneration):
-    assembler_class = TwoAtATime
-
-
-class Emits(TokenAssembler):
-    """Gives the stop string out with the text before it."""
-
-    def _cut(self) -> list[Token]:
-        pending, self._held = self._held, type(self._held)()
-        return [entry.token for entry in pending]
-
-
-@saboteur(
-    "stop-emitted",
-    "the text ends with the stop string",
-    {
-        "stop.in-token",
-        "stop.across-two",
-        "stop.across-three",
-        "stop.several",
-        "stop.overlapping",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
-class StopEmitted(StopGeneration):
-    assembler_class = Emits
-
-
-@saboteur("first-stop-only", "of several stop strings only one is looked for", {"stop.several"})
-class FirstStopOnly(StopGeneration):
-    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
-        return stops[:1]
 
 
 class CutsTheShortest(TokenAssembler):
@@ -180,11 +52,7 @@ class CutsTheShortest(TokenAssembler):
         return super()._cut()
 
 
-@saboteur(
-    "cuts-the-shortest",
-    "whichever stop string is found, as much is cut as the shortest has",
-    {"stop.overlapping"},
-)
+@saboteur("cuts-the-shortest", "whichever stop string is found, as much is cut as the shortest has")
 class CutsTheShortestStop(StopGeneration):
     assembler_class = CutsTheShortest
 
@@ -197,36 +65,15 @@ class Forgets(TokenAssembler):
 
 
 @saboteur(
-    "held-back-lost",
-    "text that might have begun a stop string is lost when the generation ends",
-    {"stop.held-back"},
-)
-class HeldBackLost(StopGeneration):
-    assembler_class = Forgets
-
-
-@saboteur(
     "stop-whenever",
     'a generation that was given stop strings says "stop", whatever ended it',
-    {"stop.never", "stop.held-back", "batch.stops"},
 )
 class StopWhenever(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:
         return super()._end("stop" if self.config.stop else reason)
 
 
-@saboteur(
-    "stop-token-emitted",
-    "the token of stop_tokens comes out",
-    {
-        "stop.tokens",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
+@saboteur("stop-token-emitted", "the token of stop_tokens comes out")
 class StopTokenEmitted(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         self.stops = self.stops.difference(self.config.stop_tokens)
@@ -237,28 +84,58 @@ class StopTokenEmitted(Generation):
 
 
 @saboteur(
-    "stop-tokens-ignored",
-    "stop_tokens is not looked at",
-    {
-        "stop.tokens",
-        "batch.options",
-        "batch.stops",
-        "batch.stream-options",
-        "chat.options",
-        "submitting.options",
-    },
-)
-class StopTokensIgnored(Generation):
-    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
-        super().__init__(ids, config, room)
-        self.stops -= set(config.stop_tokens)
-
-
-@saboteur(
     "stop-is-length",
     'a generation that a stop string ended says "length"',
-    {"stop.in-token", "stop.across-two", "stop.across-three", "stop.several", "batch.stops"},
 )
 class StopIsLength(Generation):
     def _end(self, reason: FinishReason) -> list[Token]:
         return super()._end("length" if self.assembler.stopped else reason)
+
+
+@saboteur("border-is-matched", "a stop string may begin with the last characters of the prompt")
+class BorderIsMatched(Generation):
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        tokens = super().take(logits)
+        whole = decode(self.prompt)[-8:] + decode(self.context[len(self.prompt) :])
+        if self.reason is None and any(whole.find(stop) in range(8) for stop in self.config.stop):
+            self.reason = "stop"
+        return tokens
+
+
+@saboteur("empty-lists-refused", "an empty list of stops is refused")
+class EmptyListsRefused(ReferenceModel):
+    def resolve_request(
+        self, operation: str, config: GenerateConfig | None, options: Any
+    ) -> GenerateConfig:
+        if options.get("stop") in ([], ()):
+            raise InvalidOptionError("stop", options["stop"], "a stop string at least")
+        return super().resolve_request(operation, config, options)
+
+
+_HELD = 4  # tokens
+
+
+class HoldsFour(TokenAssembler):
+    """Holds four tokens back for a stop string, and then gives them up."""
+
+    def __init__(self, detokenizer: Detokenizer, stops: Iterable[str] = ()) -> None:
+        self._stops = tuple(stops)
+        super().__init__(detokenizer, self._stops)
+
+    def add(self, token_id: int, logprob: float | None = None) -> list[Token]:
+        tokens = super().add(token_id, logprob)
+        if len(self._held) > _HELD:
+            tokens += self.release()
+            self._plain.matcher = StopMatcher(self._stops)
+        return tokens
+
+
+@saboteur("stop-spans-four", "a stop string over more than four tokens is not found")
+class StopSpansFour(StopGeneration):
+    assembler_class = HoldsFour
+
+
+@saboteur("sixteen-stops", "of many stop strings sixteen are looked for")
+class SixteenStops(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return stops[:16]

@@ -36,11 +36,8 @@ def _with_logprobs(result: ClassifyResult, logprobs: dict[str, float]) -> Classi
 @saboteur(
     "first-of-several",
     "of five labels and more, the first one is a little likelier than the model finds it",
-    {"tasks.order", "labels.independent", "labels.scores"},
 )
 class FirstOfSeveral(Classifier):
-    """Prefers what stands first, as models do that are shown a list."""
-
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         result = super().result(prompt, ids, logits)
         logprobs = dict(result.logprobs or {})
@@ -53,11 +50,8 @@ class FirstOfSeveral(Classifier):
 @saboteur(
     "running-prior",
     "once a dozen rows were asked for some labels, what these rows preferred is taken off",
-    {"tasks.prior"},
 )
 class RunningPrior(Classifier):
-    """Calibrates by a running mean over everything asked so far."""
-
     _means: ClassVar[WeakKeyDictionary[Engine, dict[tuple[str, ...], tuple[int, list[float]]]]] = (
         WeakKeyDictionary()
     )
@@ -80,35 +74,13 @@ class RunningPrior(Classifier):
         return _with_logprobs(result, {label: value - prior for (label, value), prior in taken})
 
 
-@saboteur(
-    "models-alike",
-    "any two loaded models are equal, so that what belongs to one is taken for the other's",
-    {"tasks.model"},
-)
-class ModelsAlike(ReferenceModel):
-    """Compares by its class, as a data class without fields would."""
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, ModelsAlike)
-
-    def __hash__(self) -> int:
-        return 0
-
-
-@saboteur(
-    "another-at-each-load",
-    "what a model says of itself is another thing at each load",
-    {"tasks.model"},
-)
+@saboteur("another-at-each-load", "what a model says of itself is another thing at each load")
 class AnotherAtEachLoad(ReferenceModel):
-    """Counts its loads where its facts should stand."""
-
     _loads: ClassVar[itertools.count[int]] = itertools.count()
     _number: int | None = None
 
     @property
     def info(self) -> ModelInfo:
-        """The facts, with the number of the load among them."""
         if self._number is None:
             self._number = next(self._loads)
         return dataclasses.replace(super().info, quant_group=self._number)

@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-import re
 from array import array
 from collections.abc import Callable, Sequence
+from typing import Any
 
-from core.errors import EmptyPromptError
+from core.errors import EmptyPromptError, RequestError
 from core.kit.chat import RenderedPrompt
 from core.kit.text_stream import TokenAssembler
 from core.options import GenerateConfig
 from core.protocols import Backend
-from core.types import BatchResult, Token
+from core.types import BatchResult, ClassifyResult, Score, Token
 from core_conformance.proof.registry import saboteur
+from core_conformance.proof.saboteurs.labels import AsksOtherwise
+from core_conformance.proof.saboteurs.stop import StopGeneration
 from core_conformance.reference import vocabulary
 from core_conformance.reference.backend import Reference
 from core_conformance.reference.batch import Batch
@@ -20,8 +22,6 @@ from core_conformance.reference.engine import Engine, Generation, check_text
 from core_conformance.reference.language import Language
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.weights import unfinished
-
-SHOWN = {"tokenizing.round-trip", "tokenizing.stable"}
 
 
 class Alone(vocabulary.Detokenizer):
@@ -43,42 +43,17 @@ class DecodedAlone(Generation):
         self.assembler = TokenAssembler(self.detokenizer_class(), config.stop)
 
 
-@saboteur(
-    "token-by-token",
-    "every token is decoded alone: a character that lies in two tokens comes out broken",
-    {"text.whole-characters"},
-)
-class TokenByToken(DecodedAlone):
-    """Decodes tokens one by one, with replacement characters for parts of a character."""
-
-
 class Surrogates(Alone):
     """Decodes invalid bytes as lone surrogates."""
 
     errors = "surrogateescape"
 
 
-@saboteur(
-    "surrogates",
-    "bytes of a character that is not whole come out as lone surrogates",
-    {
-        "text.whole-characters",
-        "text.unicode",
-        "chat.second-turn",  # which, like the next three, asks with what came out
-        "classify.later-tokens",
-        "sampling.repeat-penalty-output",
-        "sampling.steps",
-    },
-)
 class WithSurrogates(DecodedAlone):
     detokenizer_class = Surrogates
 
 
-@saboteur(
-    "strips-prompts",
-    "white space around a prompt is stripped, and nothing may be left",
-    {"text.odd-prompts"},
-)
+@saboteur("strips-prompts", "white space around a prompt is stripped, and nothing may be left")
 class StripsPrompts(Engine):
     def prompt_ids(self, prompt: str) -> list[int]:
         if not prompt.strip():
@@ -86,32 +61,16 @@ class StripsPrompts(Engine):
         return super().prompt_ids(prompt)
 
 
-@saboteur("shows-bos", "decode shows special tokens", SHOWN | {"tokenizing.spacing"})
+@saboteur("shows-bos", "decode shows special tokens")
 class ShowsBos(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
         return vocabulary.SPECIAL[0] * list(ids).count(vocabulary.BOS) + super().decode(ids)
 
 
-@saboteur(
-    "space-in-front",
-    "encode puts a space before every text, and decode leaves it there",
-    {"tokenizing.stable"},
-)
-class SpaceInFront(ReferenceModel):
+@saboteur("decodes-to-nul", "decode ends at the first NUL, as a string of C does")
+class DecodesToNul(ReferenceModel):
     def decode(self, ids: Sequence[int]) -> str:
-        text = super().decode(ids)
-        return f" {text}" if vocabulary.BOS in ids else text
-
-
-@saboteur(
-    "decodes-alone",
-    "decode decodes every id alone: a character that lies in several tokens is shown as U+FFFD",
-    {"text.whole-characters", "tokenizing.stable"},
-)
-class DecodesAlone(ReferenceModel):
-    def decode(self, ids: Sequence[int]) -> str:
-        decode = super().decode
-        return re.sub("\ufffd+", "\ufffd", "".join(decode([id]) for id in ids))
+        return super().decode(ids).partition("\0")[0]
 
 
 class EndsPrompts(Engine):
@@ -122,17 +81,7 @@ class EndsPrompts(Engine):
         return ids
 
 
-@saboteur(
-    "ends-prompts",
-    "every prompt is read with EOS after it",
-    {
-        "tokenizing.open-ended",
-        "tokens.error-rows",
-        "tokens.samples",
-        "tokens.stream",
-        "tokens.texts",
-    },
-)
+@saboteur("ends-prompts", "every prompt is read with EOS after it")
 class WithEndedPrompts(ReferenceModel):
     engine_class = EndsPrompts
 
@@ -151,21 +100,6 @@ class Sober(Language):
         return values
 
 
-class ThreeBytes(vocabulary.Detokenizer):
-    """Waits for no more than the third byte of a character."""
-
-    def add(self, token_id: int) -> str:
-        text = super().add(token_id)
-        if not text and len(self._decoder.getstate()[0]) > 2:
-            self._decoder.reset()
-            return "\ufffd"
-        return text
-
-
-class WaitsForThreeBytes(DecodedAlone):
-    detokenizer_class = ThreeBytes
-
-
 def _sober(generation: type[Generation]) -> Callable[[], Backend]:
     """Return a backend with these rows and a model that hardly ever shows their fault."""
     engine = type("SoberEngine", (Engine,), {"generation_class": generation})
@@ -174,19 +108,7 @@ def _sober(generation: type[Generation]) -> Callable[[], Backend]:
 
 
 @saboteur(
-    "three-bytes",
-    "characters of four bytes are given up, with a model that says none by itself",
-    {"text.whole-characters"},
-)
-def three_bytes() -> Backend:
-    """Return the reference with such rows."""
-    return _sober(WaitsForThreeBytes)()
-
-
-@saboteur(
-    "rare-surrogates",
-    "parts of characters come out as lone surrogates, with a model that says few",
-    {"text.whole-characters", "text.unicode"},
+    "rare-surrogates", "parts of characters come out as lone surrogates, with a model that says few"
 )
 def rare_surrogates() -> Backend:
     """Return the reference with such rows."""
@@ -196,25 +118,20 @@ def rare_surrogates() -> Backend:
 @saboteur(
     "special-in-plain-text",
     "special tokens that any text spells are read as such, a user's message too",
-    {"chat.special-text", "chat.special-plain"},
 )
 class SpecialInPlainText(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         return super().encode(RenderedPrompt(str.__str__(text), "\u0001"))
 
 
-@saboteur("not-a-list", "encode returns a tuple", {"tokenizing.ids", "tokens.padding"})
+@saboteur("not-a-list", "encode returns a tuple")
 class NotAList(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         ids: object = tuple(super().encode(text))
         return ids  # type: ignore[return-value]
 
 
-@saboteur(
-    "special-for-everyone",
-    "special tokens that a message spells are read as special tokens",
-    {"chat.special-text"},
-)
+@saboteur("special-for-everyone", "special tokens that a message spells are read as special tokens")
 class SpecialForEveryone(ReferenceModel):
     def encode(self, text: str) -> list[int]:
         ids = super().encode(text)
@@ -223,32 +140,67 @@ class SpecialForEveryone(ReferenceModel):
         return super().encode(RenderedPrompt(str.__str__(text), text.marker))
 
 
-_CLEANED = ((" .", "."), (" ?", "?"), (" !", "!"), (" ,", ","), (" n't", "n't"), (" 's", "'s"))
-
-
-def cleaned(text: str) -> str:
-    """Text as ``clean_up_tokenization_spaces`` of transformers leaves it."""
-    for spaced, plain in _CLEANED:
-        text = text.replace(spaced, plain)
-    return text
-
-
-@saboteur(
-    "decode-cleans-up",
-    "decode leaves the blanks before punctuation out",
-    {"tokenizing.spacing"},
-)
-class DecodeCleansUp(ReferenceModel):
-    def decode(self, ids: Sequence[int]) -> str:
-        return cleaned(super().decode(ids))
-
-
 @saboteur(
     "batches-drop-blanks",
     "in a batch, the tokens after the first lose the blank that they begin with",
-    {"text.forms", "batch.equals-generate", "batch.options", "batch.stop"},
 )
 class BatchesDropBlanks(Batch):
     def _result(self, row: int, tokens: list[Token]) -> BatchResult:
         stripped = [Token(token.id, token.text.lstrip(" "), token.logprob) for token in tokens[1:]]
         return super()._result(row, tokens[:1] + stripped)
+
+
+@saboteur(
+    "continuations-escape",
+    "a continuation that is not Unicode raises what str.encode raises, for all pairs",
+)
+class ContinuationsEscape(ReferenceModel):
+    def score(self, prompts: Any, continuations: Any, *config: Any, **options: Any) -> list[Score]:
+        for text in continuations:
+            text.encode()
+        return super().score(prompts, continuations, *config, **options)
+
+
+@saboteur(
+    "labels-blame-the-prompt",
+    "labels that are not Unicode raise, for all prompts, the error of a prompt that is not "
+    "Unicode: so it was in mlx_cpu and llama_cpp at commit 77e22b6",
+)
+class LabelsBlameThePrompt(ReferenceModel):
+    def classify(
+        self, prompts: Sequence[str], *config: Any, **options: Any
+    ) -> list[ClassifyResult]:
+        for text in (*options.get("labels", ()), options.get("label_prefix", "")):
+            if text.encode(errors="replace").decode() != text:
+                raise RequestError("The prompt is not valid Unicode text.")
+        return super().classify(prompts, *config, **options)
+
+
+@saboteur("stops-lose-surrogates", "what is not Unicode is left out of stop strings")
+class StopsLoseSurrogates(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(filter(None, map(_cleaned, stops)))
+
+
+@saboteur("stops-end-at-nul", "a stop string is what stands before its NUL")
+class StopsEndAtNul(StopGeneration):
+    def seen(self, stops: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(filter(None, (stop.partition("\0")[0] for stop in stops)))
+
+
+@saboteur("controls-refused", "a prompt that holds a control character is refused")
+class ControlsRefused(Engine):
+    def prompt_ids(self, prompt: str) -> list[int]:
+        if any(char < " " and char not in "\0\t\r\n" for char in prompt):
+            raise RequestError("The prompt cannot be printed.")
+        return super().prompt_ids(prompt)
+
+
+@saboteur("labels-stripped", "labels are stripped of blanks")
+class LabelsStripped(AsksOtherwise):
+    def instead(self, config: GenerateConfig) -> dict[str, Any]:
+        return {"labels": tuple(dict.fromkeys(label.strip() for label in config.labels))}
+
+
+def _cleaned(text: str) -> str:
+    return text.encode(errors="ignore").decode()

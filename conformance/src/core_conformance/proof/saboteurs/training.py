@@ -1,36 +1,35 @@
-"""Saboteurs that train wrongly, too early, or not at all."""
+"""Saboteurs of training."""
 
 from __future__ import annotations
 
-import os
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from itertools import count
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 
-from core.errors import CoreError, ModelClosedError, TrainingError
-from core.training import Examples, TrainConfig, TrainingExample, TrainingRun, TrainStep
+from core.errors import ModelClosedError
+from core.training import (
+    Examples,
+    TrainConfig,
+    TrainingExample,
+    TrainingRun,
+    TrainStep,
+    checked_examples,
+)
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.training import Place, Training
-from core_conformance.reference.writing import write_adapter
 
 _LONG = 90  # characters of a prompt that is worth keeping
 Config = TrainConfig | None
 
 
-@saboteur(
-    "training-uphill",
-    "a step goes along the gradient, not against it",
-    kills={"training.loss", "training.scale"},
-)
+@saboteur("training-uphill", "a step goes along the gradient, not against it")
 class TrainingUphill(Training):
-    """Has lost a sign."""
-
     def move(self, places: Sequence[Place]) -> float:
-        """Goes the wrong way."""
         before = dict(self.bias)
         loss = super().move(places)
         for token, value in self.bias.items():
@@ -38,16 +37,9 @@ class TrainingUphill(Training):
         return loss
 
 
-@saboteur(
-    "training-begins-at-the-call",
-    "a step is taken at the call, before anybody asks for one",
-    kills={"training.untouched"},
-)
+@saboteur("training-begins-at-the-call", "a step is taken at the call, before anybody asks for one")
 class TrainingAtTheCall(ReferenceModel):
-    """Warms up."""
-
     def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
-        """Takes the first step at once."""
         steps = super().train(examples, config)
         first = next(steps)
         return TrainingRun(self._rest(first, steps), self)
@@ -57,34 +49,12 @@ class TrainingAtTheCall(ReferenceModel):
         yield from steps
 
 
-@saboteur(
-    "adapter-saved-as-it-began",
-    "save_adapter writes numbers of before the training",
-    kills={"training.saved"},
-)
-class SavedAsItBegan(ReferenceModel):
-    """Writes the numbers that it was made with, where training has made others."""
-
-    def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
-        """Writes something else than what was learned."""
-        super().save_adapter(directory)
-        bias = self.engine.language.bias
-        write_adapter(directory, {token: value / 2 for token, value in bias.items()})
-
-
-@saboteur(
-    "kept-behind-a-training",
-    "what long prompts gave is kept while the model is trained",
-    kills={"training.kept"},
-)
+@saboteur("kept-behind-a-training", "what long prompts gave is kept while the model is trained")
 class KeptBehindATraining(ReferenceModel):
-    """Keys what it keeps by the prompt alone."""
-
     class Remembers(Classifier):
         """Finds a long prompt again."""
 
         def result(self, prompt: str, ids: list[int], logits: array[float]) -> Any:
-            """Return the result of logits that may be kept ones."""
             engine: Any = self._engine
             if not hasattr(engine, "memory"):
                 engine.memory = {}
@@ -95,16 +65,9 @@ class KeptBehindATraining(ReferenceModel):
     classifier_class = Remembers
 
 
-@saboteur(
-    "left-training-taken-back",
-    "a training that is left takes its steps back",
-    kills={"training.left"},
-)
+@saboteur("left-training-taken-back", "a training that is left takes its steps back")
 class LeftTrainingTakenBack(Training):
-    """Believes in transactions."""
-
     def steps(self) -> Iterator[TrainStep]:
-        """Undoes what it did unless it was read to its end."""
         before: Mapping[int, float] = dict(self.bias)
         try:
             yield from super().steps()
@@ -115,13 +78,9 @@ class LeftTrainingTakenBack(Training):
 
 
 @saboteur(
-    "training-in-any-order",
-    "what a step learns depends on how often the program has trained",
-    kills={"training.again", "training.kept", "training.epochs", "training.defaults"},
+    "training-in-any-order", "what a step learns depends on how often the program has trained"
 )
 class TrainingInAnyOrder(Training):
-    """Has one generator for the process, whatever the seed."""
-
     _drawn: ClassVar[Iterator[int]] = count()
 
     def __post_init__(self) -> None:
@@ -129,66 +88,12 @@ class TrainingInAnyOrder(Training):
         self.first = next(self._drawn)
 
     def places(self, step: int) -> list[Place]:
-        """Returns one example, whichever comes next."""
         return [*self.examples[(self.first + step) % len(self.examples)]]
 
 
-@saboteur(
-    "training-of-nothing",
-    "examples that teach nothing are trained in silence",
-    kills={"training.refused", "training.longest"},
-)
-class TrainingOfNothing(ReferenceModel):
-    """Skips what it cannot read."""
-
-    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
-        """Trains, or does nothing."""
-        self.check_open()
-        try:
-            return super().train(examples, config)
-        except CoreError:
-            return TrainingRun(iter(()), self)
-
-
-@saboteur(
-    "training-without-run",
-    "train() gives an iterator of steps, which has no run()",
-    kills={"training.saved"},
-)
-class TrainingWithoutRun(ReferenceModel):
-    """Has a generator, and returns that."""
-
-    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
-        """Trains, step by step."""
-        return cast("TrainingRun", (step for step in super().train(examples, config)))
-
-
-@saboteur(
-    "training-without-dictionaries",
-    "examples that are dictionaries are a TypeError",
-    kills={"training.saved"},
-)
-class TrainingWithoutDictionaries(ReferenceModel):
-    """Takes its own kind alone."""
-
-    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
-        """Trains, if all examples are of one class."""
-        rows = list(examples)
-        if any(isinstance(row, dict) for row in rows):
-            raise TrainingError("An example is a TrainingExample.")
-        return super().train(rows, config)
-
-
-@saboteur(
-    "training-of-anything",
-    "what is not an example is passed over",
-    kills={"training.refused"},
-)
+@saboteur("training-of-anything", "what is not an example is passed over")
 class TrainingOfAnything(ReferenceModel):
-    """Learns from what it understands."""
-
     def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
-        """Trains on the examples among all that it is given, and on their known fields."""
         rows: list[Any] = list(examples)
         known = [self._known(row) for row in rows if not isinstance(row, str)]
         return super().train(known, config)
@@ -197,3 +102,40 @@ class TrainingOfAnything(ReferenceModel):
         if isinstance(row, TrainingExample):
             return row
         return {name: it for name, it in row.items() if name in TrainingExample.__slots__}
+
+
+class Reads(ReferenceModel):
+    """Trains with other options than those that it is given."""
+
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
+        return super().train(examples, self.read(config or TrainConfig()))
+
+    def read(self, config: TrainConfig) -> TrainConfig:
+        raise NotImplementedError
+
+
+@saboteur(
+    "training-labels-behind-the-text",
+    "a label is learned after its text, whatever the template says",
+)
+class LabelsBehindTheText(Reads):
+    def read(self, config: TrainConfig) -> TrainConfig:
+        return replace(config, template="{text}")
+
+
+@saboteur("training-always-masked", "prompts are masked, also where they are to be learned")
+class AlwaysMasked(Reads):
+    def read(self, config: TrainConfig) -> TrainConfig:
+        return replace(config, mask_prompt=True)
+
+
+@saboteur("training-last-turn-alone", "of a conversation the last answer alone is learned")
+class LastTurnAlone(ReferenceModel):
+    def train(self, examples: Examples, config: Config = None, /) -> TrainingRun:
+        return super().train([*map(self._in_two, checked_examples(examples))], config)
+
+    def _in_two(self, example: TrainingExample) -> TrainingExample:
+        if not example.messages:
+            return example
+        prompt = self.rendered(example.messages[:-1])
+        return TrainingExample(prompt=prompt, completion=example.messages[-1].content)
