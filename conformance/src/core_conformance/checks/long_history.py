@@ -49,7 +49,7 @@ from core_conformance.checking.sizes import NO_SIZES, reading, sized
 from core_conformance.checking.subject import Subject
 
 _TOKENS = 2
-_LOOKS = (3, 2, 5)
+_LOOKS = (3, 2)
 _SHARE = 0.4  # of the passes for one check
 _SIZES = (257, 256, 513, 129, 255, 512, 511, 128)
 _ALIKE = "the model says the same after every prompt: use a model whose output depends on it"
