@@ -71,7 +71,10 @@ def _called(subject: Subject, name: str, options: dict[str, Any]) -> list[list[E
     model: Any = subject.model
     rows: tuple[list[str], ...] = ([*PLAIN[:2]],)
     rows += ([" and", " so"],) if name == "score" else ()
-    ways = (((), options), ((GenerateConfig(**options),), {}))
+    ways: tuple[tuple[tuple[GenerateConfig, ...], dict[str, Any]], ...] = (
+        ((), options),
+        ((GenerateConfig(**options),), {}),
+    )
     return [
         [row.error for row in _run(subject, model.call_async(name, *rows, *config, **keywords))[0]]
         for config, keywords in ways

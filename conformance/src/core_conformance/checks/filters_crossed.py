@@ -97,13 +97,14 @@ def _close_second(typicality: Typicality, certain: set[int]) -> list[int] | None
 
     The token that typical_p drops must be so much likelier that a comparison with it keeps none.
     """
-    best, *others = sorted(certain, key=typicality.row.__getitem__, reverse=True)[:2] or [None]
-    if best is None or not others:
+    ranked = sorted(certain, key=typicality.row.__getitem__, reverse=True)
+    if len(ranked) < 2:
         return None
+    best, second = ranked[:2]
     row = typicality.row
-    near = row[best] - row[others[0]] < math.log(2) - typicality.slack
+    near = row[best] - row[second] < math.log(2) - typicality.slack
     far = max(row) - row[best] > math.log(2) + typicality.slack
-    return [best, others[0]] if near and far else None
+    return [best, second] if near and far else None
 
 
 def _must_be_left(

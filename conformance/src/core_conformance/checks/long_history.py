@@ -70,14 +70,18 @@ def read_in_part(subject: Subject) -> None:
         for way in ways(subject, *SPEAKING, *BATCHES, *READERS):
             wanted = [run(subject, way, fresh, [text], _TOKENS) for text in prompts]
             undisturbed([row for rows in wanted for row in rows], f"{way.name} of a long prompt")
-            again = partial(_stopped, subject, way, model, prompts)
             _, seconds = timed(subject, way, fresh, prompts[:1], _TOKENS)
-            cost = 3 * seconds / pass_seconds(subject)
+            cost = partial(_cost, 3 * seconds / pass_seconds(subject))
             name = f"{way.name} cancelled in a long prompt"
-            for looks in within(subject, _LOOKS, lambda _, cost=cost: cost, name, _SHARE):
-                for text, own, rows in zip(prompts, wanted, again(looks), strict=True):
+            for looks in within(subject, _LOOKS, cost, name, _SHARE):
+                again = _stopped(subject, way, model, prompts, looks)
+                for text, own, rows in zip(prompts, wanted, again, strict=True):
                     what = f"{way.name} of {len(text)} characters, after a cancel at look {looks}"
                     same_rows(subject, own, rows, what)
+
+
+def _cost(passes: float, looks: int) -> float:
+    return passes
 
 
 def _stopped(

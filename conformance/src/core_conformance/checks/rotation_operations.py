@@ -5,16 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any, cast
 
+from core.errors import PromptTooLongError
 from core.extensions import TokenPrompts
 from core.protocols import Capability, TextModel
 from core.types import Token
 from core_conformance.checking.ask import PLAIN, SPEAKING, tokenizing
 from core_conformance.checking.calls import unless_refused
-from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.rows import BATCHES, run, ways
 from core_conformance.checking.subject import Subject
 
 _SMALL, _BEYOND = 32, 12  # positions; tokens for which there is no place
+_OF_A_CHAT = 64  # positions: a template may take more than the smaller context has
 _LARGE = 1024  # positions: more would take too long to fill
 _TOO_LARGE = "the context cannot be made small: use a model whose context can be filled"
 _ENDS = "the model ends before the context is full: use one that continues"
@@ -30,7 +32,7 @@ _HOT: dict[str, Any] = {"temperature": 1e4}  # a model that ends at once continu
     broad=True,
 )
 def every_operation_goes_on(subject: Subject) -> None:
-    with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
+    with subject.loaded(context_len=_OF_A_CHAT, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _LARGE, _TOO_LARGE)
         answers = dict(_answers(subject, model, limit + _BEYOND))
@@ -48,7 +50,11 @@ def _answers(
     subject: Subject, model: TextModel, count: int
 ) -> Iterator[tuple[str, tuple[tuple[Token, ...] | tuple[int, ...], str | None]]]:
     for way in ways(subject, *SPEAKING, *BATCHES):
-        [row] = run(subject, way, model, PLAIN[:1], count, **_HOT)
+        try:
+            [row] = run(subject, way, model, PLAIN[:1], count, **_HOT)
+        except PromptTooLongError as error:
+            leave_out(f"{way.name}, whose template has {error.length} tokens")
+            continue
         # The pairs of batch_stream have no reason: an answer that is shorter may have ended.
         reason = row.answer.finish_reason
         ended = "stop" if way.name is Capability.BATCH_STREAMING and reason is None else reason
