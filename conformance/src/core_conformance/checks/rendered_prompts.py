@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from core.protocols import Capability, TextModel
 from core.types import Message
-from core_conformance.checking.ask import hidden, score, tokenizing
+from core_conformance.checking.ask import score, tokenizing
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import near
 from core_conformance.checking.rows import WAYS, Row, Way, run, same_rows, undisturbed, ways
@@ -24,7 +24,7 @@ _PLAIN_TEXT = (
 )
 _ALIKE = "the model says the same after every prompt: use a model whose output depends on it"
 _BOTH = "a rendered prompt and its text as a plain string"
-_READING = tuple(name for name in WAYS if name is not Capability.CHAT)
+_READING = tuple(name for name in WAYS if name not in (Capability.CHAT, Capability.HIDDEN_STATES))
 
 
 @check(
@@ -44,9 +44,6 @@ def rendered_prompts_stay_special(subject: Subject) -> None:
         same_rows(subject, forth, back, f"{way.name} of {_BOTH}, in two orders")
         if way.name is not Capability.CLASSIFY or subject.declares(Capability.LOGPROBS):
             different[way.name] = _details(forth[0]) != _details(forth[1])
-    if subject.declares(Capability.HIDDEN_STATES):
-        states = [result.states for result in hidden(subject, [rendered, plain])]
-        different[Capability.HIDDEN_STATES] = list(states[0] or ()) != list(states[1] or ())
 
     # A model without weights says the same after every prompt, through all of them.
     testable(any(different.values()), _ALIKE)
