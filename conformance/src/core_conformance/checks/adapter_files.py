@@ -103,7 +103,7 @@ def _beyond(subject: Subject, model: TextModel, limit: int) -> Answer:
 
 
 def _replace(place: str, path: str) -> None:
-    """Put a copy of an adapter in the place of another, as a tool would that writes it anew."""
+    """Replace an adapter by a copy of another."""
     if os.path.isdir(path):
         shutil.rmtree(place, ignore_errors=True)
         shutil.copytree(path, place, copy_function=shutil.copyfile)

@@ -10,6 +10,7 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, logits, seeds, token
 from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.compare import log_softmax
 from core_conformance.checking.draws.typicality import Typicality
 from core_conformance.checking.subject import Subject
 
@@ -116,3 +117,32 @@ def _must_be_left(
         f"{options} after {prompt!r} gave the token {drawn}, which typical_p drops: the "
         "temperature comes last, and only 0 is greedy",
     )
+
+
+@check(
+    "sampling.top-p-of-all",
+    "top_p MUST measure the probabilities of all tokens, not of those that top_k leaves",
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+)
+def top_p_measures_all_tokens(subject: Subject) -> None:
+    slack, compared = 2 * subject.tolerance + 1e-4, 0
+    for prompt, row in zip(_ASKED, logits(subject, _ASKED), strict=True):
+        first, second = sorted(map(math.exp, log_softmax(row)), reverse=True)[:2]
+        share = first / (first + second)
+        if share - first <= 4 * slack or second <= slack:
+            continue
+        compared += 1
+        # The best token alone falls short of this top_p, but not of the two that top_k leaves.
+        options = {"temperature": 1e4, "top_k": 2, "top_p": (first + share) / 2}
+        drawn = {
+            token(result).id
+            for seed in seeds(subject, 24)
+            for result in classify(subject, [prompt], **options, **seed)
+        }
+        must(
+            len(drawn) > 1,
+            f"{options} after {prompt!r} always gave the token {drawn}: the best token has a "
+            f"probability of {first:.4f} among all",
+        )
+    testable(compared > 0, "no two tokens have a part of the probability: use another model")

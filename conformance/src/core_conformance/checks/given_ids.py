@@ -24,7 +24,7 @@ _SILENT = "no prompt of ids is continued by any token: use a model that generate
     Capability.LOGPROBS,
 )
 def ids_are_read_unchanged(subject: Subject) -> None:
-    """The score of what came, after the first id alone, has its ids in the continuation."""
+    # score_tokens has the same ids in its continuation, after the first of them alone.
     model, heard = cast("TokenPrompts", subject.model), 0
     for row in _rows(subject):
         for samples in (1, 2):

@@ -21,9 +21,11 @@ from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import MICRO_BATCH, Classifier
 from core_conformance.reference.engine import Engine, Generation, GivenIds
+from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sampling import typical
+from core_conformance.reference.stream import SubmittedStream
 
 _COLD = 0.05  # a temperature
 _BLOCK = 16  # positions
@@ -174,9 +176,9 @@ class _Windowed(Generation):
     def take(self, logits: Sequence[float]) -> list[Token]:
         """Draw a token with what the context still holds."""
         whole, self.context = self.context, self.context[-self.window :]
-        held = len(self.context)
+        size = len(self.context)
         tokens = super().take(logits)
-        self.context = [*whole, *self.context[held:]]
+        self.context = [*whole, *self.context[size:]]
         return tokens
 
 
@@ -280,3 +282,37 @@ class HandleWithDefaultOptions(ReferenceModel):
         if isinstance(model, ReferenceModel):
             model.engine._rotates = False
         return model
+
+
+@saboteur(
+    "closed-request-runs-on",
+    "a submitted request whose stream is closed runs to its end",
+    kills={"submitting.close-stops"},
+)
+class ClosedRequestRunsOn(SubmittedStream):
+    """Forgets a request that is closed."""
+
+    def close(self) -> None:
+        """End the stream alone."""
+        if self.finish_reason is None:
+            self._end("cancelled")
+
+
+@saboteur(
+    "top-p-of-the-top-k",
+    "top_p measures the probabilities that top_k has left",
+    kills={"sampling.top-p-of-all"},
+)
+class TopPOfTheTopK(Classifier):
+    """Renormalises after each filter."""
+
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        """Return the result of a top_p that is as much smaller as top_k left."""
+        own = self.config
+        if own.top_k and own.top_p < 1:
+            ranked = sorted(map(math.exp, log_softmax(logits)), reverse=True)
+            self.config = replace(own, top_p=own.top_p * math.fsum(ranked[: own.top_k]))
+        try:
+            return super().result(prompt, ids, logits)
+        finally:
+            self.config = own
