@@ -26,6 +26,7 @@ from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sampling import typical
 from core_conformance.reference.stream import SubmittedStream
+from core_conformance.reference.training import Training
 
 _COLD = 0.05  # a temperature
 _BLOCK = 16  # positions
@@ -316,3 +317,16 @@ class TopPOfTheTopK(Classifier):
             return super().result(prompt, ids, logits)
         finally:
             self.config = own
+
+
+@saboteur(
+    "second-training-from-scratch",
+    "a second training begins with a new adapter",
+    kills={"training.continues"},
+)
+class SecondTrainingFromScratch(Training):
+    """Makes an adapter for each run."""
+
+    def __post_init__(self) -> None:
+        self.language = replace(self.language, bias={})
+        super().__post_init__()
