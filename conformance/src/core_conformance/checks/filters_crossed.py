@@ -130,7 +130,7 @@ def top_p_measures_all_tokens(subject: Subject) -> None:
     for prompt, row in zip(_ASKED, logits(subject, _ASKED), strict=True):
         first, second = sorted(map(math.exp, log_softmax(row)), reverse=True)[:2]
         share = first / (first + second)
-        if share - first <= 4 * slack or second <= slack:
+        if share - first <= 4 * slack:
             continue
         compared += 1
         # The best token alone falls short of this top_p, but not of the two that top_k leaves.
