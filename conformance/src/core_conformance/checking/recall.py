@@ -30,6 +30,7 @@ _NOTE = (_OWN and " " + " ".join(_OWN.prompts)) or (
 )
 _ROOM = 48  # tokens: the longest ending of `relatives`, and a label or an answer after it
 _ENOUGH = 120  # characters: more than twenty tokens, so that there is something worth keeping
+_MUCH = 1200  # characters: more than 256 tokens, which caches of large blocks keep as well
 
 
 def story(subject: Subject, opening: str) -> str:
@@ -39,6 +40,15 @@ def story(subject: Subject, opening: str) -> str:
     """
     size = min(_ENOUGH, subject.model.info.context_length - _ROOM)
     return (opening + _NOTE)[:size].rsplit(" ", 1)[0]
+
+
+def long_story(subject: Subject, opening: str) -> str:
+    """Return a text like `story` that fills some blocks of a cache, as far as the context allows.
+
+    The context has room for it byte by byte, and for what comes after a story.
+    """
+    size = min(_MUCH, subject.model.info.context_length - _ROOM)
+    return (opening + _NOTE * (1 + size // len(_NOTE)))[:size].rsplit(" ", 1)[0]
 
 
 def relatives(subject: Subject, opening: str) -> tuple[str, ...]:

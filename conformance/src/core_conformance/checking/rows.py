@@ -12,10 +12,11 @@ from core.extensions import (
     AttentionInspector,
     BatchStreaming,
     ClassifyStreaming,
+    HiddenStates,
     Scoring,
 )
 from core.protocols import Capability, TextModel
-from core.types import BatchResult, ClassifyResult, Score, Token
+from core.types import BatchResult, ClassifyResult, HiddenResult, Score, Token
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import PLAIN, SPEAKING, Answer, evidence, opened
 from core_conformance.checking.calls import PROMPTS, ending, promptly
@@ -25,7 +26,11 @@ from core_conformance.checking.subject import Subject
 
 _TEXTS = (*PROMPTS, *PLAIN)
 _CONTINUATION = " and the other one"
-_BARE = (Capability.SCORING, Capability.ATTENTION_INSPECTOR)  # nothing but cancel and timeout
+_BARE = (
+    Capability.SCORING,
+    Capability.HIDDEN_STATES,
+    Capability.ATTENTION_INSPECTOR,
+)  # nothing but cancel and timeout
 _OF_STREAMS = (GenerationCancelled, GenerationTimeout, ModelClosedError)
 
 
@@ -239,6 +244,17 @@ def _score(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[
     return [Row(Answer((), None), row.error, row.token_logprobs) for row in scores]
 
 
+def _hidden(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
+    results: list[HiddenResult]
+    try:
+        results = cast("HiddenStates", model).hidden_states(prompts, **options)
+    except ModelClosedError as error:
+        return [Row(Answer((), None), error) for _ in prompts]
+    return [  # the states have a tolerance of their own
+        Row(Answer((), None), row.error, (*row.layers, len(row.states or ()))) for row in results
+    ]
+
+
 def _inspect(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
     try:
         snapshot = cast("AttentionInspector", model).inspect_attention(prompts[0], **options)
@@ -258,6 +274,7 @@ _WAYS = {
         Way(Capability.CLASSIFY, _classify, generates=False),
         Way(Capability.CLASSIFY_STREAMING, _classify_iter, generates=False),
         Way(Capability.SCORING, _score, generates=False),
+        Way(Capability.HIDDEN_STATES, _hidden, generates=False),
         Way(Capability.ATTENTION_INSPECTOR, _inspect, generates=False, single=True),
     )
 }
@@ -270,5 +287,6 @@ READERS = (
     Capability.LABEL_SENTENCES,
     Capability.CLASSIFY_STREAMING,
     Capability.SCORING,
+    Capability.HIDDEN_STATES,
     Capability.ATTENTION_INSPECTOR,
 )

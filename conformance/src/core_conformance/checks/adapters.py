@@ -13,7 +13,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import Violation, check, must
-from core_conformance.checking.recall import story
+from core_conformance.checking.recall import long_story, story
 from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
 
@@ -124,7 +124,7 @@ def handles(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def kept(subject: Subject) -> None:
-    prompts = [story(subject, "By and by")]
+    prompts = [story(subject, "By and by"), long_story(subject, "Much later")]
     with adapters(subject) as paths:
         wanted = []
         for path in (None, paths.one, paths.two):

@@ -18,7 +18,7 @@ from core.training import TrainConfig, TrainingExample, TrainingRun
 from core_conformance.checking.ask import PLAIN
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.recall import relatives
+from core_conformance.checking.recall import long_story, relatives
 from core_conformance.checking.said import BLANK, has_weights, must_be, must_differ, says
 from core_conformance.checking.subject import Subject
 
@@ -115,7 +115,7 @@ def saved(subject: Subject) -> None:
     Capability.TRAINABLE,
 )
 def kept(subject: Subject) -> None:
-    prompts = relatives(subject, "Once more")[:4]
+    prompts = [*relatives(subject, "Once more")[:3], long_story(subject, "Again and again")]
     with subject.loaded() as fresh:
         [*_train(fresh)]
         wanted = says(subject, fresh, prompts)
