@@ -1,0 +1,166 @@
+"""Checks of stop strings in every operation that generates: what is cut, kept, held and told."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from core.protocols import Capability
+from core_conformance.checking import ask
+from core_conformance.checking.ask import SPEAKING, Answer
+from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.compare import same_answers
+from core_conformance.checking.rows import BATCHES, Way, run, ways
+from core_conformance.checking.subject import Subject
+
+_NEEDS = (*SPEAKING, *BATCHES)
+_LENGTH = 32  # tokens: their text is longer than any window of an engine's detokenizer
+_NEVER = "\u2603never\u2603"
+_SHORT = "no operation generates enough text to take stop strings from: use a model that continues"
+
+
+@check(
+    "stop.held-ways",
+    "In every operation, text held back MUST come out when the generation ends for another reason",
+    _NEEDS,
+    broad=True,
+)
+def held_text_comes_out(subject: Subject) -> None:
+    for way, prompt, free in _spoken(subject):
+        for size in (1, 3, len(free.text)):
+            seen = _stopped(subject, way, prompt, (free.text[-size:] + _NEVER,))
+            if _same_tokens(subject, way, free, seen):
+                must(
+                    seen.text == free.text,
+                    f"{way.name} with a stop string that begins with {free.text[-size:]!r} and "
+                    f"never comes gave {seen.text!r}, without it {free.text!r}",
+                )
+
+
+@check(
+    "stop.long",
+    "In every operation, a stop string of many tokens MUST be found as a short one is",
+    _NEEDS,
+    broad=True,
+)
+def long_stops_are_found(subject: Subject) -> None:
+    for way, prompt, free in _spoken(subject):
+        for start in (0, 1, len(free.text) // 3):
+            _must_cut(subject, way, prompt, free, (free.text[start:-1],))
+
+
+@check(
+    "stop.in-one-token",
+    "Of stop strings that one token completes, the one that begins first MUST end the text, in "
+    "whatever order given",
+    _NEEDS,
+    broad=True,
+)
+def first_within_a_token(subject: Subject) -> None:
+    compared = False
+    for way, prompt, free in _spoken(subject):
+        for token in free.tokens:
+            early, late = token.text[-2:-1], token.text[-1:]
+            place = free.text.find(early) if early else -1
+            if place < 0 or early == late or -1 < free.text.find(late) < place:
+                continue
+            compared = True
+            for stops in ((early, late), (late, early)):
+                _must_cut(subject, way, prompt, free, stops)
+            break
+    testable(compared, "no token has two characters that come but once: use another model")
+
+
+@check(
+    "stop.at-limit",
+    'A stop string that the last token of max_tokens completes MUST end it with "stop"',
+    _NEEDS,
+    broad=True,
+)
+def stops_at_the_limit(subject: Subject) -> None:
+    for way, prompt, free in _spoken(subject):
+        for count in (_LENGTH // 2, _LENGTH):
+            text = "".join(token.text for token in free.tokens[:count])
+            stop = next(
+                (
+                    text[-size:]
+                    for size in range(1, 9)
+                    if text.find(text[-size:]) + size >= len(text)
+                ),
+                text,
+            )
+            _must_cut(subject, way, prompt, free, (stop,), count)
+
+
+@check(
+    "stop.logprobs",
+    "With return_logprobs, every token MUST have its logprob, that whose text is cut, too",
+    _NEEDS,
+    Capability.LOGPROBS,
+    broad=True,
+)
+def cut_tokens_have_logprobs(subject: Subject) -> None:
+    compared = False
+    for way, prompt, free in _spoken(subject):
+        for token in free.tokens:
+            place = free.text.find(token.text[1:]) if len(token.text) > 1 else 0
+            if place < 1:
+                continue
+            seen = _stopped(subject, way, prompt, (token.text[1:],))
+            missing = [one for one in seen.tokens if one.logprob is None]
+            must(not missing, f"{way.name} with stop={token.text[1:]!r} gave {missing}")
+            compared = True
+    testable(compared, "every token has one character: use another model")
+
+
+def _must_cut(
+    subject: Subject,
+    way: Way,
+    prompt: str,
+    free: Answer,
+    stops: Sequence[str],
+    most: int = _LENGTH,
+) -> None:
+    """Raise `Violation` unless the stop that begins first ends the text, with the reason "stop"."""
+    seen = _stopped(subject, way, prompt, stops, most)
+    if not _same_tokens(subject, way, free, seen, stops):
+        return
+    what = f"{way.name} with stop={tuple(stops)!r} and max_tokens={most}"
+    expected = free.text[: min(place for stop in stops if (place := free.text.find(stop)) >= 0)]
+    must(seen.text == expected, f"{what} gave {seen.text!r}, expected {expected!r}")
+    must(
+        seen.finish_reason in ("stop", None),  # which the pairs of a batch do not tell
+        f"{what} ended {seen.text!r} with {seen.finish_reason!r}, not 'stop'",
+    )
+
+
+def _same_tokens(
+    subject: Subject, way: Way, free: Answer, seen: Answer, stops: Sequence[str] = ()
+) -> bool:
+    """Return True for the tokens of the free answer; those that differ must do so at a tie."""
+    if seen.ids == free.ids[: len(seen.ids)]:
+        return True
+    same_answers(subject, [(free, seen)], f"{way.name} without, and with stop={stops}", stops=stops)
+    return False
+
+
+def _spoken(subject: Subject) -> Iterator[tuple[Way, str, Answer]]:
+    """Yield each operation that generates, with a prompt and a greedy answer of `_LENGTH` tokens."""
+    found = False
+    for way in ways(subject, *_NEEDS):
+        for prompt in (*ask.PLAIN, ask.LONG):
+            free = _stopped(subject, way, prompt, ())
+            if len(free.tokens) == _LENGTH and "\ufffd" not in free.text:
+                found = True
+                yield way, prompt, free
+                break
+    testable(found, _SHORT)
+
+
+def _stopped(
+    subject: Subject, way: Way, prompt: str, stops: Sequence[str], most: int = _LENGTH
+) -> Answer:
+    options: dict[str, Any] = {"stop": tuple(stops)} if stops else {}
+    (row,) = run(subject, way, subject.model, [prompt], most, **options)
+    must(row.error is None, f"{way.name} of {prompt!r} with stop={stops!r} gave {row.error!r}")
+    return row.answer

@@ -1,0 +1,168 @@
+"""Checks of operations that read a prompt for more than its next token: to the last position."""
+
+from __future__ import annotations
+
+from typing import cast
+
+from core.errors import OptionError, PromptTooLongError
+from core.extensions import AttentionInspector, HiddenStates
+from core.kit.chat import RenderedPrompt
+from core.protocols import Capability
+from core.types import AttentionSnapshot, HiddenResult, Message
+from core_conformance.checking import ask
+from core_conformance.checking.applies import has_template
+from core_conformance.checking.ask import hidden, logits, score, tokenizing
+from core_conformance.checking.calls import raised
+from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.compare import log_softmax, near
+from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, telling, words
+from core_conformance.checking.subject import Subject
+
+_SMALL = 64  # positions
+_BEGINNINGS, _SPARE = 24, 6  # words, and tokens that a word may have
+_PLACES = 16  # in a continuation whose logits are read
+
+
+@check(
+    "inspection.beginning",
+    "The last keys of a long prompt MUST depend on its beginning, as its logits do",
+    Capability.ATTENTION_INSPECTOR,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+)
+def keys_depend_on_the_beginning(subject: Subject) -> None:
+    testable(subject.model.info.num_layers > 1, "the keys of one layer depend on their token alone")
+    comparable = False
+    for tokens in (room(subject), room(subject) // 2):
+        pair = _pair(subject, sized(subject, tokens - _SPARE) or "")
+        if not pair:
+            continue
+        one, other = logits(subject, pair)
+        if max(map(abs, map(float.__sub__, one, other))) <= 2 * subject.tolerance:
+            continue
+        comparable = True
+        left, right = (_inspect(subject, prompt) for prompt in pair)
+        must(
+            _last(left) != _last(right),
+            f"prompts of {left.seq_len} tokens that begin with {pair[0][:8]!r} and "
+            f"{pair[1][:8]!r} have other logits, and the same keys at their last token",
+        )
+    testable(comparable, "no two long prompts that begin otherwise have as many tokens")
+
+
+@check(
+    "hidden.full-context",
+    "hidden_states and inspect_attention MUST read a prompt that fills the context exactly, and "
+    "refuse one token more",
+    (Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR),
+    Capability.TOKENIZING,
+)
+def full_contexts_are_read(subject: Subject) -> None:
+    try:
+        model = subject.load(context_len=_SMALL)
+    except OptionError:
+        model = subject.load()  # a backend may refuse to make it smaller
+    with model:
+        limit = model.info.context_length
+        testable(limit <= 1024, f"a context of {limit} tokens takes too long to fill")
+        for size in (limit, limit + 1):
+            prompt = sized(subject, size, turn=5)
+            if prompt is None:
+                continue
+            errors: dict[str, Exception | None] = {}
+            if subject.declares(Capability.HIDDEN_STATES):
+                (row,) = cast("HiddenStates", model).hidden_states([prompt])
+                errors["hidden_states"] = row.error
+            if subject.declares(Capability.ATTENTION_INSPECTOR):
+                inspector = cast("AttentionInspector", model)
+                errors["inspect_attention"] = raised(
+                    lambda prompt=prompt: inspector.inspect_attention(prompt)  # type: ignore[misc]
+                )
+            for name, error in errors.items():
+                must(
+                    isinstance(error, PromptTooLongError) if size > limit else error is None,
+                    f"{name} of a prompt of {size} tokens in a context of {limit}: {error!r}",
+                )
+
+
+@check(
+    "hidden.rendered",
+    "The special tokens of a rendered chat MUST be read as special in hidden_states and "
+    "inspect_attention, too",
+    (Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR),
+    Capability.CHAT,
+    Capability.TOKENIZING,
+)
+def rendered_prompts_are_read(subject: Subject) -> None:
+    testable(has_template(subject), "the model has no chat template")
+    rendered = tokenizing(subject).render_chat([Message("user", ask.QUESTION)])
+    plain, encode = str(rendered), tokenizing(subject).encode
+    testable(
+        isinstance(rendered, RenderedPrompt) and encode(plain) != encode(rendered),
+        "the chat template writes no special token",
+    )
+    if subject.declares(Capability.HIDDEN_STATES):
+        # Read as plain text, the two prompts would be the same.
+        (special,), (text,) = (hidden(subject, [prompt]) for prompt in (rendered, plain))
+        must(
+            _differ(special, text),
+            f"hidden_states of {plain!r:.100} are the same as a rendered chat and as plain text",
+        )
+    if subject.declares(Capability.ATTENTION_INSPECTOR):
+        seen = _inspect(subject, rendered)
+        must(
+            seen.seq_len == len(encode(rendered)),
+            f"a rendered chat has {len(encode(rendered))} tokens, and seq_len={seen.seq_len}",
+        )
+
+
+@check(
+    "scoring.long",
+    "Every token of a long continuation MUST be scored by the logits after all before it",
+    Capability.SCORING,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def long_continuations_are_scored(subject: Subject) -> None:
+    text = sized(subject, room(subject), turn=6) or ""
+    prefixes, ids = cuts(subject, text), tokenizing(subject).encode(text)
+    first, *others = sorted(size for size in prefixes if 1 < size)
+    testable(bool(others), NO_SIZES)
+    prompt = prefixes[first]
+    logprobs = score(subject, [prompt], [text[len(prompt) :]])[0].token_logprobs
+    testable(len(logprobs) == len(ids) - first, "the tokenizer joins a prompt and what follows it")
+    places = [size for size in telling(len(ids) - 1, first) if size in prefixes][:_PLACES]
+    rows = logits(subject, [prefixes[size] for size in places])
+    for size, row in zip(places, rows, strict=True):
+        wanted, seen = log_softmax(row)[ids[size]], logprobs[size - first]
+        must(
+            near(subject, wanted, seen),
+            f"token {size} of {len(ids)} has the logprob {seen:.6g}, and {wanted:.6g} by the "
+            "logits after the tokens before it",
+        )
+
+
+def _pair(subject: Subject, tail: str) -> list[str]:
+    """Return two prompts that begin otherwise, with as many tokens and the same last one."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for word in words(_BEGINNINGS):
+        prompt = f"{word} {tail}"
+        ids = tokenizing(subject).encode(prompt)
+        alike.setdefault((len(ids), ids[-1]), []).append(prompt)
+    return max(alike.values(), key=len)[:2] if any(len(g) > 1 for g in alike.values()) else []
+
+
+def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
+    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
+
+
+def _last(seen: AttentionSnapshot) -> list[list[float]]:
+    """Return the keys of the last layer at the last position."""
+    return [[*head[-seen.head_dim :]] for head in seen.keys[-1]]
+
+
+def _differ(one: HiddenResult, other: HiddenResult) -> bool:
+    return list(one.states or ()) != list(other.states or ())
