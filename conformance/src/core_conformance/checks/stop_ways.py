@@ -81,14 +81,8 @@ def stops_at_the_limit(subject: Subject) -> None:
     for way, prompt, free in _spoken(subject):
         for count in (_LENGTH // 2, _LENGTH):
             text = "".join(token.text for token in free.tokens[:count])
-            stop = next(
-                (
-                    text[-size:]
-                    for size in range(1, 9)
-                    if text.find(text[-size:]) + size >= len(text)
-                ),
-                text,
-            )
+            ends = (text[-size:] for size in range(1, 9))
+            stop = next((end for end in ends if text.find(end) == len(text) - len(end)), text)
             _must_cut(subject, way, prompt, free, (stop,), count)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import cast
 
 from core.errors import OptionError, PromptTooLongError
@@ -11,16 +12,14 @@ from core.protocols import Capability
 from core.types import AttentionSnapshot, HiddenResult, Message
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
-from core_conformance.checking.ask import hidden, logits, score, tokenizing
+from core_conformance.checking.ask import hidden, logits, tokenizing
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.compare import log_softmax, near
-from core_conformance.checking.sizes import NO_SIZES, cuts, room, sized, telling, words
+from core_conformance.checking.sizes import room, sized, words
 from core_conformance.checking.subject import Subject
 
-_SMALL = 64  # positions
+_SMALL, _MOST = 64, 300  # positions; tokens of a text
 _BEGINNINGS, _SPARE = 24, 6  # words, and tokens that a word may have
-_PLACES = 16  # in a continuation whose logits are read
 
 
 @check(
@@ -52,6 +51,24 @@ def keys_depend_on_the_beginning(subject: Subject) -> None:
 
 
 @check(
+    "label_sentences.whole-text",
+    "A text MUST be read to its end, however long: its last word counts in its embedding",
+    Capability.LABEL_SENTENCES,
+    Capability.HIDDEN_STATES,
+    Capability.TOKENIZING,
+)
+def long_texts_are_read_to_their_end(subject: Subject) -> None:
+    for tokens in (_MOST, subject.model.info.context_length - _SPARE):
+        front = sized(subject, min(tokens, subject.model.info.context_length - _SPARE)) or ""
+        texts = [f"{front} {word}" for word in words(2)]
+        one, other = hidden(subject, texts)
+        must(
+            _differ(one, other),
+            f"two texts of about {tokens} tokens that end in other words have the same embedding",
+        )
+
+
+@check(
     "hidden.full-context",
     "hidden_states and inspect_attention MUST read a prompt that fills the context exactly, and "
     "refuse one token more",
@@ -75,10 +92,8 @@ def full_contexts_are_read(subject: Subject) -> None:
                 (row,) = cast("HiddenStates", model).hidden_states([prompt])
                 errors["hidden_states"] = row.error
             if subject.declares(Capability.ATTENTION_INSPECTOR):
-                inspector = cast("AttentionInspector", model)
-                errors["inspect_attention"] = raised(
-                    lambda prompt=prompt: inspector.inspect_attention(prompt)  # type: ignore[misc]
-                )
+                inspect = cast("AttentionInspector", model).inspect_attention
+                errors["inspect_attention"] = raised(partial(inspect, prompt))
             for name, error in errors.items():
                 must(
                     isinstance(error, PromptTooLongError) if size > limit else error is None,
@@ -114,34 +129,6 @@ def rendered_prompts_are_read(subject: Subject) -> None:
         must(
             seen.seq_len == len(encode(rendered)),
             f"a rendered chat has {len(encode(rendered))} tokens, and seq_len={seen.seq_len}",
-        )
-
-
-@check(
-    "scoring.long",
-    "Every token of a long continuation MUST be scored by the logits after all before it",
-    Capability.SCORING,
-    Capability.CLASSIFY,
-    Capability.LOGITS,
-    Capability.TOKENIZING,
-    broad=True,
-)
-def long_continuations_are_scored(subject: Subject) -> None:
-    text = sized(subject, room(subject), turn=6) or ""
-    prefixes, ids = cuts(subject, text), tokenizing(subject).encode(text)
-    first, *others = sorted(size for size in prefixes if 1 < size)
-    testable(bool(others), NO_SIZES)
-    prompt = prefixes[first]
-    logprobs = score(subject, [prompt], [text[len(prompt) :]])[0].token_logprobs
-    testable(len(logprobs) == len(ids) - first, "the tokenizer joins a prompt and what follows it")
-    places = [size for size in telling(len(ids) - 1, first) if size in prefixes][:_PLACES]
-    rows = logits(subject, [prefixes[size] for size in places])
-    for size, row in zip(places, rows, strict=True):
-        wanted, seen = log_softmax(row)[ids[size]], logprobs[size - first]
-        must(
-            near(subject, wanted, seen),
-            f"token {size} of {len(ids)} has the logprob {seen:.6g}, and {wanted:.6g} by the "
-            "logits after the tokens before it",
         )
 
 
