@@ -23,6 +23,7 @@ from core_conformance.checking.subject import Subject
 _SMALL = 32  # positions
 _LARGE = 256  # more would take too long to fill
 _BEYOND = 4  # tokens that do not fit into the context
+_NONE, _OTHER = "with_adapter(None) of a trained model", "another handle of an adapter"
 _EXAMPLES = tuple(
     TrainingExample(prompt=prompt, completion=f" {answer}")
     for prompt, answer in zip(ask.PLAIN[:2], ask.PLAIN[2:4], strict=True)
@@ -110,21 +111,21 @@ def handles_keep_load_options(subject: Subject) -> None:
 )
 def training_changes_one_handle(subject: Subject) -> None:
     plain = says(subject, subject.model)
-    with adapters(subject) as paths, subject.loaded() as base, _with(base, paths.one) as one:
-        wanted = says(subject, one)
-        with _with(base, paths.one) as trained:
+    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder, subject.loaded() as base:
+        # An adapter that a training with these options continues.
+        cast("Trainable", base).train(_EXAMPLES, _CONFIG).run()
+        path = str(Path(folder, "adapter"))
+        cast("Trainable", base).save_adapter(path)
+        with _with(base, None) as none:
+            must_be(subject, plain, partial(says, subject, none), f"{_NONE} without an adapter")
+        with _with(base, path) as one, _with(base, path) as trained:
+            wanted = says(subject, one)
             cast("Trainable", trained).train(_EXAMPLES, _CONFIG).run()
             with _with(trained, None) as none:
-                what = "with_adapter(None) of a trained model"
-                must_be(subject, plain, partial(says, subject, none), what)
-            what = "another handle of the adapter that was trained"
-            must_be(subject, wanted, partial(says, subject, one), what)
-            with _with(base, paths.one) as again:
-                must_be(subject, wanted, partial(says, subject, again), f"{what}, made after")
-        cast("Trainable", base).train(_EXAMPLES, _CONFIG).run()
-        with _with(base, None) as none:
-            what = "with_adapter(None) of a trained model without an adapter"
-            must_be(subject, plain, partial(says, subject, none), what)
+                must_be(subject, plain, partial(says, subject, none), _NONE)
+            must_be(subject, wanted, partial(says, subject, one), f"{_OTHER} that was trained")
+            with _with(base, path) as again:
+                must_be(subject, wanted, partial(says, subject, again), f"{_OTHER}, read again")
 
 
 def _copy(source: Path, place: Path) -> None:

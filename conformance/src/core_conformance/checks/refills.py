@@ -99,33 +99,6 @@ def requests_in_used_slots(subject: Subject) -> None:
             )
 
 
-@check(
-    "refills.characters",
-    "A row MUST have the text that it has alone, though the row that had its slot ended inside a "
-    "character",
-    Capability.BATCH_GENERATE,
-    Capability.PARALLEL,
-    broad=True,
-)
-def texts_in_used_slots(subject: Subject) -> None:
-    given = [*ask.ODD.values(), *ask.PLAIN]
-    drawn: Options = {"seed": 5, **EVEN} if subject.declares(Capability.SEED) else {}
-    ids = []
-    with subject.loaded(parallel_slots=_SLOTS) as model:
-        for most in (1, 2, 3):
-            options = {"max_tokens": most, **drawn}
-            alone = [answer(model.batch_generate([prompt], **options)[0]) for prompt in given]
-            together = [answer(row) for row in model.batch_generate(given, **options)]
-            ids += [one.ids for one in alone]
-            for prompt, left, right in zip(given, alone, together, strict=True):
-                must(
-                    left.ids != right.ids or left.text == right.text,
-                    f"the tokens {list(left.ids)} after {prompt!r} have the text {left.text!r} "
-                    f"alone, and {right.text!r} in a batch of {len(given)} in {_SLOTS} slots",
-                )
-    goes_on(subject, ids, Capability.BATCH_GENERATE)
-
-
 def _prompts(subject: Subject) -> list[str]:
     longest = room(subject, spare=_LONG)
     sizes = [min(length, longest) for length in _LENGTHS]

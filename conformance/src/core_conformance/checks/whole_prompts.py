@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import partial
 from typing import cast
 
-from core.errors import OptionError, PromptTooLongError
+from core.errors import OptionError, PromptTooLongError, UnsupportedOptionError
 from core.extensions import AttentionInspector, HiddenStates
 from core.kit.chat import RenderedPrompt
 from core.protocols import Capability
@@ -37,8 +37,7 @@ def keys_depend_on_the_beginning(subject: Subject) -> None:
         pair = _pair(subject, sized(subject, tokens - _SPARE) or "")
         if not pair:
             continue
-        one, other = logits(subject, pair)
-        if max(map(abs, map(float.__sub__, one, other))) <= 2 * subject.tolerance:
+        if not _apart(subject, *pair):
             continue
         comparable = True
         left, right = (_inspect(subject, prompt) for prompt in pair)
@@ -119,17 +118,31 @@ def rendered_prompts_are_read(subject: Subject) -> None:
     )
     if subject.declares(Capability.HIDDEN_STATES):
         # Read as plain text, the two prompts would be the same.
-        (special,), (text,) = (hidden(subject, [prompt]) for prompt in (rendered, plain))
-        must(
-            _differ(special, text),
-            f"hidden_states of {plain!r:.100} are the same as a rendered chat and as plain text",
-        )
+        layers = [0] if encode(plain)[-1] != encode(rendered)[-1] else []
+        if subject.declares(Capability.CLASSIFY, Capability.LOGITS):
+            layers += [-1] if _apart(subject, rendered, plain) else []
+        for layer in layers:
+            try:
+                special, text = hidden(subject, [rendered, plain], [layer])
+            except UnsupportedOptionError:
+                continue
+            must(
+                _differ(special, text),
+                f"layer {layer} after {plain!r:.100} is the same as a rendered chat and as plain "
+                "text",
+            )
     if subject.declares(Capability.ATTENTION_INSPECTOR):
         seen = _inspect(subject, rendered)
         must(
             seen.seq_len == len(encode(rendered)),
             f"a rendered chat has {len(encode(rendered))} tokens, and seq_len={seen.seq_len}",
         )
+
+
+def _apart(subject: Subject, left: str, right: str) -> bool:
+    """Return whether the logits after two prompts differ."""
+    one, other = logits(subject, [left, right])
+    return max(map(abs, map(float.__sub__, one, other))) > 2 * subject.tolerance
 
 
 def _pair(subject: Subject, tail: str) -> list[str]:

@@ -1,0 +1,140 @@
+"""Saboteurs that rewrite what they are given: ids, line ends, labels, chats, or a config.json."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from unicodedata import normalize
+
+from core.errors import CoreError
+from core.kit.chat import RenderedPrompt
+from core.kit.labels import LabelTrie, build_trie, label_paths, label_texts
+from core.models.files import read_config_json
+from core.options import GenerateConfig
+from core.token_ids import TokenIds
+from core.types import DiscoveredModel, Message, TokenSequence
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.backend import Reference
+from core_conformance.reference.classification import Classifier
+from core_conformance.reference.engine import Engine, GivenIds
+from core_conformance.reference.files import MODEL_TYPE
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.vocabulary import BOS, encode
+
+
+@saboteur(
+    "one-bos",
+    "ids that begin with two BOS lose one of them",
+    kills={"tokens.repeated-first"},
+)
+class OneBos(Engine):
+    """Repairs what a chat template and a tokenizer have both added."""
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Return the ids of a prompt, with one BOS."""
+        ids = super().prompt_ids(prompt)
+        return ids[1:] if isinstance(prompt, GivenIds) and ids[:2] == [BOS, BOS] else ids
+
+
+@saboteur(
+    "samples-copied",
+    "without a seed the samples of a prompt are copies of one",
+    kills={"tokens.free-samples"},
+)
+class SamplesCopied(ReferenceModel):
+    """Takes a request without a seed for a greedy one."""
+
+    def do_generate_tokens(
+        self,
+        prompts: TokenIds,
+        request: GenerateConfig,
+        attention_mask: TokenIds | None,
+        num_samples: int,
+    ) -> list[TokenSequence]:
+        """Continue prompts, each once for all its samples."""
+        if request.seed is not None:
+            return super().do_generate_tokens(prompts, request, attention_mask, num_samples)
+        once = super().do_generate_tokens(prompts, request, attention_mask, 1)
+        return [sequence for sequence in once for _ in range(num_samples)]
+
+
+@saboteur(
+    "encode-rewrites-line-ends",
+    "encode() reads CRLF as LF, and no operation does",
+    kills={"tokenizing.read"},
+)
+class EncodeRewritesLineEnds(ReferenceModel):
+    """Opens texts as text files are opened."""
+
+    def encode(self, text: str) -> list[int]:
+        """Return the ids of a text with line ends of one kind."""
+        plain = type(text) is str
+        return super().encode(text.replace("\r\n", "\n") if plain else text)
+
+
+@saboteur(
+    "labels-composed",
+    "labels are normalised to NFC, and so named in the results",
+    kills={"labels.as-given"},
+)
+class LabelsComposed(Classifier):
+    """Takes letters with marks for their composed forms."""
+
+    def __init__(self, engine: Engine, config: GenerateConfig, meter: Meter) -> None:
+        labels = tuple(dict.fromkeys(normalize("NFC", label) for label in config.labels))
+        super().__init__(engine, replace(config, labels=labels), meter)
+
+
+@saboteur(
+    "labels-are-special-after-a-chat",
+    "a special token that a label spells is special where the prompt is a rendered chat",
+    kills={"chat.special-continued"},
+)
+class LabelsAreSpecialAfterAChat(Classifier):
+    """Knows a prompt by whether it was rendered, with all that follows."""
+
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        if not isinstance(prompt, RenderedPrompt):
+            return super()._labels(prompt, ids)
+        labels = self.config.labels
+        texts = label_texts(prompt, labels, self.config.label_prefix)
+        rendered = [RenderedPrompt(prompt.marked + text, prompt.marker) for text in texts]
+        anchor, paths = label_paths(ids, [*map(encode, rendered)], list)
+        return anchor, build_trie(labels, paths)
+
+
+@saboteur(
+    "continued-at-first-place",
+    "a prompt that continues a message ends where its words come first",
+    kills={"chat.final-message-twice"},
+)
+class ContinuedAtFirstPlace(ReferenceModel):
+    """Searches for the message in the prompt."""
+
+    def rendered(
+        self, messages: Sequence[Message], config: GenerateConfig | None = None, /
+    ) -> RenderedPrompt:
+        """Return the prompt for a conversation."""
+        prompt = super().rendered(messages, config)
+        if config is None or not config.continue_final_message or not messages[-1].content:
+            return prompt
+        before, found, _ = prompt.marked.partition(messages[-1].content)
+        return RenderedPrompt(before + found, prompt.marker) if found else prompt
+
+
+@saboteur(
+    "kinds-are-strings",
+    "describe_model() raises for a model_type that is a list",
+    kills={"loading.odd-configs"},
+)
+class KindsAreStrings(Reference):
+    """Looks a model_type up in a set."""
+
+    def describe_model(self, path: str, /) -> DiscoveredModel | None:
+        """Raises TypeError for what no set holds."""
+        try:
+            kind = read_config_json(path).get("model_type")
+        except (CoreError, OSError):
+            return None
+        return super().describe_model(path) if kind in {MODEL_TYPE} else None

@@ -1,0 +1,143 @@
+"""Saboteurs that search for stop strings otherwise than in the whole text, or tell less of them."""
+
+from __future__ import annotations
+
+from collections.abc import Generator, Sequence
+from dataclasses import replace
+from typing import Any
+
+from core.kit.support import checked_prompts
+from core.kit.text_stream import TokenAssembler
+from core.options import GenerateConfig
+from core.protocols import TokenStream
+from core.types import FinishReason, Token
+from core_conformance.proof.registry import saboteur
+from core_conformance.reference.engine import Generation
+from core_conformance.reference.meter import Meter
+from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.stream import ReferenceStream
+from core_conformance.reference.vocabulary import SPECIAL_TEXTS, Detokenizer, decode
+
+_WINDOW = 24  # characters
+
+
+class LosingStream(ReferenceStream):
+    """Drops what is held back at the limit."""
+
+    def tokens(self) -> Generator[Token, None, FinishReason]:
+        """Run the whole request."""
+        self._meter = Meter()
+        row: Any = self.engine.generation(self.prompt, self.config)
+        end = row._end
+        row._end = lambda reason: _dropped(end(reason), reason, row.config)
+        yield from self.generate(row, self._meter)
+        return row.reason or "error"
+
+
+def _dropped(tokens: list[Token], reason: str, config: GenerateConfig) -> list[Token]:
+    return [] if reason == "length" and config.stop else tokens
+
+
+@saboteur(
+    "submitted-text-lost",
+    "submit drops the text that is held back for a stop string when max_tokens ends the answer",
+    kills={"stop.held-ways"},
+)
+class SubmittedTextLost(ReferenceModel):
+    """Has a loop of its own for submitted requests."""
+
+    def do_submit(self, prompt: str, request: GenerateConfig) -> TokenStream:
+        """Begin ``generate`` now."""
+        text = checked_prompts("submit", [prompt])[0]
+        stream = LosingStream(self.engine, text, request, self.record)
+        return self.submitted_class(stream, self.record)
+
+
+@saboteur(
+    "stop-window",
+    "a stop string of more than 24 characters is never found",
+    kills={"stop.long"},
+)
+class StopWindow(Generation):
+    """Looks at the end of the text."""
+
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        stops = [stop for stop in config.stop if len(stop) <= _WINDOW]
+        self.assembler = TokenAssembler(Detokenizer(), stops, SPECIAL_TEXTS)
+
+
+class ListOrder:
+    """Finds the first of the list that is in the text."""
+
+    def __init__(self, stops: Sequence[str]) -> None:
+        self.stops, self.held, self.matched = [stop for stop in stops if stop], "", ""
+
+    def feed(self, text: str) -> str:
+        """Return the text that no match can include any more."""
+        if self.matched:
+            return ""
+        self.held += text
+        for stop in self.stops:
+            if stop in self.held:
+                self.matched = stop
+                return self.finish().partition(stop)[0]
+        ends = (stop[:size] for stop in self.stops for size in range(1, len(stop)))
+        kept = max((len(end) for end in ends if self.held.endswith(end)), default=0)
+        place = len(self.held) - kept
+        text, self.held = self.held[:place], self.held[place:]
+        return text
+
+    def finish(self) -> str:
+        """Return the text that is held."""
+        text, self.held = self.held, ""
+        return text
+
+
+@saboteur(
+    "stops-in-list-order",
+    "of two stop strings that one token completes the first of the list ends the text",
+    kills={"stop.in-one-token"},
+)
+class StopsInListOrder(Generation):
+    """Searches for one stop string after another."""
+
+    def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
+        super().__init__(ids, config, room)
+        reading: Any = self.assembler._plain
+        reading.matcher = ListOrder(config.stop)
+
+
+@saboteur(
+    "limit-before-stop",
+    "a stop string that the last of max_tokens completes ends with the reason length",
+    kills={"stop.at-limit"},
+)
+class LimitBeforeStop(Generation):
+    """Counts first, and looks for stop strings then."""
+
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        """Draw a token."""
+        tokens = super().take(logits)
+        if self.assembler.stopped and self.drawn >= self.limit:
+            self.reason = "length"
+        return tokens
+
+
+@saboteur(
+    "cut-token-without-logprob",
+    "a token whose text is cut by a stop string has no logprob",
+    kills={"stop.logprobs"},
+)
+class CutTokenWithoutLogprob(Generation):
+    """Breaks off before it has written down the last token."""
+
+    def take(self, logits: Sequence[float]) -> list[Token]:
+        """Draw a token."""
+        tokens = super().take(logits)
+        if not self.assembler.stopped:
+            return tokens
+        return [
+            token if decode([token.id]) == token.text else replace(token, logprob=None)
+            for token in tokens
+        ]
