@@ -17,7 +17,7 @@ from core_conformance.checking.adapters import adapters
 from core_conformance.checking.ask import read, speaks
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.said import must_be, must_differ, says
+from core_conformance.checking.said import Said, must_be, must_differ, says
 from core_conformance.checking.subject import Subject
 
 _SMALL = 32  # positions
@@ -45,12 +45,14 @@ def replaced_files_are_read_again(subject: Subject) -> None:
     with adapters(subject) as paths, tempfile.TemporaryDirectory(prefix="core-adapters-") as folder:
         for number, way in enumerate(ways):
             place = Path(folder, str(number), Path(paths.one).name)
-            outputs = []
+            outputs: list[Said] = []
             for source in (paths.one, paths.two):
                 _copy(Path(source), place)
                 with way(str(place)) as model:
                     outputs.append(says(subject, model))
-            must_differ(subject, *outputs, "an adapter says the same after its files were replaced")
+            first, second = outputs
+            what = "an adapter says the same after its files were replaced"
+            must_differ(subject, first, second, what)
 
 
 @check(

@@ -70,19 +70,19 @@ def continued_messages_end_the_prompt(subject: Subject) -> None:
 )
 def repeated_messages_are_continued(subject: Subject) -> None:
     compared = False
-    for asked, begun in _REPEATED:
-        turns = (Message("user", asked), Message("assistant", begun))
+    for question, begun in _REPEATED:
+        turns = (Message("user", question), Message("assistant", begun))
         try:
             whole = tokenizing(subject).render_chat(turns)
             prompt = tokenizing(subject).render_chat(turns, continue_final_message=True)
         except ChatTemplateError:
             continue
-        if asked not in whole:
+        if question not in whole:
             continue
         compared = True
         must(
-            prompt.endswith(begun) and begun in prompt[prompt.find(asked) + len(asked) :],
-            f"the prompt {prompt!r:.300} that continues {begun!r} after the question {asked!r} "
+            prompt.endswith(begun) and begun in prompt[prompt.find(question) + len(question) :],
+            f"the prompt {prompt!r:.300} that continues {begun!r} after the question {question!r} "
             "does not hold both",
         )
     testable(compared, _ANSWERS_ONLY)

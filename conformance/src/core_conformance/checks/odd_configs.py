@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
 
@@ -54,7 +55,7 @@ def _must_be_refused(subject: Subject, path: str, what: str) -> None:
     if Capability.MODEL_FINDING in backend.capabilities:
         error = raised(lambda: cast("ModelFinding", backend).describe_model(path))
         must(error is None, f"describe_model() of a config.json with {what} raised {error!r}")
-    calls = {"a load": lambda: at(subject, path).load().close()}
+    calls: dict[str, Callable[[], object]] = {"a load": lambda: at(subject, path).load().close()}
     if Capability.MODEL_PROBE in backend.capabilities:
         calls["refusal()"] = lambda: cast("ModelProbe", backend).refusal(path)
     for name, call in calls.items():

@@ -138,15 +138,15 @@ def _same_tokens(
 
 def _spoken(subject: Subject) -> Iterator[tuple[Way, str, Answer]]:
     """Yield each operation that generates, with a prompt and its answer of `_LENGTH` tokens."""
-    found = False
+    speaking = False
     for way in ways(subject, *_NEEDS):
         for prompt in (*ask.PLAIN, ask.LONG):
             free = _stopped(subject, way, prompt, ())
             if len(free.tokens) == _LENGTH and "\ufffd" not in free.text:
-                found = True
+                speaking = True
                 yield way, prompt, free
                 break
-    testable(found, _SHORT)
+    testable(speaking, _SHORT)
 
 
 def _stopped(

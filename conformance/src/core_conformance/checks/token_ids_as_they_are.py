@@ -1,4 +1,4 @@
-"""Checks of ids that no text has: they are read as they are, and each sample is drawn anew."""
+"""Checks of ids that no text has, which are read unchanged, and of samples without a seed."""
 
 from __future__ import annotations
 

@@ -119,8 +119,8 @@ class ContinuedAtFirstPlace(ReferenceModel):
         prompt = super().rendered(messages, config)
         if config is None or not config.continue_final_message or not messages[-1].content:
             return prompt
-        before, found, _ = prompt.marked.partition(messages[-1].content)
-        return RenderedPrompt(before + found, prompt.marker) if found else prompt
+        before, content, _ = prompt.marked.partition(messages[-1].content)
+        return RenderedPrompt(before + content, prompt.marker) if content else prompt
 
 
 @saboteur(

@@ -82,9 +82,9 @@ class ListOrder:
             if stop in self.held:
                 self.matched = stop
                 return self.finish().partition(stop)[0]
-        ends = (stop[:size] for stop in self.stops for size in range(1, len(stop)))
-        kept = max((len(end) for end in ends if self.held.endswith(end)), default=0)
-        place = len(self.held) - kept
+        ends = (stop[:end] for stop in self.stops for end in range(1, len(stop)))
+        size = max((len(end) for end in ends if self.held.endswith(end)), default=0)
+        place = len(self.held) - size
         text, self.held = self.held[:place], self.held[place:]
         return text
 

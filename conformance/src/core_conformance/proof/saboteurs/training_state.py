@@ -1,4 +1,4 @@
-"""Saboteurs whose training leaves something behind, or reports what did not happen."""
+"""Saboteurs whose training leaves a state in the model, or is reported otherwise than it was."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class ScoresFromBeforeTraining(ReferenceModel):
         self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
     ) -> list[Score]:
         """Score each continuation once."""
-        clock, kept = RequestClock(request), self.scores if self.scores is not None else {}
-        self.scores = kept
+        clock, scores = RequestClock(request), self.scores if self.scores is not None else {}
+        self.scores = scores
         pairs = list(zip(*checked_pairs("score", prompts, continuations), strict=True))
         for pair in pairs:
-            if pair not in kept or kept[pair].error is not None:
-                kept[pair] = score(self.engine, clock, *pair)
-        return [kept[pair] for pair in pairs]
+            if pair not in scores or scores[pair].error is not None:
+                scores[pair] = score(self.engine, clock, *pair)
+        return [scores[pair] for pair in pairs]
 
 
 class DroppingEngine(Engine):
