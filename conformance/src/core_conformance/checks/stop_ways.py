@@ -1,4 +1,4 @@
-"""Checks of stop strings in every operation that generates: what is cut, kept, held and told."""
+"""Checks of stop strings in every operation that generates: what is cut, kept and held."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
-from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import SPEAKING, Answer
 from core_conformance.checking.check import check, must, testable
@@ -16,7 +15,6 @@ from core_conformance.checking.subject import Subject
 
 _NEEDS = (*SPEAKING, *BATCHES)
 _LENGTH = 32  # tokens: their text is longer than any window of an engine's detokenizer
-_FEW = 8  # tokens that are cut
 _NEVER = "\u2603never\u2603"
 _SHORT = "no operation generates text to take stop strings from: use a model that continues"
 
@@ -85,24 +83,6 @@ def stops_at_the_limit(subject: Subject) -> None:
             ends = (text[-size:] for size in range(1, 9))
             stop = next((end for end in ends if text.find(end) == len(text) - len(end)), text)
             _must_cut(subject, way, prompt, free, (stop,), count)
-
-
-@check(
-    "stop.logprobs",
-    "With return_logprobs, every token MUST have its logprob, that whose text is cut, too",
-    _NEEDS,
-    Capability.LOGPROBS,
-    broad=True,
-)
-def cut_tokens_have_logprobs(subject: Subject) -> None:
-    for way, prompt, free in _spoken(subject):
-        for token in free.tokens[:_FEW]:
-            stop = token.text[1:] or token.text
-            if free.text.find(stop) < 1:
-                continue
-            seen = _stopped(subject, way, prompt, (stop,))
-            missing = [one for one in seen.tokens if one.logprob is None]
-            must(not missing, f"{way.name} with stop={stop!r} gave {missing}")
 
 
 def _must_cut(

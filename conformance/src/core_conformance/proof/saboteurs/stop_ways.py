@@ -1,9 +1,8 @@
-"""Saboteurs that search for stop strings otherwise than in the whole text, or tell less of them."""
+"""Saboteurs that search for stop strings otherwise than in the whole text."""
 
 from __future__ import annotations
 
 from collections.abc import Generator, Sequence
-from dataclasses import replace
 from typing import Any
 
 from core.kit.support import checked_prompts
@@ -16,7 +15,7 @@ from core_conformance.reference.engine import Generation
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.stream import ReferenceStream
-from core_conformance.reference.vocabulary import SPECIAL_TEXTS, Detokenizer, decode
+from core_conformance.reference.vocabulary import SPECIAL_TEXTS, Detokenizer
 
 _WINDOW = 24  # characters
 
@@ -122,22 +121,3 @@ class LimitBeforeStop(Generation):
         if self.assembler.stopped and self.drawn >= self.limit:
             self.reason = "length"
         return tokens
-
-
-@saboteur(
-    "cut-token-without-logprob",
-    "a token whose text is cut by a stop string has no logprob",
-    kills={"stop.logprobs"},
-)
-class CutTokenWithoutLogprob(Generation):
-    """Breaks off before it has written down the last token."""
-
-    def take(self, logits: Sequence[float]) -> list[Token]:
-        """Draw a token."""
-        tokens = super().take(logits)
-        if not self.assembler.stopped:
-            return tokens
-        return [
-            token if decode([token.id]) == token.text else replace(token, logprob=None)
-            for token in tokens
-        ]
