@@ -70,21 +70,6 @@ def first_within_a_token(subject: Subject) -> None:
             break
 
 
-@check(
-    "stop.at-limit",
-    'A stop string that the last token of max_tokens completes MUST end it with "stop"',
-    _NEEDS,
-    broad=True,
-)
-def stops_at_the_limit(subject: Subject) -> None:
-    for way, prompt, free in _spoken(subject):
-        for count in (_LENGTH // 2, _LENGTH):
-            text = "".join(token.text for token in free.tokens[:count])
-            ends = (text[-size:] for size in range(1, 9))
-            stop = next((end for end in ends if text.find(end) == len(text) - len(end)), text)
-            _must_cut(subject, way, prompt, free, (stop,), count)
-
-
 def _must_cut(
     subject: Subject,
     way: Way,

@@ -20,6 +20,7 @@ from core_conformance.reference.engine import Engine, GivenIds
 from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
+from core_conformance.reference.sentences import SentenceClassifier
 from core_conformance.reference.vocabulary import BOS, encode
 
 
@@ -138,3 +139,16 @@ class KindsAreStrings(Reference):
         except (CoreError, OSError):
             return None
         return super().describe_model(path) if kind in {MODEL_TYPE} else None
+
+
+@saboteur(
+    "sentence-is-a-format",
+    "label_sentence is a format string, in which other braces are errors",
+    kills={"label_sentences.braces"},
+)
+class SentenceIsAFormat(SentenceClassifier):
+    """Fills the sentence in with str.format()."""
+
+    def sentences(self) -> list[str]:
+        """Return the sentence of each label."""
+        return [self.config.label_sentence.format(label=label) for label in self.config.labels]

@@ -105,19 +105,3 @@ class StopsInListOrder(Generation):
         super().__init__(ids, config, room)
         reading: Any = self.assembler._plain
         reading.matcher = ListOrder(config.stop)
-
-
-@saboteur(
-    "limit-before-stop",
-    "a stop string that the last of max_tokens completes ends with the reason length",
-    kills={"stop.at-limit"},
-)
-class LimitBeforeStop(Generation):
-    """Counts first, and looks for stop strings then."""
-
-    def take(self, logits: Sequence[float]) -> list[Token]:
-        """Draw a token."""
-        tokens = super().take(logits)
-        if self.assembler.stopped and self.drawn >= self.limit:
-            self.reason = "length"
-        return tokens
