@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Coroutine
+from collections.abc import Coroutine, Sequence
 from typing import Any, TypeVar
 
 from core.errors import InvalidOptionError, ModelClosedError
@@ -25,8 +25,9 @@ from core_conformance.checking.calls import (
     texts,
     unless_refused,
 )
-from core_conformance.checking.check import check, leave_out, must
+from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.compare import same_answers
+from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
 
 T = TypeVar("T")
@@ -37,6 +38,7 @@ _SECONDS, _OF_A_PASS = 0.2, 20  # of a long answer; tokens
 _TASKS = 4
 _ALONE = 0.25  # seconds without a look, after which polling has ended
 _FEW_LOOKS = 12
+_READ, _SHORT = 24, 0.1  # rows; seconds
 _AT, _STOPPED = 0.25, 0.75  # shares of the looks: where a task is cancelled, where all is over
 _TURNS, _PATIENCE = 32, 5.0  # of an event loop; seconds
 
@@ -173,6 +175,38 @@ def cancelled(subject: Subject) -> None:
                 f"after {way} in a task that was cancelled, the next call gave {texts(tokens)}, "
                 f"not {texts(expected)}",
             )
+
+
+@check(
+    "async.cancelled-rows",
+    "A task that is cancelled while it waits for rows that are only read MUST stop its request",
+    Capability.ASYNCHRONOUS,
+    broad=True,
+)
+def cancelled_rows(subject: Subject) -> None:
+    model: Any = subject.model
+    calm, given_up = dict[str, int](), dict[str, CancelAfter]()
+    with unless_refused("cancel"):
+        for name, arguments in _reading(subject, [*asked(_READ)]).items():
+            witness = CancelAfter()
+            getattr(model, name)(*arguments, cancel=witness)
+            if witness.seen < _FEW_LOOKS:
+                leave_out(f"{name}, whose cancel is looked at {witness.seen} times")
+                continue
+            calm[name] = witness.seen
+            cancels = CancelsItsTask(max(1, int(_AT * witness.seen)))
+            given_up[name] = _run(subject, _row_task(model, name, arguments, cancels))
+    testable(bool(calm), "no operation looks at its cancel often enough while it reads rows")
+    before = -1
+    while before != (before := sum(witness.seen for witness in given_up.values())):
+        time.sleep(_SHORT)  # until none of them looks any more
+    for name, witness in given_up.items():
+        must(
+            witness.seen < _STOPPED * calm[name],
+            f"the task that awaited {name} was cancelled at its beginning, but its request "
+            f"continued: its cancel was polled {witness.seen} times, {calm[name]} when not "
+            "cancelled",
+        )
 
 
 @check(
@@ -323,9 +357,9 @@ class CancelsItsTask(HoldsItsRequest):
     def __init__(self, at: int) -> None:
         super().__init__()
         self._at = at
-        self._task: asyncio.Task[None] | None = None
+        self._task: asyncio.Future[Any] | None = None
 
-    def watch(self, task: asyncio.Task[None]) -> None:
+    def watch(self, task: asyncio.Future[Any]) -> None:
         """Take the task to cancel; called in its event loop."""
         self._task, self._thread = task, threading.get_ident()
 
@@ -339,7 +373,7 @@ class CancelsItsTask(HoldsItsRequest):
                 self.released.wait(_PATIENCE)
         return super().is_set()
 
-    def _cancel(self, task: asyncio.Task[None]) -> None:
+    def _cancel(self, task: asyncio.Future[Any]) -> None:
         task.cancel()
         self.hold()
 
@@ -353,6 +387,33 @@ async def _given_up(
     await asyncio.gather(task, return_exceptions=True)
     witness.released.set()  # the loop ends here, perhaps before it has turned so often
     return witness
+
+
+async def _row_task(
+    model: Any, name: str, arguments: Sequence[object], witness: CancelsItsTask
+) -> CancelAfter:
+    """Cancel a task that waits for many rows, while its request is at work."""
+    task = asyncio.ensure_future(model.call_async(name, *arguments, cancel=witness))
+    witness.watch(task)
+    await asyncio.gather(task, return_exceptions=True)
+    witness.released.set()
+    return witness
+
+
+def _reading(subject: Subject, prompts: list[str]) -> dict[str, tuple[object, ...]]:
+    """Return the operations on rows that generate nothing, each with its arguments."""
+    calls: dict[str, tuple[object, ...]] = {}
+    if subject.classifies:
+        calls["classify"] = (prompts,)
+    if subject.declares(Capability.SCORING):
+        calls["score"] = (prompts, [f" {text}" for text in prompts])
+    if subject.declares(Capability.HIDDEN_STATES):
+        calls["hidden_states"] = (prompts,)
+    if subject.declares(Capability.TOKEN_PROMPTS, Capability.TOKENIZING):
+        model: Any = subject.model
+        ids = [model.encode(text) for text in prompts]
+        calls["score_tokens"] = (ids, ids)
+    return calls
 
 
 def _looks(given_up: Coroutine[Any, Any, CancelAfter], subject: Subject) -> int:

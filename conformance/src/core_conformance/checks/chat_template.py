@@ -15,6 +15,7 @@ from core_conformance.checking.compare import same_speech
 from core_conformance.checking.subject import Subject
 
 _HELLO = (Message("user", "Hello"),)
+_REPEATED = (("Is it sunny today?", "sunny"), ("Sunny", "Sunny"), ("One. Two.", "One."))
 _SAID = ("The weather is", " one, two \n", "")
 _UNKNOWN = "core_no_template_reads_this"
 _ANSWERS_ONLY = (
@@ -56,6 +57,35 @@ def continued_messages_end_the_prompt(subject: Subject) -> None:
             prompt.endswith(begun),
             f"the prompt {prompt!r:.300} that continues {begun!r} does not end with it",
         )
+
+
+@check(
+    "chat.final-message-twice",
+    "With continue_final_message the prompt MUST hold the whole conversation, also where the "
+    "final message's words come before it",
+    Capability.CHAT,
+    Capability.CHAT_TEMPLATE,
+    Capability.TOKENIZING,
+    since=2,
+)
+def repeated_messages_are_continued(subject: Subject) -> None:
+    compared = False
+    for question, begun in _REPEATED:
+        turns = (Message("user", question), Message("assistant", begun))
+        try:
+            whole = tokenizing(subject).render_chat(turns)
+            prompt = tokenizing(subject).render_chat(turns, continue_final_message=True)
+        except ChatTemplateError:
+            continue
+        if question not in whole:
+            continue
+        compared = True
+        must(
+            prompt.endswith(begun) and begun in prompt[prompt.find(question) + len(question) :],
+            f"the prompt {prompt!r:.300} that continues {begun!r} after the question {question!r} "
+            "does not hold both",
+        )
+    testable(compared, _ANSWERS_ONLY)
 
 
 @check(

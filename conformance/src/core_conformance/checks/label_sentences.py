@@ -170,6 +170,25 @@ def labels_stand_in_their_sentence(subject: Subject) -> None:
 
 
 @check(
+    "label_sentences.braces",
+    "Braces and percent signs in label_sentence MUST be plain text, but for {label}",
+    Capability.LABEL_SENTENCES,
+)
+def other_braces_are_plain(subject: Subject) -> None:
+    labels = ask.LABELS[:2]
+    for sentence in ("{label} {0}", "{label} {other}", "{{label}}", "%s {label} %", "{ {label}"):
+        (row,) = classify(subject, [ask.LONG], labels=labels, label_sentence=sentence)
+        whole = tuple(sentence.replace("{label}", label) for label in labels)
+        (wanted,) = classify(subject, [ask.LONG], labels=whole, label_sentence="{label}")
+        seen, right = ([*(it.probabilities or {}).values()] for it in (row, wanted))
+        must(
+            all(near(subject, *pair) for pair in zip(seen, right, strict=True)),
+            f"label_sentence={sentence!r} gave {row.probabilities}, and {wanted.probabilities} "
+            "with these sentences as labels",
+        )
+
+
+@check(
     "label_sentences.default",
     f"label_sentence MUST be {LABEL_SENTENCE!r} by default",
     Capability.LABEL_SENTENCES,

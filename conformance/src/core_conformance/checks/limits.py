@@ -37,6 +37,7 @@ _ENDS = (
     "the model ends before the context is full after every prompt tried, and temperature is not "
     "available to prevent that: use a model that continues"
 )
+_NEVER_AGAIN = 1e9  # a penalty after which every token comes once
 _BEYOND = 12  # tokens asked for that the context has no place for
 _NEAR = 0.02  # of the largest key: two runs may differ in rounding only
 
@@ -76,6 +77,36 @@ def rotation_goes_on(subject: Subject) -> None:
             f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
             f"{len(answer.tokens)} tokens and {answer.finish_reason!r}",
         )
+
+
+@check(
+    "context.rotate-penalty",
+    "repeat_penalty MUST see the whole text where the context rotates: positions that were "
+    "dropped, too",
+    Capability.GENERATE,
+    Capability.ROTATE,
+)
+def rotation_forgets_no_penalty(subject: Subject) -> None:
+    options: Any = {"repeat_penalty": _NEVER_AGAIN}
+    with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
+        limit = model.info.context_length
+        testable(limit <= _LARGE, _TOO_LARGE)
+        many, repeats = 2 * limit, list[int]()
+        for prompt in ask.PLAIN[:3]:
+            for one in (subject.model, model):  # the shared one has room for the whole answer
+                try:
+                    answer = read(one.generate(prompt, max_tokens=many, **options), prompt)
+                except UnsupportedOptionError as error:
+                    must(error.option == "repeat_penalty", f"a generation raised {error!r}")
+                    return
+                repeats.append(len(answer.ids) - len(set(answer.ids)))
+    free, rotated = repeats[::2], repeats[1::2]
+    testable(not any(free), "the model repeats tokens whatever the penalty is")
+    must(
+        sum(rotated) <= len(rotated),
+        f"with repeat_penalty={_NEVER_AGAIN:g} and a rotating context of {limit}, answers of "
+        f"{many} tokens have {rotated} tokens again, and none where the context holds them",
+    )
 
 
 @check(

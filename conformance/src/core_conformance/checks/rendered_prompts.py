@@ -5,14 +5,12 @@ The yardstick is the same text as a plain string, which is read as other tokens.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 from core.protocols import Capability, TextModel
 from core.types import Message
-from core_conformance.checking.ask import score, tokenizing
+from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.compare import near
 from core_conformance.checking.rows import WAYS, Row, Way, run, same_rows, undisturbed, ways
 from core_conformance.checking.subject import Subject
 
@@ -51,36 +49,6 @@ def rendered_prompts_stay_special(subject: Subject) -> None:
     must(
         not alike,
         f"{', '.join(alike)} give the same results for {_BOTH}: they read the same tokens",
-    )
-
-
-@check(
-    "scoring.rendered",
-    "A special token spelled in a continuation or in a label MUST be plain text, also after a "
-    "rendered prompt",
-    Capability.CHAT,
-    Capability.TOKENIZING,
-    Capability.SCORING,
-)
-def continuations_stay_plain(subject: Subject) -> None:
-    rendered, plain = _texts(subject)
-    encode = tokenizing(subject).encode
-    head, whole = encode(rendered), encode(rendered + plain)  # what is added is plain text
-    testable(whole[: len(head)] == head, "the tokenizer joins the text with the prompt's end")
-    [scored] = score(subject, [rendered], [plain])
-    must(
-        len(scored.token_logprobs) == len(whole) - len(head),
-        f"score read {plain!r} after a rendered prompt as {len(scored.token_logprobs)} tokens; as "
-        f"plain text it has {len(whole) - len(head)}",
-    )
-    if not subject.declares(Capability.CLASSIFY, Capability.LABELS):
-        return
-    [result] = subject.model.classify([rendered], labels=(plain, "no"), label_prefix="")
-    logprob = (result.logprobs or {}).get(plain, math.nan)
-    must(
-        near(subject, logprob, scored.logprob, len(whole) - len(head)),
-        f"the label {plain!r} after a rendered prompt has the logprob {logprob}, and "
-        f"{scored.logprob} as a continuation",
     )
 
 

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from typing import cast
-
-from core.errors import OptionError, PromptTooLongError
-from core.extensions import HiddenStates
+from core.errors import OptionError
 from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import speak
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.sizes import NO_SIZES, sized
+from core_conformance.checking.sizes import sized
 from core_conformance.checking.subject import Subject
 
 _SMALL, _LARGE = 64, 1024  # positions
@@ -47,34 +44,6 @@ def answers_fill_the_context(subject: Subject) -> None:
             f"in a context of {limit}, prompt and answer have these tokens together, by the "
             f"prompt's: {totals}",
         )
-
-
-@check(
-    "hidden.full-context",
-    "hidden_states MUST read a prompt that fills the context exactly, and give one a token longer "
-    "PromptTooLongError",
-    Capability.HIDDEN_STATES,
-    Capability.TOKENIZING,
-    broad=True,
-)
-def states_of_a_full_context(subject: Subject) -> None:
-    compared = False
-    with _small(subject) as model:
-        limit = model.info.context_length
-        testable(limit <= _LARGE, _TOO_LARGE)
-        for size in (limit, limit + 1):
-            prompt = sized(subject, size, turn=8)
-            if prompt is None:
-                continue
-            compared = True
-            [result] = cast("HiddenStates", model).hidden_states([prompt])
-            must(
-                isinstance(result.error, PromptTooLongError) == (size > limit)
-                and (result.states is None) == (size > limit),
-                f"hidden_states of a prompt of {size} tokens in a context of {limit} has "
-                f"{result!r:.200}",
-            )
-    testable(compared, NO_SIZES)
 
 
 def _small(subject: Subject) -> TextModel:

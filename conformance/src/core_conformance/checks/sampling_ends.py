@@ -32,6 +32,9 @@ _FOLDS = {
 }
 _HUGE, _TINY = 1.7976931348623157e308, 5e-324  # the largest and the smallest float
 _DRAWS = 128
+_COOL, _COLD, _TYPICAL = 0.02, (0.005, 1e-3, 1e-5), 0.2  # temperatures
+_CHANCE = 40  # temperatures: a token so far below the best one is never drawn
+_COLD_PROMPTS = ask.PLAIN[:4]
 _PENALTIES = (1e30, _HUGE, 1e-30, _TINY)
 
 
@@ -56,6 +59,41 @@ def all_bits_of_a_seed_count(subject: Subject) -> None:
             f"{name} with {options} draws the same with both seeds of {_FOLDS[fold]}, as if they "
             f"were {fold}: {drawn}",
         )
+
+
+@check(
+    "sampling.cold-filters",
+    "A temperature near 0 MUST draw the likeliest of the tokens that the filters leave: it is not "
+    "0, at which no filter applies",
+    (*SPEAKING, Capability.CLASSIFY, Capability.BATCH_GENERATE),
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    broad=True,
+)
+def cold_draws_are_filtered(subject: Subject) -> None:
+    rows = logits(subject, _COLD_PROMPTS)
+    for name in drawing(subject):
+        try:
+            drawn = {
+                temperature: draw(
+                    subject, name, _COLD_PROMPTS, temperature=temperature, typical_p=_TYPICAL
+                )
+                for temperature in (_COOL, *_COLD)
+            }
+        except UnsupportedOptionError:
+            continue
+        for temperature in _COLD:
+            pairs = zip(_COLD_PROMPTS, rows, drawn[_COOL], drawn[temperature], strict=True)
+            for prompt, row, one, other in pairs:
+                if not one.ids or not other.ids:
+                    continue
+                apart = abs(row[one.ids[0]] - row[other.ids[0]])
+                must(
+                    apart <= _CHANCE * _COOL + 2 * subject.tolerance,
+                    f"{name} with typical_p={_TYPICAL} after {prompt!r} drew {one.ids[0]} at the "
+                    f"temperature {_COOL}, and at {temperature:g} {other.ids[0]}, whose logit is "
+                    f"{apart:.3g} away",
+                )
 
 
 @check(

@@ -16,7 +16,7 @@ from core.kit.support import checked_prompts
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core.token_ids import TokenIds
-from core.types import ClassifyResult, GenerateMetrics, HiddenResult, Token, TokenSequence
+from core.types import ClassifyResult, GenerateMetrics, HiddenResult, TokenSequence
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.classification import MICRO_BATCH, Classifier
@@ -32,11 +32,7 @@ _COLD = 0.05  # a temperature
 _BLOCK = 16  # positions
 
 
-@saboteur(
-    "awaited-call-without-its-cancel",
-    "an awaited call drops the cancel of its caller",
-    kills={"async.callers-cancel"},
-)
+@saboteur("awaited-call-without-its-cancel", "an awaited call drops the cancel of its caller")
 class AwaitedCallWithoutItsCancel(ReferenceModel):
     """Has its own cancel for each task, in the place of the caller's."""
 
@@ -48,11 +44,7 @@ class AwaitedCallWithoutItsCancel(ReferenceModel):
         return await super().call_async(operation, *arguments, **options)
 
 
-@saboteur(
-    "cold-is-greedy",
-    "a low temperature is greedy, without typical_p",
-    kills={"sampling.typical-p-cold"},
-)
+@saboteur("cold-is-greedy-a", "a low temperature is greedy, without typical_p")
 class ColdIsGreedy(Classifier):
     """Takes what is nearly 0 for 0."""
 
@@ -64,7 +56,6 @@ class ColdIsGreedy(Classifier):
 @saboteur(
     "min-p-of-all-tokens",
     "min_p compares with the best token of all, also where typical_p has dropped it",
-    kills={"sampling.typical-p-min-p"},
 )
 class MinPOfAllTokens(Classifier):
     """Computes the probabilities once, before the filters."""
@@ -82,9 +73,7 @@ class MinPOfAllTokens(Classifier):
 
 
 @saboteur(
-    "blocks-draw-with-other-seeds",
-    "each block of classify_iter draws with a seed of its own",
-    kills={"classify.stream-seeded"},
+    "blocks-draw-with-other-seeds", "each block of classify_iter draws with a seed of its own"
 )
 class BlocksDrawWithOtherSeeds(ReferenceModel):
     """Counts the blocks up in the seed."""
@@ -100,11 +89,7 @@ class BlocksDrawWithOtherSeeds(ReferenceModel):
             yield from super()._classified(iter(rows), replace(config, seed=seed))
 
 
-@saboteur(
-    "metrics-of-the-last-block",
-    "the metrics of classify_iter are those of its last block",
-    kills={"metrics.classify-iter"},
-)
+@saboteur("metrics-of-the-last-block", "the metrics of classify_iter are those of its last block")
 class MetricsOfTheLastBlock(ReferenceModel):
     """Runs one call for each block."""
 
@@ -118,7 +103,6 @@ class MetricsOfTheLastBlock(ReferenceModel):
 @saboteur(
     "no-last-place-after-whole-blocks",
     "after a prompt of whole blocks, one token less is drawn than fits",
-    kills={"context.room"},
 )
 class NoLastPlaceAfterWholeBlocks(Engine):
     """Takes a block more than it needs."""
@@ -133,9 +117,7 @@ class NoLastPlaceAfterWholeBlocks(Engine):
 
 
 @saboteur(
-    "no-states-of-a-full-context",
-    "hidden_states rejects a prompt that fills the context exactly",
-    kills={"hidden.full-context"},
+    "no-states-of-a-full-context", "hidden_states rejects a prompt that fills the context exactly"
 )
 class NoStatesOfAFullContext(ReferenceModel):
     """Leaves a place for a token that is never drawn."""
@@ -155,9 +137,7 @@ class NoStatesOfAFullContext(ReferenceModel):
 
 
 @saboteur(
-    "ids-do-not-rotate",
-    "a continuation of ids ends at the full context, although it rotates",
-    kills={"context.rotate-operations"},
+    "ids-do-not-rotate", "a continuation of ids ends at the full context, although it rotates"
 )
 class IdsDoNotRotate(Engine):
     """Shifts the context of texts alone."""
@@ -171,41 +151,7 @@ class IdsDoNotRotate(Engine):
         return row
 
 
-class _Windowed(Generation):
-    window = 0
-
-    def take(self, logits: Sequence[float]) -> list[Token]:
-        """Draw a token with what the context still holds."""
-        whole, self.context = self.context, self.context[-self.window :]
-        size = len(self.context)
-        tokens = super().take(logits)
-        self.context = [*whole, *self.context[size:]]
-        return tokens
-
-
-@saboteur(
-    "penalty-of-the-context",
-    "the repeat penalty forgets the tokens that a rotating context has dropped",
-    kills={"context.rotate-penalty"},
-)
-class PenaltyOfTheContext(Engine):
-    """Reads the penalty's tokens from the cache."""
-
-    generation_class = _Windowed
-
-    def generation(self, prompt: str, config: GenerateConfig) -> Generation:
-        """Make a row whose penalty sees as much as the context."""
-        row = super().generation(prompt, config)
-        if isinstance(row, _Windowed):
-            row.window = self.language.context_length
-        return row
-
-
-@saboteur(
-    "labels-without-case",
-    "labels that differ in case alone are refused as equal",
-    kills={"labels.case"},
-)
+@saboteur("labels-without-case", "labels that differ in case alone are refused as equal")
 class LabelsWithoutCase(Classifier):
     """Compares labels as a person might."""
 
@@ -215,11 +161,7 @@ class LabelsWithoutCase(Classifier):
             raise LabelError("two labels are equal")
 
 
-@saboteur(
-    "loads-draw-alike",
-    "draws without a seed are the same in every load",
-    kills={"sampling.free-loads"},
-)
+@saboteur("loads-draw-alike", "draws without a seed are the same in every load")
 class LoadsDrawAlike(Engine):
     """Begins with the seed 0 where none is given."""
 
@@ -233,11 +175,7 @@ class LoadsDrawAlike(Engine):
         return super().generation(prompt, config)
 
 
-@saboteur(
-    "samples-are-copies",
-    "the samples of a prompt of ids are the same without a seed",
-    kills={"batch.free-rows"},
-)
+@saboteur("samples-are-copies", "the samples of a prompt of ids are the same without a seed")
 class SamplesAreCopies(ReferenceModel):
     """Draws for the whole call once."""
 
@@ -255,11 +193,7 @@ class SamplesAreCopies(ReferenceModel):
         return [rows[place - place % num_samples] for place in range(len(rows))]
 
 
-@saboteur(
-    "timeout-begins-in-the-slot",
-    "the timeout of a batch's row begins when it gets its slot",
-    kills={"cancel.timeout-in-slots"},
-)
+@saboteur("timeout-begins-in-the-slot", "the timeout of a batch's row begins when it gets its slot")
 class TimeoutBeginsInTheSlot(Batch):
     """Starts a clock with each row."""
 
@@ -272,7 +206,6 @@ class TimeoutBeginsInTheSlot(Batch):
 @saboteur(
     "handle-with-default-options",
     "with_adapter gives a model with the default overflow of the context",
-    kills={"adapting.options"},
 )
 class HandleWithDefaultOptions(ReferenceModel):
     """Makes a new context for each adapter."""
@@ -285,11 +218,7 @@ class HandleWithDefaultOptions(ReferenceModel):
         return model
 
 
-@saboteur(
-    "closed-request-runs-on",
-    "a submitted request whose stream is closed runs to its end",
-    kills={"submitting.close-stops"},
-)
+@saboteur("closed-request-runs-on", "a submitted request whose stream is closed runs to its end")
 class ClosedRequestRunsOn(SubmittedStream):
     """Forgets a request that is closed."""
 
@@ -299,11 +228,7 @@ class ClosedRequestRunsOn(SubmittedStream):
             self._end("cancelled")
 
 
-@saboteur(
-    "top-p-of-the-top-k",
-    "top_p measures the probabilities that top_k has left",
-    kills={"sampling.top-p-of-all"},
-)
+@saboteur("top-p-of-the-top-k", "top_p measures the probabilities that top_k has left")
 class TopPOfTheTopK(Classifier):
     """Renormalises after each filter."""
 
@@ -319,11 +244,7 @@ class TopPOfTheTopK(Classifier):
             self.config = own
 
 
-@saboteur(
-    "second-training-from-scratch",
-    "a second training begins with a new adapter",
-    kills={"training.continues"},
-)
+@saboteur("second-training-from-scratch", "a second training begins with a new adapter")
 class SecondTrainingFromScratch(Training):
     """Makes an adapter for each run."""
 

@@ -20,7 +20,6 @@ from core_conformance.reference.engine import PREFILL_CHUNK, Engine, Generation,
 from core_conformance.reference.language import Language
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
-from core_conformance.reference.vocabulary import EOS
 
 _LARGE = 256  # tokens of a chunk
 _Path = str | os.PathLike[str]
@@ -29,7 +28,6 @@ _Path = str | os.PathLike[str]
 @saboteur(
     "ids-kept-by-text",
     "a rendered prompt gets the ids of a plain one with its text, if that came first",
-    kills={"chat.rendered-operations"},
 )
 class IdsKeptByText(Engine):
     """Keeps the ids of recent prompts by their text, to which both are equal."""
@@ -44,11 +42,7 @@ class IdsKeptByText(Engine):
         return list(known[prompt])
 
 
-@saboteur(
-    "attention-of-plain-text",
-    "inspect_attention reads a rendered prompt as plain text",
-    kills={"chat.rendered-operations"},
-)
+@saboteur("attention-of-plain-text", "inspect_attention reads a rendered prompt as plain text")
 class AttentionOfPlainText(ReferenceModel):
     """Turns a prompt into a string before it is read."""
 
@@ -60,7 +54,6 @@ class AttentionOfPlainText(ReferenceModel):
 @saboteur(
     "score-reads-special-tokens",
     "a special token spelled in a continuation of score is read as special after a rendered prompt",
-    kills={"scoring.rendered"},
 )
 class ScoreReadsSpecialTokens(ReferenceModel):
     """Tokenizes prompt and continuation as one text of the template's."""
@@ -81,7 +74,6 @@ class ScoreReadsSpecialTokens(ReferenceModel):
 @saboteur(
     "cancelled-chunk-counts-as-read",
     "a chunk whose reading was cancelled counts as read for the next prompt that begins alike",
-    kills={"history.long-stopped"},
 )
 class CancelledChunkCountsAsRead(Engine):
     """Notes a chunk before it is read, and skips what was noted."""
@@ -109,7 +101,6 @@ class CancelledChunkCountsAsRead(Engine):
 @saboteur(
     "cached-tokens-do-not-count",
     "prompt_tokens leaves out whole chunks that the prompt before had as well",
-    kills={"metrics.long-again"},
 )
 class CachedTokensDoNotCount(Engine):
     """Counts what it computes."""
@@ -126,7 +117,6 @@ class CachedTokensDoNotCount(Engine):
 @saboteur(
     "chunk-of-one-token-dropped",
     "the last chunk of a long prompt is dropped if it is a single token",
-    kills={"lengths.large-blocks"},
 )
 class ChunkOfOneTokenDropped(Generation):
     """Leaves the last token for a step, which a prompt of whole chunks does not need."""
@@ -139,9 +129,7 @@ class ChunkOfOneTokenDropped(Generation):
 
 
 @saboteur(
-    "states-of-the-last-chunk",
-    "the hidden state of a long prompt is that of its last chunk alone",
-    kills={"lengths.beginning"},
+    "states-of-the-last-chunk", "the hidden state of a long prompt is that of its last chunk alone"
 )
 class StatesOfTheLastChunk(Language):
     """Reads the prompt in chunks, and each from its own beginning."""
@@ -151,23 +139,6 @@ class StatesOfTheLastChunk(Language):
     def state(self, ids: Sequence[int], layer: int) -> array[float]:
         """Return the state after the last tokens."""
         return Language.state(self, ids[-_LARGE:], layer)
-
-
-@saboteur(
-    "ids-repaired",
-    "of two equal ids at the start of a prompt one is dropped, and so is a last end token",
-    kills={"tokens.unchanged"},
-)
-class IdsRepaired(Engine):
-    """Takes a second BOS and a last EOS for a tokenizer's mistake."""
-
-    def prompt_ids(self, prompt: str) -> list[int]:
-        """Return the ids as they should have come."""
-        ids = super().prompt_ids(prompt)
-        if not isinstance(prompt, GivenIds) or len(ids) < 2:
-            return ids
-        ids = ids[1:] if ids[0] == ids[1] else ids
-        return ids[:-1] if ids[-1] == EOS else ids
 
 
 _read = SimpleNamespace(known={})
@@ -190,11 +161,7 @@ class _Kept(ReferenceModel):
         return model
 
 
-@saboteur(
-    "adapters-kept-by-path",
-    "an adapter that was replaced at its path is not read again",
-    kills={"adapters.written-again", "training.saved-again"},
-)
+@saboteur("adapters-kept-by-path", "an adapter that was replaced at its path is not read again")
 class AdaptersKeptByPath(Reference):
     """Keeps the adapters that were read, by their paths."""
 

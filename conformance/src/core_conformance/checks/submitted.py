@@ -1,0 +1,110 @@
+"""Checks of submitted requests that are not read, or closed late: others go their own way."""
+
+from __future__ import annotations
+
+import threading
+import time
+from typing import Any
+
+from core.options import GenerateConfig
+from core.protocols import Capability, TokenStream
+from core_conformance.checking import ask
+from core_conformance.checking.ask import evidence, read, speaks, submitting
+from core_conformance.checking.budget import pass_seconds
+from core_conformance.checking.calls import CancelAfter, close_quietly, longest, unless_refused
+from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.compare import same_speech
+from core_conformance.checking.subject import Subject
+
+_FEW, _MANY, _LONG = 4, 12, 96  # tokens
+_PAUSE, _STILL = 0.01, 25  # seconds; pauses without a look, after which a request stands still
+_PATIENCE = 1.0  # seconds that a look waits at most
+_HOT = {"temperature": 50.0}
+_ENDS = "the model ends every long answer early: use a model that continues"
+
+
+@check(
+    "submitting.close-ended",
+    "close() of a submitted stream that has ended MUST change nothing: not the request that has "
+    "its place now",
+    Capability.SUBMITTING,
+)
+def closing_an_ended_stream_is_nothing(subject: Subject) -> None:
+    prompt, _ = longest(subject)
+    alone = read(_submit(subject, prompt, _MANY), prompt)
+    ended = [_submit(subject, text, _FEW) for text in ask.PLAIN[:3]]
+    for stream in ended:
+        read(stream)
+    with unless_refused("cancel"):
+        cancel = Held()
+        running = [_submit(subject, prompt, _MANY, cancel=cancel) for _ in range(2)]
+        for stream in (*ended, *ended):
+            stream.close()
+        cancel.released.set()
+        pairs = [(alone, read(stream, prompt)) for stream in running]
+        same_speech(subject, pairs, "alone, and while streams that had ended were closed")
+        reasons = [right.finish_reason for _, right in pairs]
+        must(
+            reasons == [alone.finish_reason] * 2,
+            f"while streams that had ended were closed, others ended with {reasons}, not "
+            f"{alone.finish_reason!r}",
+        )
+
+
+class Held(CancelAfter):
+    """A cancel that is never set, at whose looks a request waits until it is released."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.released = threading.Event()
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        self.released.wait(_PATIENCE)
+        return super().is_set()
+
+
+@check(
+    "submitting.unread",
+    "A submitted request MUST run to its end though nobody reads it, however long its answer",
+    Capability.SUBMITTING,
+    broad=True,
+)
+def unread_requests_end(subject: Subject) -> None:
+    speaks(subject, Capability.SUBMITTING)
+    most = min(_LONG, subject.model.info.context_length // 2)
+    with unless_refused("cancel"):
+        for options in ({}, _HOT):
+            witness = CancelAfter()
+            config = GenerateConfig(max_tokens=most, cancel=witness, **options)  # type: ignore[arg-type]
+            stream = submitting(subject).submit(ask.LONG, config)
+            try:
+                seen = _looks(subject, witness)
+                answer = read(stream)
+            finally:
+                close_quietly(stream)
+            if len(answer.tokens) < most:
+                continue
+            must(
+                witness.seen - seen <= most // 8,
+                f"an unread request of {most} tokens polled its cancel {seen} times, and "
+                f"{witness.seen - seen} times more once it was read: it stood still",
+            )
+            return
+    testable(False, _ENDS)
+
+
+def _looks(subject: Subject, witness: CancelAfter) -> int:
+    """Return the number of looks, once there are no more."""
+    seen, still = -1, 0
+    while still < _STILL:
+        time.sleep(max(_PAUSE, pass_seconds(subject)))
+        still = still + 1 if witness.seen == seen and seen > 0 else 0
+        seen = witness.seen
+    return seen
+
+
+def _submit(subject: Subject, prompt: str, max_tokens: int, **others: Any) -> TokenStream:
+    speaks(subject, Capability.SUBMITTING)
+    options: dict[str, Any] = {"max_tokens": max_tokens, **evidence(subject), **others}
+    return submitting(subject).submit(prompt, GenerateConfig(**options))

@@ -1,0 +1,168 @@
+"""Checks of operations that read a prompt for more than its next token: to the last position."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import cast
+
+from core.errors import OptionError, PromptTooLongError, UnsupportedOptionError
+from core.extensions import AttentionInspector, HiddenStates
+from core.kit.chat import RenderedPrompt
+from core.protocols import Capability
+from core.types import AttentionSnapshot, HiddenResult, Message
+from core_conformance.checking import ask
+from core_conformance.checking.applies import has_template
+from core_conformance.checking.ask import hidden, logits, tokenizing
+from core_conformance.checking.calls import raised
+from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.sizes import room, sized, words
+from core_conformance.checking.subject import Subject
+
+_SMALL, _MOST = 64, 300  # positions; tokens of a text
+_BEGINNINGS, _SPARE = 24, 6  # words, and tokens that a word may have
+
+
+@check(
+    "inspection.beginning",
+    "The last keys of a long prompt MUST depend on its beginning, as its logits do",
+    Capability.ATTENTION_INSPECTOR,
+    Capability.CLASSIFY,
+    Capability.LOGITS,
+    Capability.TOKENIZING,
+)
+def keys_depend_on_the_beginning(subject: Subject) -> None:
+    testable(subject.model.info.num_layers > 1, "the keys of one layer depend on their token alone")
+    comparable = False
+    for tokens in (room(subject), room(subject) // 2):
+        pair = _pair(subject, sized(subject, tokens - _SPARE) or "")
+        if not pair:
+            continue
+        if not _apart(subject, *pair):
+            continue
+        comparable = True
+        left, right = (_inspect(subject, prompt) for prompt in pair)
+        must(
+            _last(left) != _last(right),
+            f"prompts of {left.seq_len} tokens that begin with {pair[0][:8]!r} and "
+            f"{pair[1][:8]!r} have other logits, and the same keys at their last token",
+        )
+    testable(comparable, "no two long prompts that begin otherwise have as many tokens")
+
+
+@check(
+    "label_sentences.whole-text",
+    "A text MUST be read to its end, however long: its last word counts in its embedding",
+    Capability.LABEL_SENTENCES,
+    Capability.HIDDEN_STATES,
+    Capability.TOKENIZING,
+)
+def long_texts_are_read_to_their_end(subject: Subject) -> None:
+    for tokens in (_MOST, subject.model.info.context_length - _SPARE):
+        front = sized(subject, min(tokens, subject.model.info.context_length - _SPARE)) or ""
+        texts = [f"{front} {word}" for word in words(2)]
+        one, other = hidden(subject, texts)
+        must(
+            _differ(one, other),
+            f"two texts of about {tokens} tokens that end in other words have the same embedding",
+        )
+
+
+@check(
+    "hidden.full-context",
+    "hidden_states and inspect_attention MUST read a prompt that fills the context exactly, and "
+    "refuse one token more",
+    (Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR),
+    Capability.TOKENIZING,
+)
+def full_contexts_are_read(subject: Subject) -> None:
+    try:
+        model = subject.load(context_len=_SMALL)
+    except OptionError:
+        model = subject.load()  # a backend may refuse to make it smaller
+    with model:
+        limit = model.info.context_length
+        testable(limit <= 1024, f"a context of {limit} tokens takes too long to fill")
+        for size in (limit, limit + 1):
+            prompt = sized(subject, size, turn=5)
+            if prompt is None:
+                continue
+            errors: dict[str, Exception | None] = {}
+            if subject.declares(Capability.HIDDEN_STATES):
+                (row,) = cast("HiddenStates", model).hidden_states([prompt])
+                errors["hidden_states"] = row.error
+            if subject.declares(Capability.ATTENTION_INSPECTOR):
+                inspect = cast("AttentionInspector", model).inspect_attention
+                errors["inspect_attention"] = raised(partial(inspect, prompt))
+            for name, error in errors.items():
+                must(
+                    isinstance(error, PromptTooLongError) if size > limit else error is None,
+                    f"{name} of a prompt of {size} tokens in a context of {limit}: {error!r}",
+                )
+
+
+@check(
+    "hidden.rendered",
+    "The special tokens of a rendered chat MUST be read as special in hidden_states and "
+    "inspect_attention, too",
+    (Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR),
+    Capability.CHAT,
+    Capability.TOKENIZING,
+)
+def rendered_prompts_are_read(subject: Subject) -> None:
+    testable(has_template(subject), "the model has no chat template")
+    rendered = tokenizing(subject).render_chat([Message("user", ask.QUESTION)])
+    plain, encode = str(rendered), tokenizing(subject).encode
+    testable(
+        isinstance(rendered, RenderedPrompt) and encode(plain) != encode(rendered),
+        "the chat template writes no special token",
+    )
+    if subject.declares(Capability.HIDDEN_STATES):
+        # Read as plain text, the two prompts would be the same.
+        layers = [0] if encode(plain)[-1] != encode(rendered)[-1] else []
+        if subject.declares(Capability.CLASSIFY, Capability.LOGITS):
+            layers += [-1] if _apart(subject, rendered, plain) else []
+        for layer in layers:
+            try:
+                special, text = hidden(subject, [rendered, plain], [layer])
+            except UnsupportedOptionError:
+                continue
+            must(
+                _differ(special, text),
+                f"layer {layer} after {plain!r:.100} is the same as a rendered chat and as plain "
+                "text",
+            )
+    if subject.declares(Capability.ATTENTION_INSPECTOR):
+        seen = _inspect(subject, rendered)
+        must(
+            seen.seq_len == len(encode(rendered)),
+            f"a rendered chat has {len(encode(rendered))} tokens, and seq_len={seen.seq_len}",
+        )
+
+
+def _apart(subject: Subject, left: str, right: str) -> bool:
+    """Return whether the logits after two prompts differ."""
+    one, other = logits(subject, [left, right])
+    return max(map(abs, map(float.__sub__, one, other))) > 2 * subject.tolerance
+
+
+def _pair(subject: Subject, tail: str) -> list[str]:
+    """Return two prompts that begin otherwise, with as many tokens and the same last one."""
+    alike: dict[tuple[int, int], list[str]] = {}
+    for word in words(_BEGINNINGS):
+        prompt = f"{word} {tail}"
+        ids = tokenizing(subject).encode(prompt)
+        alike.setdefault((len(ids), ids[-1]), []).append(prompt)
+    return max(alike.values(), key=len)[:2] if any(len(g) > 1 for g in alike.values()) else []
+
+
+def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
+    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
+
+
+def _last(seen: AttentionSnapshot) -> list[list[float]]:
+    """Return the keys of the last layer at the last position."""
+    return [[*head[-seen.head_dim :]] for head in seen.keys[-1]]
+
+
+def _differ(one: HiddenResult, other: HiddenResult) -> bool:
+    return list(one.states or ()) != list(other.states or ())
