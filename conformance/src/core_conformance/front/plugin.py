@@ -58,7 +58,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     group.addoption("--core-report", metavar="FILE", help="Write a JSON report.")
-    group.addoption("--core-badge", metavar="FILE", help="Write a badge for shields.io.")
+    group.addoption(
+        "--core-badge",
+        metavar="FILE",
+        help="Write a badge: SVG if FILE ends in .svg, else JSON for shields.io.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
