@@ -7,7 +7,7 @@ import math
 import os
 import sys
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ import click
 
 from core.system.terminal import stream, visible_json
 from core_conformance.checking.check import Check, all_checks
+from core_conformance.checking.watching import quick_collections
 from core_conformance.front import printing
 from core_conformance.front.printing import HEADER, begun, ended, progress
 from core_conformance.running import comparing, known, page, report, settings
@@ -58,7 +59,8 @@ def _check(flags: dict[str, Any], run: Run) -> None:
         if live:
             click.echo(text, nl=False)
 
-    try:
+    with quick_collections(), ExitStack() as stack:
+        stack.callback(run.stop)
         run.start()
         if not flags["quiet"]:
             _warn(run, live)
@@ -69,8 +71,6 @@ def _check(flags: dict[str, Any], run: Run) -> None:
                 _lines(write, run, check, flags["quiet"])
         if flags["deep"] == math.inf:
             _without_end(run, write)
-    finally:
-        run.stop()
 
     # The run has ended: what it left, its files, its results, and the exit code.
     threads = tuple(thread.name for thread in left.threads())
