@@ -43,9 +43,17 @@ def core_register_commands(cli: click.Group) -> None:
         help='TOML file of known failures: check id = "reason, link".',
     )
     @click.option("-k", "--check", "only", multiple=True, metavar="ID", help=ONLY)
-    @click.option("--timeout", type=float, metavar="S", help="Time limit per check, in seconds.")
     @click.option(
-        "--isolate", is_flag=True, default=None, help="Run each check in its own process."
+        "--timeout",
+        type=float,
+        metavar="S",
+        help="Time limit per check, in seconds. [default: 120, more for slow models]",
+    )
+    @click.option(
+        "--isolate",
+        is_flag=True,
+        default=None,
+        help="Run each check in its own process. [default: only after one hangs]",
     )
     @click.option("--seed", type=click.IntRange(0), metavar="N", help=SEED)
     @click.option("--deep", type=float, metavar="S", help=DEEP)
