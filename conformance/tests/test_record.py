@@ -21,6 +21,7 @@ from core.extensions import Scoring, Tokenizing
 from core.protocols import Backend
 from core.registry import REGISTRY
 from core_conformance.checking.check import all_checks
+from core_conformance.checking.rows import asked
 from core_conformance.checking.scratch import PREFIX
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named, spelled
@@ -302,6 +303,15 @@ def test_values_are_spelled_so_that_they_come_back(value: object) -> None:
     assert type(again) is type(value)
     assert text.isascii()
     assert len(text) < 150
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("count", [11, 20, 1677])
+def test_many_prompts_are_spelled_by_their_rule(kind: type, count: int) -> None:
+    prompts = kind(asked(count))
+    assert eval(spelled(prompts)) == prompts
+    assert len(spelled(prompts)) < 400
+    assert eval(spelled(kind((*asked(count), "another")))) == kind((*asked(count), "another"))
 
 
 def test_a_cancel_is_spelled_with_its_state() -> None:
