@@ -97,11 +97,11 @@ def grid(
     Console(file=stream(), color_system=None if _plain() else "auto").print(table)
 
 
-def differences(found: Sequence[Difference]) -> None:
+def differences(changes: Sequence[Difference]) -> None:
     """Print the differences between two reports: as a table on a terminal, else as lines."""
-    rows = [[visible(str(cell)).replace("\t", " ") for cell in astuple(one)] for one in found]
+    rows = [[visible(str(cell)).replace("\t", " ") for cell in astuple(one)] for one in changes]
     if stream().isatty():
-        styles = (_OF_KINDS.get(one.kind, "yellow") for one in found)
+        styles = (_OF_KINDS.get(one.kind, "yellow") for one in changes)
         grid(_OF_DIFFERENCES, ([name, kind, *others] for kind, name, *others in rows), styles)
         return
     for row in [_OF_DIFFERENCES, *rows]:
