@@ -64,7 +64,10 @@ def test_the_command_samples_the_selected_checks() -> None:
     ("arguments", "words"),
     [
         (("--selftest", "reference"), "tests the suite itself"),
-        (("--selftest", "--certify"), "tests the suite itself"),
+        (("--selftest", "--certify", "--badge", "b.svg"), "Remove --certify, --badge"),
+        (("--selftest", "-O", "a=1", "--json"), "Remove --option, --json"),
+        (("--selftest", "--compare", __file__, __file__), "Remove --compare"),
+        (("--compare", __file__, __file__, "-k", QUICK, "--all"), "Remove --check, --all"),
         (("reference", "--all"), "--all is for --selftest"),
         (("--selftest", "-k", "identety.name"), "Did you mean 'identity.name'?"),
     ],

@@ -27,16 +27,25 @@ from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
 
+_SPELLED = {
+    "name": "BACKEND",
+    "everything": "--all",
+    "pairs": "--option",
+    "only": "--check",
+    "as_json": "--json",
+}
+"""The arguments that are not called like their flag."""
+
 
 def run_command(flags: dict[str, Any]) -> None:
     """Run the command; raises what click and ``infer-cli`` make an exit code of."""
     try:
-        if flags["everything"] and not flags["selftest"]:
-            raise UsageError("--all is for --selftest. Remove it, or add --selftest.")
         if flags["selftest"]:
             _selftest(flags)
         elif flags["compare"]:
             _compare(flags)
+        elif flags["everything"]:
+            raise UsageError("--all is for --selftest. Remove it, or add --selftest.")
         else:
             report.writable(
                 (flags["report"], report.REPORT),
@@ -176,8 +185,7 @@ def _selftest(flags: dict[str, Any]) -> None:
     """Test the suite itself: a sample of its checks, or all of it."""
     from core_conformance.proof import sample, selftest
 
-    if flags["name"] or flags["certify"]:
-        raise UsageError("--selftest tests the suite itself. Remove BACKEND and --certify.")
+    _takes(flags, "--selftest tests the suite itself", "selftest", "everything", "only", "seed")
     checks = chosen([*all_checks().values()], flags["only"])
     seed = settings.random_seed() if flags["seed"] is None else flags["seed"]
     everything = flags["everything"]
@@ -194,10 +202,16 @@ def _selftest(flags: dict[str, Any]) -> None:
         raise click.exceptions.Exit(1)
 
 
+def _takes(flags: dict[str, Any], what: str, *names: str) -> None:
+    """Raise `UsageError` for an argument that a run without a backend does not read."""
+    given = [name for name, value in flags.items() if value not in (None, False, ())]
+    if others := [_SPELLED.get(name, f"--{name}") for name in given if name not in names]:
+        raise UsageError(f"{what}. Remove {', '.join(others)}.")
+
+
 def _compare(flags: dict[str, Any]) -> None:
     """Print the differences between two reports; exit with 1 if B fails what A passed."""
-    if flags["name"] or flags["certify"]:
-        raise UsageError("--compare reads two reports, and runs nothing. Remove the rest.")
+    _takes(flags, "--compare reads two reports", "compare", "as_json")
     comparison = comparing.compare(*map(comparing.read, flags["compare"]))
     if flags["as_json"]:
         click.echo(visible_json(report.encoded(comparison)))
