@@ -169,8 +169,12 @@ class Registry:
         self, capability: Capability, formats: Collection[str] | None = None
     ) -> tuple[str, ...]:
         """Return the backends that run here, read one of these formats and declare this."""
-        names = self.names() if formats is None else self.reading(formats)
-        return tuple(name for name, b in self._running(names) if capability in b.capabilities)
+        sound = self._running(self.names())
+        return tuple(
+            name
+            for name, b in sound
+            if capability in b.capabilities and (formats is None or set(formats) & set(b.formats))
+        )
 
     def reading(self, formats: Collection[str]) -> tuple[str, ...]:
         """Return the names of the backends that run here and read one of these formats."""

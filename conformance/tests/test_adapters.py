@@ -12,6 +12,7 @@ import pytest
 from core.models.gguf import read_gguf
 from core_conformance.checking.adapters import adapters, write
 from core_conformance.checking.check import NotTestable
+from core_conformance.checking.scratch import settle
 from core_conformance.checking.subject import Subject
 from core_conformance.reference import Reference, write_model
 from core_conformance.running.settings import nearest_table
@@ -64,6 +65,7 @@ def test_they_are_made_as_mlx_lm_lays_them_out(llama: Path) -> None:
         places = [Path(path) for path in (paths.one, paths.two, paths.wrong)]
         data = [(place / "adapters.safetensors").read_bytes() for place in places]
         config = json.loads((places[0] / "adapter_config.json").read_text())
+    settle()  # as at the end of a check
     assert not places[0].exists()
     assert config["num_layers"] == 4  # of the six, the last
     assert config["lora_parameters"]["keys"] == ["self_attn.q_proj", "self_attn.v_proj"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import json
 import shlex
 from html.parser import HTMLParser
 from pathlib import Path
@@ -55,10 +56,19 @@ def test_a_chosen_check_that_fails_is_a_failure(command: Command) -> None:
     assert "toy_wrong: not conformant (1 failed)" in done.err
 
 
-def test_a_certificate_is_of_all_checks(command: Command) -> None:
-    done = command("toy", "-m", "model", "-k", "toy.first", "--certify")
-    assert done.code == 2
-    assert "--certify requires all checks" in done.err
+def test_of_chosen_checks_certify_asks_the_same_and_certifies_nothing(
+    command: Command, tmp_path: Path
+) -> None:
+    passed = command("toy", "-m", "model", "-k", "toy.first", "--certify", "--report", "r.json")
+    assert passed.code == 0
+    assert "toy: incomplete (1 of 4 checks were selected); 1 of 1 chosen" in passed.err
+    assert "certified" not in passed.err
+    assert json.loads((tmp_path / "r.json").read_bytes())["certified"] is False
+
+    (tmp_path / "known.toml").write_text('toy.second = "it mumbles, tracker/1"')
+    excused = ("toy_wrong", "-m", "model", "-k", "toy.second", "--known", "known.toml")
+    assert command(*excused).code == 0
+    assert command(*excused, "--certify").code == 1
 
 
 def test_the_line_to_run_it_again_can_be_pasted(command: Command) -> None:

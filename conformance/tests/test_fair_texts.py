@@ -4,7 +4,7 @@ against them."""
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import cast
 
@@ -58,7 +58,7 @@ def with_single_blanks(data: bytes) -> bytes:
 def test_a_tokenizer_that_normalises(path: str, cut: Cut, monkeypatch: pytest.MonkeyPatch) -> None:
     pieces = vocabulary._pieces
 
-    def normalised(data: bytes) -> Iterator[int]:
+    def normalised(data: bytes) -> tuple[int, ...]:
         return pieces(cut(data))
 
     monkeypatch.setattr(vocabulary, "_pieces", normalised)

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import ast
 import contextlib
 import gc
 import io
+import os
+import re
+import tempfile
 import weakref
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -17,6 +21,8 @@ from core.extensions import Scoring, Tokenizing
 from core.protocols import Backend
 from core.registry import REGISTRY
 from core_conformance.checking.check import all_checks
+from core_conformance.checking.rows import asked
+from core_conformance.checking.scratch import PREFIX
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named, spelled
 from core_conformance.checking.subject import Subject
@@ -158,13 +164,57 @@ def test_a_load_from_files_that_are_deleted_since_says_so(tmp_path: Path) -> Non
     assert record.script().splitlines()[-1] == "model = core.load_model('model')"
     file.unlink()
     comment, again, load = record.script().splitlines()[-3:]
-    assert comment.startswith("# The check made these files and has deleted them.")
-    assert (again, load) == ("# makes them again.", "model = core.load_model('model')")
+    assert comment == "# The check made these files and has deleted them."
+    assert again == "# The command that runs the check alone makes them again."
+    assert load == "model = core.load_model('model')"
 
     record.begin()
     record._loads.clear()
     record.loading(Plain(), "'nothing'", (str(tmp_path / "nothing"), "http://host"))
     assert "#" not in record.script()  # there never was anything
+
+
+# Of broken files and adapters, of odd paths, and of an adapter that was trained.
+OF_OWN_FILES = {
+    "adapter-best-effort": "loading.broken-adapter",
+    "weights-at-random": "loading.incomplete-model",
+    "paths-are-ascii": "loading.odd-paths",
+    "adapter-saved-as-it-began": "training.saved",
+}
+
+
+def kept(name: str, check: str, path: str, keeps: bool) -> tuple[Result, list[Path]]:
+    """The result of a check that a saboteur fails, and the folders that it leaves."""
+    before = set(Path(tempfile.gettempdir()).glob(f"{PREFIX}*"))
+    with contextlib.closing(
+        Subject(all_saboteurs()[name].backend(), path, keeps_files=keeps)
+    ) as subject:
+        result = run_check(all_checks()[check], subject)
+    assert result.status is Status.FAILED
+    return result, sorted({*Path(tempfile.gettempdir()).glob(f"{PREFIX}*")} - before)
+
+
+@pytest.mark.parametrize(("name", "check"), OF_OWN_FILES.items())
+def test_a_call_names_files_that_are_there(
+    name: str, check: str, path: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    result, (folder,) = kept(name, check, path, keeps=True)
+    assert str(folder) in result.call
+    assert "# The check made these files. They stay there until you delete them." in result.call
+    texts = map(ast.literal_eval, re.findall("'[^']*'", result.call))
+    assert all(os.path.lexists(text) for text in texts if str(folder) in text)
+
+    assert kept(name, check, path, keeps=False)[1] == []
+
+
+def test_of_a_check_that_passes_nothing_is_kept(path: str, tmp_path: Path) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(tempfile, "tempdir", str(tmp_path))
+        with contextlib.closing(Subject(Reference(), path, keeps_files=True)) as subject:
+            for check in set(OF_OWN_FILES.values()):
+                assert run_check(all_checks()[check], subject).status is Status.PASSED
+    assert list(tmp_path.glob(f"{PREFIX}*")) == []
 
 
 def test_a_model_with_slots_is_watched() -> None:
@@ -253,6 +303,15 @@ def test_values_are_spelled_so_that_they_come_back(value: object) -> None:
     assert type(again) is type(value)
     assert text.isascii()
     assert len(text) < 150
+
+
+@pytest.mark.parametrize("kind", [list, tuple])
+@pytest.mark.parametrize("count", [11, 20, 1677])
+def test_many_prompts_are_spelled_by_their_rule(kind: type, count: int) -> None:
+    prompts = kind(asked(count))
+    assert eval(spelled(prompts)) == prompts
+    assert len(spelled(prompts)) < 400
+    assert eval(spelled(kind((*asked(count), "another")))) == kind((*asked(count), "another"))
 
 
 def test_a_cancel_is_spelled_with_its_state() -> None:

@@ -6,12 +6,14 @@ import json
 import subprocess
 from pathlib import Path
 from types import SimpleNamespace
+from xml.etree import ElementTree
 
 import pytest
 
 from core.protocols import PROTOCOL_VERSION, Capability
 from core_conformance import clauses
 from core_conformance.running import report
+from core_conformance.running.badge import BADGE, badge_of, svg, write_badge
 from core_conformance.running.known import UsageError
 from core_conformance.running.report import model_name, model_sha256
 from core_conformance.running.result import Result, Status
@@ -79,7 +81,7 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
 def test_the_badge(
     tmp_path: Path, backend: str, settings: dict[str, dict[str, str]], message: str, colour: str
 ) -> None:
-    badge = report.badge_of(finished(tmp_path, backend, **settings))
+    badge = badge_of(finished(tmp_path, backend, **settings))
     assert badge == {
         "schemaVersion": 1,
         "label": f"core protocol {PROTOCOL_VERSION}",
@@ -90,7 +92,27 @@ def test_the_badge(
 
 @pytest.mark.usefixtures("toys")
 def test_the_badge_of_a_run_that_is_not_whole(tmp_path: Path) -> None:
-    assert report.badge_of(Run(Settings("toy", str(tmp_path))))["color"] == "lightgrey"
+    assert badge_of(Run(Settings("toy", str(tmp_path))))["color"] == "lightgrey"
+
+
+@pytest.mark.usefixtures("toys")
+def test_the_badge_as_an_image(tmp_path: Path) -> None:
+    run = finished(tmp_path, "toy_wrong")
+    file = tmp_path / "badge.SVG"
+    for _ in range(2):  # the second replaces the first
+        write_badge(run, str(file))
+    image = ElementTree.parse(file).getroot()
+    shown = [element.text for element in image.iter("{http://www.w3.org/2000/svg}text")]
+    assert shown == [f"core protocol {PROTOCOL_VERSION}", "2 checked, 1 refused, 1 failed"]
+    assert image.get("aria-label") == ": ".join(map(str, shown))
+    assert "#e05d44" in file.read_text("utf-8")
+    write_badge(run, str(tmp_path / "badge.json"))
+    assert json.loads((tmp_path / "badge.json").read_bytes()) == badge_of(run)
+
+
+def test_a_badge_holds_text_and_no_markup() -> None:
+    image = svg({"label": "core protocol 2", "message": "<b> & 'c'", "color": "green"})
+    assert ElementTree.fromstring(image).get("aria-label") == "core protocol 2: <b> & 'c'"
 
 
 def test_the_checksum_is_what_sha256sum_says(tmp_path: Path) -> None:
@@ -135,13 +157,13 @@ def test_the_name_people_know() -> None:
 def test_a_file_that_cannot_be_written_is_named_before_the_run(tmp_path: Path) -> None:
     file, mine = tmp_path / "r.json", tmp_path / "mine.json"
     mine.write_text('{"verdict": "mine"}')
-    report.writable((None, report.BADGE), (str(file), report.REPORT))
+    report.writable((None, BADGE), (str(file), report.REPORT))
     refused = {tmp_path / "no" / "r.json": "cannot be written", tmp_path: "is a folder"}
     for place, message in {**refused, mine: "is not a conformance report written by this"}.items():
         with pytest.raises(UsageError, match=message):
             report.writable((str(place), report.REPORT))
     with pytest.raises(UsageError, match="Two outputs have the same name"):
-        report.writable((str(file), report.REPORT), (str(file), report.BADGE))
+        report.writable((str(file), report.REPORT), (str(file), BADGE))
 
 
 def test_the_list_of_clauses_is_current() -> None:

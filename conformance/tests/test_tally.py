@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -60,6 +61,25 @@ IN_THE_LONG_TESTS = {
 )
 def test_with_a_poor_model_no_check_passes_in_silence(poor: PoorModel, path: str) -> None:
     assert selftest.silences(poor, path) == []
+
+
+@pytest.mark.parametrize(
+    ("poor", "check", "words"),
+    [
+        ("deaf", "tasks.prior", "the log-probabilities of the labels after 4 different texts"),
+        ("deaf", "tasks.prior", "differ by at most 0, so that swapped texts would not show"),
+        ("deaf", "hidden.prompts", "different prompts differ by at most 0, and less than 2e-05"),
+        ("blank", "labels.label", "in probability by at most 0, and less than 0.0001"),
+        ("blank", "training.loss", "all logits, or log-probabilities, that the model gave"),
+        ("ascii", "labels.nul", "is -inf"),
+    ],
+)
+def test_not_testable_says_what_was_seen(poor: str, check: str, words: str, path: str) -> None:
+    model = next(model for model in POOR_MODELS if model.name == poor)
+    with closing(Subject(model.backend(), path)) as subject:
+        result = run_check(all_checks()[check], subject)
+    assert result.status is Status.NOT_TESTABLE
+    assert words in result.reason
 
 
 def test_a_template_for_one_turn_is_not_held_against_a_training(path: str) -> None:

@@ -216,12 +216,13 @@ def test_the_command_says_what_the_self_test_found(
 ) -> None:
     parts: list[tuple[str, Callable[[str], list[str]]]] = [("the reference", lambda path: [])]
     monkeypatch.setattr(selftest, "_parts", lambda: iter(parts))
-    sound = command("--selftest")
+    sound = command("--selftest", "--all")
     assert sound.code == 0
     assert sound.out.startswith("The suite is sound: ")
+    assert sound.err == "the reference\n"
 
     parts.append(("saboteur z", lambda path: ["x.y: passes saboteur z"]))
-    unsound = command("--selftest")
+    unsound = command("--selftest", "--all")
     assert unsound.code == 1
     assert unsound.out == "The suite is not sound, 1 problems:\n  x.y: passes saboteur z\n"
 

@@ -14,7 +14,6 @@ import json
 import os
 import re
 import struct
-import tempfile
 from array import array
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -26,6 +25,7 @@ from typing import Any
 from core.models.files import open_model_file, read_config_json
 from core.models.gguf import read_gguf
 from core_conformance.checking.check import testable
+from core_conformance.checking.scratch import scratch
 from core_conformance.checking.subject import Subject
 
 RANK, SCALE = 2, 1.0
@@ -56,10 +56,10 @@ def adapters(subject: Subject) -> Iterator[Adapters]:
         yield entries
         return
 
-    with tempfile.TemporaryDirectory(prefix="core-adapters-") as folder:
+    with scratch() as folder:
         testable(bool(maps_of(subject.path)), _NONE)
         paths = [
-            write(subject.path, Path(folder, name), seed, extra)
+            write(subject.path, folder / name, seed, extra)
             for name, seed, extra in (("one", 1, 0), ("two", 2, 0), ("wrong", 3, 32))
         ]
         yield Adapters(*map(str, paths))

@@ -24,8 +24,8 @@ _PROMPTS = PLAIN[:4]
 _TOKENS = 4
 _TURNS = 8  # of a model at a tie, in which it has said both
 BLANK = (
-    "the model gives every token the same logit, with and without an adapter: use a model with "
-    "weights"
+    "all logits, or log-probabilities, that the model gave after the prompts tried are equal: use "
+    "a model with weights"
 )
 
 Said = Sequence[ClassifyResult] | Sequence[Answer]

@@ -44,6 +44,7 @@ class Subject:
     ``options`` are load options that every load gets, those of core and the backend's own.
     ``model`` is loaded once and shared by all checks that leave it open, for loading is slow.
     ``effort`` says how far sweeps go; ``adapters`` is a folder with adapters of the model.
+    ``keeps_files``: files that a failed check made and its report names are not deleted.
     """
 
     def __init__(
@@ -53,8 +54,10 @@ class Subject:
         options: Mapping[str, object] | None = None,
         effort: Effort | None = None,
         adapters: str | None = None,
+        keeps_files: bool = False,
     ) -> None:
         self.backend, self.path, self.adapters = backend, path, adapters
+        self.keeps_files = keeps_files
         self.effort = effort or Effort()
         self._of_core, self._own = _sorted(options or {})
         self._model: TextModel | None = None

@@ -24,7 +24,7 @@ from core_conformance.checking.calls import CancelAfter, already_set, promptly, 
 from core_conformance.checking.check import check, leave_out, must
 from core_conformance.checking.rows import Way, asked, run, same_rows, ways
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.watching import Holdings, growing, holdings
+from core_conformance.checking.watching import Holdings, growing, holdings, quick_collections
 
 _TOKENS = 6
 _ROUNDS = 3  # after the first
@@ -78,7 +78,7 @@ class Kept:
 )
 def abandoned(subject: Subject) -> None:
     slots = {"parallel_slots": 2} if subject.declares(Capability.PARALLEL) else {}
-    with subject.loaded(**slots) as model:
+    with quick_collections(), subject.loaded(**slots) as model:
         wanted = {way: run(subject, way, model, asked(2), _TOKENS) for way in _readable(subject)}
         leftovers = Kept()
 

@@ -5,9 +5,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from core.types import ModelInfo
 from core_conformance.checking.calls import at, raised
 from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
+from core_conformance.checking.scratch import scratch
 from core_conformance.checking.subject import Subject
 
 _HALF = 1 << 20  # bytes of a file at most, where its first half is copied
@@ -35,7 +34,7 @@ _FOREIGN = {"peft_type": "LORA", "bias": "none", "r": 8, "target_modules": ["q_p
 )
 def incomplete_model(subject: Subject) -> None:
     sound = subject.model.info
-    with _folder() as folder:
+    with scratch() as folder:
         for path, what, whole in _faulty_models(subject.path, folder):
             infos: list[ModelInfo] = []
             error = raised(_loading(subject, path, infos))
@@ -53,7 +52,7 @@ def incomplete_model(subject: Subject) -> None:
 )
 def probe_agrees(subject: Subject) -> None:
     probing: Any = subject.backend
-    with _folder() as folder:
+    with scratch() as folder:
         foreign = folder / "foreign"
         foreign.mkdir()
         faulty = _faulty_models(subject.path, folder)
@@ -77,7 +76,7 @@ def probe_agrees(subject: Subject) -> None:
     Capability.MODEL_FINDING,
 )
 def description_agrees(subject: Subject) -> None:
-    with _folder() as folder:
+    with scratch() as folder:
         others = _of_other_kinds(Path(subject.path), folder)
         for path, what in (*imitations(subject.path, folder / "like it"), *others):
             described, _ = described_by(subject.backend, str(path))
@@ -106,7 +105,7 @@ def _of_other_kinds(model: Path, folder: Path) -> Iterator[tuple[Path, str]]:
     Capability.ADAPTERS,
 )
 def broken_adapter(subject: Subject) -> None:
-    with _folder() as folder:
+    with scratch() as folder:
         for path, what in _broken_adapters(folder):
             error = raised(_loading(subject, subject.path, [], adapter_path=path))
             must(error is not None, f"adapter_path names {what}, but the model was loaded")
@@ -195,9 +194,3 @@ def _broken_adapters(folder: Path) -> Iterator[tuple[Path, str]]:
     yield unreadable, "a directory of files that are broken"
     yield bare, "a directory with an adapter_config.json of PEFT, and nothing else"
     yield file, "a file that is not an adapter"
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)

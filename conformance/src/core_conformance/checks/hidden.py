@@ -30,10 +30,6 @@ Vector = Sequence[float]
 _MOST = 0.25  # of a state's length, that two runs of one prompt may differ by at most
 _FEW_TOKENS = 4096
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, ask.HOSTILE[1], *ask.PLAIN[1:4])
-_ALIKE = (
-    "the model has the same logits after every prompt tried, so swapped states would not show: "
-    "use a model whose output depends on the prompt"
-)
 
 
 @check(
@@ -76,17 +72,24 @@ def neighbours_change_nothing(subject: Subject) -> None:
 )
 def prompts_have_their_own(subject: Subject) -> None:
     prompts = (*_PROMPTS, *(f"{prompt} {ask.SHORT}" for prompt in ask.PLAIN[:4]))
-    comparable = False
+    largest = 0.0
     rows = zip(prompts, logits(subject, prompts), hidden(subject, prompts), strict=True)
     for (prompt, likely, state), (other, its, another) in combinations(rows, 2):
-        if max(map(abs, map(float.__sub__, likely, its))) <= 2 * subject.tolerance:
+        apart = max(map(abs, map(float.__sub__, likely, its)))
+        largest = max(largest, apart)
+        if apart <= 2 * subject.tolerance:
             continue
-        comparable = True
         must(
             state.states != another.states,
             f"{prompt!r:.60} and {other!r:.60} have different logits and the same hidden state",
         )
-    testable(comparable, _ALIKE)
+    least = 2 * subject.tolerance
+    testable(
+        largest > least,
+        f"the logits after {len(prompts)} different prompts differ by at most {largest:.1g}, and "
+        f"less than {least:.1g} is tolerance, so that swapped states would not show: use a model "
+        "whose output depends on the prompt",
+    )
 
 
 @check(

@@ -28,7 +28,10 @@ _SIZES = (3, 17, 65, 257, 9, 33, 129, 16, 64, 8, 32)
 _SOME = 0.4  # of the passes for one check
 _FEW_TOKENS = 4096
 _SENTENCES = ("{label}", "It is {label}.", "Something else: {label}!")
-_ALIKE = "the model gives all texts the same probabilities: use another model"
+_ALIKE = (
+    "the labels' log-probabilities differ by less than the tolerance between any two of the texts "
+    "tried: use a model whose scores depend on the text"
+)
 
 
 @check(

@@ -84,7 +84,11 @@ def label_is_the_best(subject: Subject) -> None:
             margin is not None and abs(margin - (best - second)) <= _SUM,
             f"margin is {margin}; the two best of {probabilities} are {best - second:.5f} apart",
         )
-    testable(max(leads) > _SUM, f"no label of {list(ask.LABELS)} is likelier: {_NO_LEAD}")
+    testable(
+        max(leads) > _SUM,
+        f"after each of {len(leads)} prompts the two likeliest of {list(ask.LABELS)} differ in "
+        f"probability by at most {max(leads):.1g}, and less than {_SUM:g} is rounding: {_NO_LEAD}",
+    )
 
 
 @check(

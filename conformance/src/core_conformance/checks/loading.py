@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,6 +24,7 @@ from core.types import ModelInfo
 from core_conformance.checking.calls import PROMPTS, at, ending, must_raise, promptly, raised
 from core_conformance.checking.check import check, must
 from core_conformance.checking.imitations import imitations
+from core_conformance.checking.scratch import scratch
 from core_conformance.checking.subject import Subject
 
 _SMALL_CONTEXT = 48  # tokens
@@ -38,7 +37,7 @@ _NOT_UTF8 = "/mod\udce8le"
     "A path where nothing is MUST raise ModelNotFoundError.",
 )
 def missing_path(subject: Subject) -> None:
-    with _folder() as folder:
+    with scratch() as folder:
         for name in ("no-such-model", "no-such-model.gguf"):
             _must_not_load(subject, folder / name, ModelNotFoundError, "a path where nothing is")
 
@@ -48,7 +47,7 @@ def missing_path(subject: Subject) -> None:
     "Files that are not a sound model MUST raise a ModelError.",
 )
 def broken_model(subject: Subject) -> None:
-    with _folder() as folder:
+    with scratch() as folder:
         for path, what in _broken_models(folder):
             _must_not_load(subject, path, ModelError, what)
 
@@ -141,7 +140,7 @@ def context_too_large(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def missing_adapter(subject: Subject) -> None:
-    with _folder() as folder:
+    with scratch() as folder:
         path = folder / "no-such-adapter"
         error = raised(_loading(subject, adapter_path=path))
     must(error is not None, f"adapter_path={str(path)!r} does not exist, but the model was loaded")
@@ -158,7 +157,7 @@ def probe(subject: Subject) -> None:
     backend: Any = subject.backend
     refusal: object = backend.refusal(subject.path)
     must(refusal is None, f"refusal() of the model under test is {refusal!r}, but the model loads")
-    with _folder() as folder:
+    with scratch() as folder:
         nothing = (folder / "nothing", "a path where nothing is")
         for path, what in (nothing, *_broken_models(folder)):
             try:
@@ -194,7 +193,7 @@ def description(subject: Subject) -> None:
 )
 def description_of_others(subject: Subject) -> None:
     backend = subject.backend
-    with _folder() as folder:
+    with scratch() as folder:
         name = os.path.basename(subject.path)
         (folder / "hollow" / name).mkdir(parents=True)
         nothing = [
@@ -277,12 +276,6 @@ def _refuses_longer(subject: Subject, model: TextModel, limit: int) -> None:
         f"with context_len={limit}, a prompt of {2 * limit} numbers ended with {error!r}: it has "
         f"to be PromptTooLongError with a limit of at most {limit}",
     )
-
-
-@contextmanager
-def _folder() -> Iterator[Path]:
-    with tempfile.TemporaryDirectory() as name:
-        yield Path(name)
 
 
 def _broken_models(folder: Path) -> list[tuple[Path, str]]:

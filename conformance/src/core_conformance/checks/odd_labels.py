@@ -99,7 +99,7 @@ def nul_ends_no_label(subject: Subject) -> None:
     logprobs = label_logprobs(result)
     must(tuple(logprobs) == _NUL, f"labels={_NUL!r} came back as {list(logprobs)}")
     possible = max(logprobs[_NUL[0]], logprobs[_NUL[1]]) > -math.inf
-    testable(possible, f"to the model each of {_NUL[:2]!r} is impossible: use another")
+    testable(possible, f"the log-probability of each of {_NUL[:2]!r} is -inf: use another model")
     must(
         abs(logprobs[_NUL[0]] - logprobs[_NUL[1]]) > 1e-9,
         f"the labels {_NUL[:2]!r} have the same logprob, {logprobs[_NUL[0]]}",

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -15,6 +14,7 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking.calls import at
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.said import must_be, says
+from core_conformance.checking.scratch import scratch
 from core_conformance.checking.subject import Subject
 
 _NAME = "modèle avec blancs 模型 Ω"
@@ -107,8 +107,8 @@ def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
     For a model at an address, yield an empty folder and the address.
     """
     if is_address(subject.path):
-        with tempfile.TemporaryDirectory() as name:
-            yield Path(name), subject.path
+        with scratch() as folder:
+            yield folder, subject.path
         return
     source = Path(os.path.abspath(os.path.expanduser(subject.path)))
     testable(
@@ -116,8 +116,7 @@ def _folder(subject: Subject) -> Iterator[tuple[Path, str]]:
         f"{subject.path!r} is not a file: use a model that is a file on this machine",
     )
     files = sorted(source.iterdir()) if source.is_dir() else [source]
-    with tempfile.TemporaryDirectory() as name:
-        folder = Path(name)
+    with scratch() as folder:
         odd = folder / _NAME
         odd.mkdir()
         try:

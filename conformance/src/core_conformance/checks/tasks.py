@@ -33,16 +33,7 @@ _TEMPLATE = "{text} It is"
 _MOST, _SHARE = 48, 0.3  # texts, and of the passes for one check
 _ROUNDING = 1e-4  # of a probability, or its logarithm: labels' logits may be float32
 _LEAST = 1e-30  # has a logarithm
-_ALIKE = (
-    "the model gives its labels the same probabilities after every prompt tried, so swapped texts "
-    "would not show: use a model whose output depends on the prompt"
-)
-_NEVER = (
-    "the model gives a label a probability of about 0 after every prompt tried, so it has no "
-    "prior: use another model"
-)
 _MISSING = "core_tasks is not installed: install the extra core[tasks]"
-_EQUAL = "all labels are equally likely to the model: use a model that prefers some labels"
 
 
 @check(
@@ -55,7 +46,13 @@ _EQUAL = "all labels are equally likely to the model: use a model that prefers s
 def order_of_labels(subject: Subject) -> None:
     task, texts = _task(), [*ask.PLAIN[:3], ask.QUESTION]
     wanted = _decided(subject, task, texts)
-    testable(any((decision.margin or 0.0) > _ROUNDING for decision in wanted), _EQUAL)
+    lead = max(decision.margin or 0.0 for decision in wanted)
+    testable(
+        lead > _ROUNDING,
+        f"after each of {len(texts)} texts the probabilities of the two likeliest labels differ by "
+        f"at most {lead:.1g}, and less than {_ROUNDING:g} is rounding: use a model that prefers "
+        "some labels",
+    )
 
     count = len(task.labels)
     for turn in range(count):
@@ -77,7 +74,13 @@ def frozen_prior(subject: Subject) -> None:
     texts = asked(max(6, min(_MOST, int(_SHARE * passes(subject)))))
     few = texts[:4]
     before = _decided(subject, _task(), few)
-    testable(any(_apart(before[0], other) > _ROUNDING for other in before[1:]), _ALIKE)
+    apart = max(_apart(before[0], other) for other in before[1:])
+    testable(
+        apart > _ROUNDING,
+        f"the log-probabilities of the labels after {len(few)} different texts differ by at most "
+        f"{apart:.1g}, so that swapped texts would not show; less than {_ROUNDING:g} is rounding: "
+        "use a model whose output depends on the prompt",
+    )
 
     # The same row repeated: a running prior would drift towards that row.
     fitted = _fitted(subject, subject.model, texts)
@@ -137,8 +140,12 @@ def _task() -> Task:
 def _fitted(subject: Subject, model: TextModel, texts: Sequence[str]) -> Task:
     decisions = _decided(subject, _task(), texts, model)
     rows = [decision.logprobs or {} for decision in decisions]
-    possible = [any(row[label] > -math.inf for row in rows) for label in ask.LABELS]
-    testable(all(possible), _NEVER)
+    never = [label for label in ask.LABELS if all(row[label] == -math.inf for row in rows)]
+    testable(
+        not never,
+        f"the log-probability of {', '.join(never)} is -inf after each of {len(rows)} texts, so "
+        "that there is no prior: use another model",
+    )
     return _task().fit_prior(model, texts, "batch")
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import os
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import long_story, relatives
 from core_conformance.checking.said import BLANK, has_weights, must_be, must_differ, says
+from core_conformance.checking.scratch import scratch
 from core_conformance.checking.subject import Subject
 
 _STEPS = 16
@@ -89,7 +89,7 @@ def untouched(subject: Subject) -> None:
     Capability.ADAPTERS,
 )
 def saved(subject: Subject) -> None:
-    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder, subject.loaded() as model:
+    with scratch() as folder, subject.loaded() as model:
         place = os.path.join(folder, "adapter")
         error = raised(lambda: _trainable(model).save_adapter(place))
         must(isinstance(error, CoreError), f"save_adapter() without an adapter raised {error!r}")
@@ -190,7 +190,7 @@ def refused(subject: Subject) -> None:
     with subject.loaded() as model:
         steps = _train(model)
         next(steps)
-    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder:
+    with scratch() as folder:
         for what, use in {
             "train()": lambda: _train(model),
             "the next step": lambda: next(steps),

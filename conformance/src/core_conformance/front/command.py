@@ -3,164 +3,55 @@
 from __future__ import annotations
 
 import faulthandler
-import json
 import math
 import os
-import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable
+from contextlib import ExitStack, suppress
 from pathlib import Path
 from typing import Any
 
 import click
 
-from core.system.terminal import stream, visible, visible_json, visible_lines
+from core.system.terminal import stream, visible_json
 from core_conformance.checking.check import Check, all_checks
-from core_conformance.running import known, page, report, settings
+from core_conformance.checking.watching import quick_collections
+from core_conformance.front import printing
+from core_conformance.front.printing import HEADER, begun, ended, progress
+from core_conformance.running import comparing, known, page, report, settings
+from core_conformance.running.badge import BADGE, write_badge
+from core_conformance.running.chosen import chosen
 from core_conformance.running.known import UsageError
 from core_conformance.running.leftovers import Leftovers, end_with
 from core_conformance.running.result import Result, Status
 from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
 
-_COLUMNS = ("CHECK", "STATUS", "SECONDS", "COMPARED", "NOTE")
-_STYLES = {
-    Status.PASSED: "green",
-    Status.KNOWN: "yellow",
-    Status.NOT_TESTABLE: "yellow",
-    Status.NOT_RUN: "dim",
+_SPELLED = {
+    "name": "BACKEND",
+    "everything": "--all",
+    "pairs": "--option",
+    "only": "--check",
+    "as_json": "--json",
 }
-HEADER = "\t".join(_COLUMNS) + "\n"
-"""The first of the tab-separated lines."""
-
-
-def begun(check_id: str) -> str:
-    """Return the beginning of the line of a check that now runs."""
-    return f"{check_id}\t"
-
-
-def ended(result: Result) -> str:
-    """Return the rest of the line of a check that has ended."""
-    return "\t".join(_cells(result)[1:]) + "\n"
-
-
-@contextmanager
-def progress(total: int | None, lines: bool = False) -> Iterator[Callable[[str], None]]:
-    """Show a progress bar if stderr is a terminal; yield the function that takes the next step.
-
-    ``lines``: otherwise, print each step as a line on stderr.
-    """
-    if not sys.stderr.isatty():
-        yield lambda text: click.echo(text, err=True) if lines else None
-        return
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TextColumn("{task.fields[now]}"),
-    )
-    console = Console(stderr=True, color_system=None if _plain() else "auto")
-    with Progress(*columns, console=console, transient=True) as bar:
-        task = bar.add_task("", total=total, now="")
-        done = -1
-
-        def tell(text: str) -> None:
-            nonlocal done
-            done += 1
-            bar.update(task, completed=done, now=text)
-
-        yield tell
-
-
-def table(results: Sequence[Result]) -> None:
-    """Print on a terminal every check with its status, its seconds, its count, and a note."""
-    from rich.console import Console
-    from rich.table import Table
-    from rich.text import Text
-
-    grid = Table(*_COLUMNS, box=None, pad_edge=False, header_style="bold")
-    for result in results:
-        check, status, *numbers, note = _cells(result)
-        style = _STYLES.get(result.status, "bold red")
-        right = [Text(number, justify="right") for number in numbers]
-        grid.add_row(check, Text(status, style), *right, Text(note))
-    Console(file=stream(), color_system=None if _plain() else "auto").print(grid)
-
-
-def complaints(run: Run) -> None:
-    """Print on stderr each violated clause, and what was seen instead."""
-    silent = (Status.PASSED, Status.NOT_RUN, Status.KNOWN, Status.NOT_TESTABLE)
-    _untestable(run)
-    for line in run.left_out():
-        click.echo(f"\nSKIPPED by {visible(line)}", err=True)
-    for result in run.all_results():
-        if result.status in silent:
-            continue
-        click.echo(f"\n{str(result.status).upper()} {result.id}", err=True)
-        click.echo(f"  {all_checks()[result.id].clause}", err=True)
-        click.echo(f"  Seen: {visible_lines(result.reason)}", err=True)
-        click.echo(f"  Rerun: {_again(run, result)}", err=True)
-        if result.call:
-            click.echo(f"  To reproduce:\n\n{visible_lines(result.call)}\n", err=True)
-        if result.status in (Status.CRASHED, Status.TIMEOUT) and result.details:
-            click.echo(f"  Last output:\n{visible_lines(result.details)}", err=True)
-
-
-def _again(run: Run, result: Result) -> str:
-    """Return the command that runs this check alone."""
-    target = run.target
-    pairs = [
-        part
-        for name, value in target.options.items()
-        for part in ("-O", f"{name}={json.dumps(value, default=str)}")
-    ]
-    words = [target.backend, "-m", target.model, *pairs, "-k", result.id]
-    return visible("infer-cli conformance " + shlex.join(words))
-
-
-def _untestable(run: Run) -> None:
-    """Print on stderr what the model lacks, once each, with the checks that need it."""
-    lacking: dict[str, list[str]] = {}
-    for result in run.all_results():
-        if result.status is Status.NOT_TESTABLE:
-            lacking.setdefault(result.reason, []).append(result.id)
-    for reason, ids in lacking.items():
-        click.echo(f"\nNOT TESTABLE with this model: {', '.join(ids)}", err=True)
-        click.echo(f"  {visible_lines(reason[:1].upper() + reason[1:])}.", err=True)
-
-
-def _cells(result: Result) -> tuple[str, str, str, str, str]:
-    numbers = f"{result.seconds:.2f}", str(result.compared)
-    return result.id, str(result.status), *numbers, _note(result)
-
-
-def _note(result: Result) -> str:
-    note = visible(result.reason.splitlines()[0]) if result.reason else ""
-    if result.refused and result.status is Status.PASSED:
-        note = f"not declared, and refused: {result.refused}"
-    return note.replace("\t", " ")
-
-
-def _plain() -> bool:
-    return bool(os.environ.get("NO_COLOR"))
+"""The arguments that are not called like their flag."""
 
 
 def run_command(flags: dict[str, Any]) -> None:
     """Run the command; raises what click and ``infer-cli`` make an exit code of."""
     try:
         if flags["selftest"]:
-            _selftest()
+            _selftest(flags)
+        elif flags["compare"]:
+            _compare(flags)
+        elif flags["everything"]:
+            raise UsageError("--all is for --selftest. Remove it, or add --selftest.")
         else:
             report.writable(
                 (flags["report"], report.REPORT),
-                (flags["badge"], report.BADGE),
+                (flags["badge"], BADGE),
                 (flags["html"], page.PAGE),
             )
-            _whole_or_parts(flags)
             _check(flags, Run(_settings(flags)))
     except UsageError as error:
         raise click.UsageError(str(error)) from error
@@ -177,7 +68,8 @@ def _check(flags: dict[str, Any], run: Run) -> None:
         if live:
             click.echo(text, nl=False)
 
-    try:
+    with quick_collections(), ExitStack() as stack:
+        stack.callback(run.stop)
         run.start()
         if not flags["quiet"]:
             _warn(run, live)
@@ -188,20 +80,14 @@ def _check(flags: dict[str, Any], run: Run) -> None:
                 _lines(write, run, check, flags["quiet"])
         if flags["deep"] == math.inf:
             _without_end(run, write)
-    finally:
-        run.stop()
 
     # The run has ended: what it left, its files, its results, and the exit code.
     threads = tuple(thread.name for thread in left.threads())
     _write(flags, run, threads)
     if not live and not flags["as_json"]:
-        table([result for result in run.all_results() if not flags["quiet"] or _said(result)])
+        results = run.all_results()
+        printing.table([*filter(_said, results)] if flags["quiet"] else results)
     _conclude(flags, run, threads)
-
-
-def _whole_or_parts(flags: dict[str, Any]) -> None:
-    if flags["certify"] and flags["only"]:
-        raise UsageError("--certify requires all checks. Remove -k or --certify.")
 
 
 def _lines(write: Callable[[str], None], run: Run, check: Check, quiet: bool) -> None:
@@ -275,11 +161,11 @@ def _write(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
         if flags["as_json"]:
             click.echo(visible_json(report.encoded(content)))
     if flags["badge"]:
-        report.write(report.badge_of(run), flags["badge"], report.BADGE)
+        write_badge(run, flags["badge"])
 
 
 def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None:
-    complaints(run)
+    printing.complaints(run)
     if threads:
         names = ", ".join(threads)
         click.echo(
@@ -288,18 +174,49 @@ def _conclude(flags: dict[str, Any], run: Run, threads: tuple[str, ...]) -> None
     verdict = run.verdict()
     certified = " (certified)" if flags["certify"] and verdict.certifiable else ""
     click.echo(f"{run.summary()}{certified}.", err=True)
-    good = verdict.certifiable if flags["certify"] else run.good()
+    good = run.flawless() if flags["certify"] else run.good()
     if threads or run.hangs:
         end_with(0 if good else 1)
     if not good:
         raise click.exceptions.Exit(1)
 
 
-def _selftest() -> None:
-    from core_conformance.proof import selftest
+def _selftest(flags: dict[str, Any]) -> None:
+    """Test the suite itself: a sample of its checks, or all of it."""
+    from core_conformance.proof import sample, selftest
 
-    with progress(None) as tell:
-        summary = selftest.run(tell)
-    click.echo(str(summary))
-    if summary.problems:
+    _takes(flags, "--selftest tests the suite itself", "selftest", "everything", "only", "seed")
+    checks = chosen([*all_checks().values()], flags["only"])
+    seed = settings.random_seed() if flags["seed"] is None else flags["seed"]
+    everything = flags["everything"]
+    whole = everything and not flags["only"]
+    total = selftest.count() if whole else len(checks)
+    with progress(total, lines=everything) as tell:
+        result: sample.Sample | selftest.Summary = (
+            selftest.run(tell)
+            if whole
+            else sample.run(checks, seed, progress=tell, all_of_them=everything)
+        )
+    click.echo(str(result))
+    if result.problems:
+        raise click.exceptions.Exit(1)
+
+
+def _takes(flags: dict[str, Any], what: str, *names: str) -> None:
+    """Raise `UsageError` for an argument that a run without a backend does not read."""
+    given = [name for name, value in flags.items() if value not in (None, False, ())]
+    if others := [_SPELLED.get(name, f"--{name}") for name in given if name not in names]:
+        raise UsageError(f"{what}. Remove {', '.join(others)}.")
+
+
+def _compare(flags: dict[str, Any]) -> None:
+    """Print the differences between two reports; exit with 1 if B fails what A passed."""
+    _takes(flags, "--compare reads two reports", "compare", "as_json")
+    comparison = comparing.compare(*map(comparing.read, flags["compare"]))
+    if flags["as_json"]:
+        click.echo(visible_json(report.encoded(comparison)))
+    else:
+        printing.differences(comparison.differences)
+    click.echo(f"{comparison.summary()}.", err=True)
+    if comparison.worse:
         raise click.exceptions.Exit(1)

@@ -38,15 +38,23 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         help='TOML file of known failures: check id = "reason, link".',
     )
     group.addoption(
-        "--core-timeout", metavar="S", type=float, help="Time limit per check, in seconds."
+        "--core-timeout",
+        metavar="S",
+        type=float,
+        help="Time limit per check, in seconds. [default: 120, more for slow models]",
     )
     group.addoption(
         "--core-isolate",
         action="store_true",
         default=None,
-        help="Run each check in its own process.",
+        help="Run each check in its own process. [default: only after one hangs]",
     )
-    group.addoption("--core-seed", metavar="N", type=int, help="Seed for generated inputs.")
+    group.addoption(
+        "--core-seed",
+        metavar="N",
+        type=int,
+        help="Seed for generated inputs. [default: 0; random with --core-deep]",
+    )
     group.addoption(
         "--core-deep",
         metavar="S",
@@ -58,7 +66,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     )
 
     group.addoption("--core-report", metavar="FILE", help="Write a JSON report.")
-    group.addoption("--core-badge", metavar="FILE", help="Write a badge for shields.io.")
+    group.addoption(
+        "--core-badge",
+        metavar="FILE",
+        help="Write a badge: SVG if FILE ends in .svg, else JSON for shields.io.",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:

@@ -10,6 +10,7 @@ import pytest
 from core.errors import CoreError
 from core_conformance import MARKER
 from core_conformance.running import known, report, settings
+from core_conformance.running.badge import BADGE, write_badge
 from core_conformance.running.known import UsageError
 from core_conformance.running.leftovers import Leftovers, end_with
 from core_conformance.running.result import Result, Status
@@ -33,7 +34,7 @@ class Session:
         try:
             self._runs = self._planned(config, items)
             report.writable(
-                (self._option.core_report, report.REPORT), (self._option.core_badge, report.BADGE)
+                (self._option.core_report, report.REPORT), (self._option.core_badge, BADGE)
             )
         except (UsageError, CoreError) as error:
             raise pytest.UsageError(str(error)) from error
@@ -109,7 +110,7 @@ class Session:
                 content = report.report_of(run, certify=certify, threads_left=self._names)
                 report.write(content, self._option.core_report, report.REPORT)
             if self._option.core_badge:
-                report.write(report.badge_of(run), self._option.core_badge, report.BADGE)
+                write_badge(run, self._option.core_badge)
 
 
 def _of_command_line(config: pytest.Config) -> Settings:

@@ -69,6 +69,11 @@ def run(progress: Progress = lambda line: None) -> Summary:
     return Summary(len(all_checks()), len(all_saboteurs()), tuple(problems), seconds)
 
 
+def count() -> int:
+    """Return the number of steps of `run`."""
+    return sum(1 for _ in _parts())
+
+
 def _parts() -> Iterator[tuple[str, Callable[[str], Iterable[str]]]]:
     yield "saboteurs for all checks", lambda path: without_saboteur()
     yield "the reference", partial(sound, Reference())

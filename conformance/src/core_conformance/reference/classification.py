@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Sequence
-from random import Random
 
 from core.errors import RequestError
 from core.kit.base import RequestClock
@@ -21,7 +20,7 @@ from core.types import ClassifyResult, HiddenResult, Score, Token
 from core_conformance.reference.engine import Engine, GivenIds, check_ids, check_text
 from core_conformance.reference.language import log_softmax
 from core_conformance.reference.meter import Meter
-from core_conformance.reference.sampling import sample
+from core_conformance.reference.sampling import generator, sample
 from core_conformance.reference.vocabulary import decode, encode_continued
 
 MICRO_BATCH = 8
@@ -86,7 +85,7 @@ class Classifier:
     def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
         """Return the result for one prompt, from the logits after it."""
         config = self.config
-        token = sample(logits, ids, config, Random(config.seed))
+        token = sample(logits, ids, config, generator(config))
         logprob = log_softmax(logits)[token] if config.return_logprobs else None
 
         result = ClassifyResult(

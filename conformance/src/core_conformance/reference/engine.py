@@ -9,7 +9,6 @@ import threading
 from array import array
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from random import Random
 from typing import Self
 
 from core.errors import EmptyPromptError, ModelBusyError, PromptTooLongError, RequestError
@@ -20,7 +19,7 @@ from core.options import GenerateConfig
 from core.types import FinishReason, Token
 from core_conformance.reference.language import Language, log_softmax
 from core_conformance.reference.meter import LEDGER, TOKEN_BYTES, Meter
-from core_conformance.reference.sampling import sample
+from core_conformance.reference.sampling import generator, sample
 from core_conformance.reference.vocabulary import (
     EOS,
     SPECIAL_TEXTS,
@@ -96,7 +95,7 @@ class Generation:
         self.reason: FinishReason | None = None
         self.drawn = 0
         self.limit = min(config.max_tokens, room)
-        self.random = Random(config.seed)
+        self.random = generator(config)
         self.stops = {EOS, *config.stop_tokens}
         self.assembler = TokenAssembler(Detokenizer(), config.stop, SPECIAL_TEXTS)
 

@@ -14,6 +14,12 @@ from core_conformance.reference.language import log_softmax
 
 HONOURS = frozenset({"temperature", "top_k", "typical_p", "top_p", "min_p", "repeat_penalty"})
 """The options of `core.kit.support.REFUSABLE` that `sample` applies."""
+_UNUSED = Random(0)
+
+
+def generator(config: GenerateConfig) -> Random:
+    """Return the random numbers of a request. Greedy decoding uses none, and seeding takes time."""
+    return Random(config.seed) if config.temperature else _UNUSED
 
 
 def sample(

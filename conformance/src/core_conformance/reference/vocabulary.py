@@ -8,6 +8,7 @@ from __future__ import annotations
 import codecs
 import re
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 from core.kit.chat import RenderedPrompt
 
@@ -86,5 +87,6 @@ def _rendered(prompt: RenderedPrompt) -> Iterator[int]:
             yield from _pieces(part.replace(prompt.marker, "").encode())
 
 
-def _pieces(data: bytes) -> Iterator[int]:
-    return map(_IDS.__getitem__, _PIECE.findall(data))
+@lru_cache(maxsize=2048)
+def _pieces(data: bytes) -> tuple[int, ...]:
+    return tuple(map(_IDS.__getitem__, _PIECE.findall(data)))

@@ -28,6 +28,12 @@ def raw_logits(seen: tuple[int, ...]) -> array[float]:
     return array("d", values)
 
 
+@lru_cache(maxsize=8192)
+def float32_logits(seen: tuple[int, ...]) -> array[float]:
+    """Return the same as float32, as a model without an adapter gives them."""
+    return array("f", raw_logits(seen))
+
+
 def _base(ids: Sequence[int]) -> list[float]:
     """Return logits before noise: text may follow, and inside a character only the rest of it."""
     character = unfinished(ids)

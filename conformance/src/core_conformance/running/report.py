@@ -1,4 +1,4 @@
-"""The report of a run as JSON, and the badge that its owner can host.
+"""The report of a run as JSON.
 
 It says which model it was: a name people know, and a checksum of its files.
 """
@@ -9,7 +9,6 @@ import hashlib
 import os
 import platform
 import re
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -25,16 +24,12 @@ from core.registry import REGISTRY
 from core.secret import is_secret
 from core.system import outputs
 from core_conformance.running.known import UsageError
-from core_conformance.running.result import Result, Status
+from core_conformance.running.result import Result
 from core_conformance.running.run import Run
 
 REPORT = outputs.Kind(
     "a conformance report", re.compile(rb'\{\s*"verdict": "[^\n]*,\s*"certified": '), private=False
 )
-BADGE = outputs.Kind(
-    "a badge", re.compile(rb'\{\s*"schemaVersion": 1,\s*"label": "core protocol '), private=False
-)
-_COLOURS = {"conformant": "brightgreen", "not conformant": "red", "incomplete": "lightgrey"}
 
 
 def model_name(path: str) -> str:
@@ -155,27 +150,6 @@ def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] 
     )
 
 
-def badge_of(run: Run) -> dict[str, object]:
-    """Return the badge: the protocol and how the checks ended, in the colour of the verdict.
-
-    Refusals are counted apart from the other checks passed: they tell what a backend leaves out.
-    """
-    verdict = run.verdict()
-    count = Counter(result.status for result in run.all_results())
-
-    refused = run.refused()
-    parts = [f"{count.pop(Status.PASSED, 0) - refused} checked", f"{refused} refused"]
-    parts += [f"{number} {status}" for status, number in sorted(count.items())]
-
-    with_known = verdict.kind == "conformant" and verdict.known
-    return {
-        "schemaVersion": 1,
-        "label": f"core protocol {run.backend.protocol}",
-        "message": ", ".join(parts),
-        "color": "green" if with_known else _COLOURS[verdict.kind],
-    }
-
-
 def writable(*files: tuple[str | None, outputs.Kind]) -> None:
     """Raise `UsageError` for a file that may not be written: better now than after the run."""
     places = []
@@ -190,7 +164,7 @@ def writable(*files: tuple[str | None, outputs.Kind]) -> None:
 
 
 def write(value: object, file: str, kind: outputs.Kind) -> None:
-    """Write a report or a badge as indented JSON; raises `UsageError`."""
+    """Write a value as indented JSON; raises `UsageError`."""
     write_bytes(encoded(value) + b"\n", file, kind)
 
 

@@ -141,6 +141,13 @@ class Run:
             return verdict.kind == "conformant"
         return verdict.passed + verdict.known == verdict.total
 
+    def flawless(self) -> bool:
+        """Return True if every selected check passed: for all checks, a certification."""
+        verdict = self.verdict()
+        if not self.partial:
+            return verdict.certifiable
+        return verdict.passed == verdict.total
+
     def _passed(self, check: Check) -> bool:
         return check.id in self.results and self.results[check.id].status is Status.PASSED
 

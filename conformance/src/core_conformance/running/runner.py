@@ -25,6 +25,7 @@ from core_conformance.checking.check import (
     begin_tally,
     count_compared,
 )
+from core_conformance.checking.scratch import settle
 from core_conformance.checking.script import record
 from core_conformance.checking.subject import Effort, Subject
 from core_conformance.running.result import Result, Status
@@ -193,6 +194,7 @@ def run_check(check: Check, subject: Subject) -> Result:
     counted = begin_tally()
     record.begin()
     result = _run_check(check, subject)
+    settle(f"{result.reason}\n{result.call}" if subject.keeps_files else "")
     if result.status is Status.PASSED and not counted.compared:
         result = replace(result, status=Status.NOT_TESTABLE, reason=NOTHING)
     return replace(result, compared=counted.compared, left_out=tuple(counted.left_out))

@@ -100,7 +100,7 @@ class Settings:
         """Return the effort of each check. A deep run without a seed draws one."""
         if self.deep is None:
             return Effort(seed=self.seed or 0)
-        seed = SystemRandom().randrange(2**31) if self.seed is None else self.seed
+        seed = random_seed() if self.seed is None else self.seed
         share = self.deep / max(1, len(generated()))
         return Effort(share if math.isfinite(share) else _TURN, seed=seed, deep=True)
 
@@ -144,6 +144,11 @@ def pairs(texts: Sequence[str]) -> dict[str, object]:
             raise UsageError(f"The option {name!r} is given twice.")
         options[name] = _value(value)
     return options
+
+
+def random_seed() -> int:
+    """Return a seed for a run that was given none."""
+    return SystemRandom().randrange(2**31)
 
 
 def deep(value: float) -> float:

@@ -51,7 +51,9 @@ class Target:
         backend = self.found()
         if reason := unavailability(backend):
             raise BackendUnavailableError(self.backend, reason)
-        return Subject(backend, self.model, self.options, self.effort, self.adapters)
+        return Subject(
+            backend, self.model, self.options, self.effort, self.adapters, keeps_files=True
+        )
 
 
 def know_reference() -> None:

@@ -19,6 +19,7 @@ from functools import wraps
 from types import MappingProxyType
 from typing import Any, TypeVar
 
+from core_conformance.checking.scratch import PREFIX
 from core_conformance.checking.script.spelling import spelled, texts_in
 
 M = TypeVar("M")
@@ -157,20 +158,22 @@ def script(message: str = "", whole: bool = False) -> str:
     origins = dict.fromkeys(_origin(_loads[key].backend) for key in numbers)  # reads all metadata
     lines = ["import core", *filter(None, origins), ""]
     for key, name in names.items():
-        lines += [*_gone(_loads[key]), f"{name} = {_loads[key].line}"]
+        lines += [*_made(_loads[key]), f"{name} = {_loads[key].line}"]
     if whole and len(_calls.last) == _LAST:
         lines.append(f"# Of many calls, the first {_FIRST} and the last {_LAST}:")
     return "\n".join(lines + [_line(call, names) for call in calls])
 
 
-def _gone(load: _Load) -> list[str]:
-    """Return a comment for a load that cannot be repeated, for its files were the check's own."""
-    if all(map(os.path.lexists, load.paths)):
-        return []
-    return [
-        "# The check made these files and has deleted them. The command that runs the check alone",
-        "# makes them again.",
-    ]
+def _made(load: _Load) -> list[str]:
+    """Return a comment for a load from files of the check's own, which may be deleted."""
+    if not all(map(os.path.lexists, load.paths)):
+        return [
+            "# The check made these files and has deleted them.",
+            "# The command that runs the check alone makes them again.",
+        ]
+    if any(PREFIX in os.fspath(path) for path in load.paths):
+        return ["# The check made these files. They stay there until you delete them."]
+    return []
 
 
 def _chosen(message: str, whole: bool) -> list[Call]:

@@ -108,10 +108,27 @@ def _sequence(value: list[object] | tuple[object, ...]) -> str:
     if len(value) > _TEXTS and isinstance(value[0], str) and value.count(value[0]) == len(value):
         whole = f"[{spelled(value[0])}] * {len(value)}"
         return whole if isinstance(value, list) else f"({spelled(value[0])},) * {len(value)}"
+    if numbered := _numbered(value):
+        return numbered
     inner = ", ".join(map(spelled, value))
     if isinstance(value, list):
         return f"[{inner}]"
     return f"({inner},)" if len(value) == 1 else f"({inner})"
+
+
+def _numbered(value: list[object] | tuple[object, ...]) -> str:
+    """Return an expression for many texts that are numbered in rounds; empty for all others."""
+    second = f"{value[0]} 1" if value else ""
+    if len(value) <= _TEXTS or second not in value:
+        return ""
+    texts = value[: value.index(second)]
+    rounds = -(-len(value) // len(texts))
+    again = [f"{text} {n}" if n else text for n in range(rounds) for text in texts]
+    if again[: len(value)] != list(value):
+        return ""
+    kind, inner = type(value).__name__, spelled(texts)
+    row = f"f'{{text}} {{n}}' if n else text for n in range({rounds}) for text in {inner}"
+    return f"{kind}({row})[:{len(value)}]"
 
 
 def _object(value: object) -> str:
