@@ -107,3 +107,15 @@ class PeakForgotten(ReferenceModel):
     def memory(self) -> MemoryReport:
         report = super().memory()
         return dataclasses.replace(report, peak_bytes=0) if self.forgotten else report
+
+
+@saboteur(
+    "rotation-drops-early",
+    'with context_overflow="rotate" the oldest positions are dropped when half the context is full',
+    {"context.rotate"},
+)
+class RotationDropsEarly(Engine):
+    def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
+        most = self.language.context_length
+        half = most // 2 if self._rotates else most
+        return super().forward([row[-half:] for row in rows])
