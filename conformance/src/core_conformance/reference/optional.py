@@ -34,7 +34,7 @@ from core.kit.support import (
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
-from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.token_ids import TokenIds, token_pairs, token_prompt, token_prompts
 from core.training import Examples, TrainConfig, TrainingRun, checked_examples, resolve_train
 from core.types import (
     AttentionSnapshot,
@@ -148,7 +148,7 @@ class ReferenceModel(
 
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> TokenStream:
         """Run ``generate`` on token ids."""
-        [row] = token_prompts([prompt])
+        row = token_prompt(prompt)
         return self.stream(GivenIds(row), request)
 
     def do_score_tokens(
