@@ -81,7 +81,8 @@ def _page(name: str) -> str:
 def _docstrings(module: str) -> dict[str, list[str]]:
     """Return the sentences of each class with its methods, of each function and each constant."""
     spec = find_spec(module)
-    assert spec is not None and spec.origin is not None
+    assert spec is not None
+    assert spec.origin is not None
     found: dict[str, list[str]] = {}
     body = ast.parse(Path(spec.origin).read_text("utf-8")).body
     for node, after in zip(body, [*body[1:], None], strict=True):

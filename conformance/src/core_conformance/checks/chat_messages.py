@@ -121,9 +121,7 @@ def _same_conversation(subject: Subject, plain: Conversation, other: Conversatio
     what = f"{plain!r} and {other!r}"
     if subject.declares(Capability.TOKENIZING):
         prompts = [_render(subject, turns) for turns in (plain, other)]
-        must(
-            prompts[0] == prompts[1], f"{what} have the prompts {prompts[0]!r} and {prompts[1]!r}"
-        )
+        must(prompts[0] == prompts[1], f"{what} have the prompts {prompts[0]!r} and {prompts[1]!r}")
     answers = [_answer(subject, turns) for turns in (plain, other)]
     must(
         (answers[0] is None) == (answers[1] is None),

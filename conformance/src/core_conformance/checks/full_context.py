@@ -18,8 +18,8 @@ _SHARE = 0.3  # of the passes for one check
 
 @check(
     "lengths.context",
-    "A prompt that fills the context exactly MUST be read and continued by one token, a shorter one by "
-    "as many as fit; one token more is too long",
+    "A prompt that fills the context exactly MUST be read and continued by one token, a shorter "
+    "one by as many as fit; one token more is too long",
     (Capability.CLASSIFY, Capability.GENERATE),
     Capability.TOKENIZING,
     broad=True,

@@ -168,7 +168,8 @@ def devices(subject: Subject) -> None:
 
 @check(
     "identity.choices",
-    "`choices()` MUST give what was chosen for the user, the device at least, each with its reason.",
+    "`choices()` MUST give what was chosen for the user, the device at least, each with its "
+    "reason.",
     Capability.EXPLAINING,
 )
 def choices(subject: Subject) -> None:

@@ -1,4 +1,4 @@
-"""Labels by their text and tokens: every kind of prefix, like tokens, and what labels_only gives."""
+"""Labels by their texts and tokens: prefixes, like tokens, and what labels_only gives."""
 
 from __future__ import annotations
 

@@ -267,8 +267,8 @@ def white_space_replaces_the_prefix(subject: Subject) -> None:
 
 @check(
     "labels.refused",
-    "Duplicate labels MUST raise LabelError, an empty one InvalidOptionError, at the call of classify "
-    "and of classify_iter",
+    "Duplicate labels MUST raise LabelError, an empty one InvalidOptionError, at the call of "
+    "classify and of classify_iter",
     Capability.CLASSIFY,
     Capability.LABELS,
 )

@@ -51,8 +51,8 @@ _NEAR = 0.02  # of the largest key: two runs may differ in rounding only
 
 @check(
     "context.length",
-    'A generation that reaches the end of the context MUST end there, with "length", and not a token '
-    "earlier: the last one drawn may need no place",
+    'A generation that reaches the end of the context MUST end there, with "length", and not a '
+    "token earlier: the last one drawn may need no place",
     Capability.GENERATE,
 )
 def context_ends_generation(subject: Subject) -> None:
@@ -71,8 +71,8 @@ def context_ends_generation(subject: Subject) -> None:
 
 @check(
     "context.rotate",
-    'With context_overflow="rotate" a generation MUST continue past the context; until that is full, '
-    "its tokens are the same as without, and a stop string that comes later still ends it",
+    'With context_overflow="rotate" a generation MUST continue past the context; until that is '
+    "full, its tokens are the same as without, and a stop string that comes later still ends it",
     Capability.GENERATE,
     Capability.ROTATE,
 )

@@ -63,8 +63,8 @@ def rows(subject: Subject) -> None:
 
 @check(
     "metrics.generated-tokens",
-    "generated_tokens MUST be exactly the number of tokens that the stream gave: the one that ended "
-    "it is not counted.",
+    "generated_tokens MUST be exactly the number of tokens that the stream gave: the one that "
+    "ended it is not counted.",
     Capability.GENERATE,
 )
 def generated_tokens(subject: Subject) -> None:

@@ -16,7 +16,20 @@ _SPACED = ("good", "  good", "good ", "bad\n", "\tbad")
 _NUL = ("good", "good\0bad", "bad")
 # A row or more for each kind of ending in the table of docs/options.md.
 _UNSPACED_ENDS = (
-    *(" (", " [", " {", " <", ' "', ' {"a":"', " '", " `", " \u201e", " \u201c", " \u2018", " \u201a"),
+    *(
+        " (",
+        " [",
+        " {",
+        " <",
+        ' "',
+        ' {"a":"',
+        " '",
+        " `",
+        " \u201e",
+        " \u201c",
+        " \u2018",
+        " \u201a",
+    ),
     *(" \u00ab", " \u00bf", " \u00a1", " *", " **", " #", " @", " \\", " ~", " $", " <b>"),
     *(" a=", " a_", " a/", " a&", " a-", " a\u2013"),
     *("\u662f", "\u306f", "\u0e01", "\u0e81", "\u1780"),  # Chinese, Japanese, Thai, Lao, Khmer
@@ -26,7 +39,12 @@ _SPACED_ENDS = (
     *(":", ",", ".", ";", "?", "!", ")", "]", ' "a"', " \u201ea\u201c", "'", "</b>"),
     *(" ->", " =>", " \u2192", " =", " -", " \u2013", " \u2014", " /", " &", " \u00bb"),
     *("\n-", "\n*", "\n##", " \u2022", " C#", " 5$", " 5"),
-    *(" \ud55c", "\u1019", "\u662f:", "\u662fabc"),  # Korean, Burmese; a sign and a word after Chinese
+    *(
+        " \ud55c",
+        "\u1019",
+        "\u662f:",
+        "\u662fabc",
+    ),  # Korean, Burmese; a sign and a word after Chinese
 )
 
 

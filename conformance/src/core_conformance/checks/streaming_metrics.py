@@ -21,8 +21,8 @@ Open = Callable[[], TokenStream]
 
 @check(
     "metrics.streams",
-    "The metrics after chat and submit MUST count their prompt and exactly the tokens given, and be "
-    "those of the model once the stream was read.",
+    "The metrics after chat and submit MUST count their prompt and exactly the tokens given, and "
+    "be those of the model once the stream was read.",
     _STREAMS[1:],
     broad=True,
 )
@@ -82,8 +82,8 @@ def closed_streams_count_what_they_did(subject: Subject) -> None:
 
 @check(
     "metrics.row-streams",
-    "The metrics of batch_stream and classify_iter MUST count all rows that were given, and exactly "
-    "the tokens, once they were read to their end.",
+    "The metrics of batch_stream and classify_iter MUST count all rows that were given, and "
+    "exactly the tokens, once they were read to their end.",
     (Capability.BATCH_STREAMING, Capability.CLASSIFY_STREAMING),
     broad=True,
 )

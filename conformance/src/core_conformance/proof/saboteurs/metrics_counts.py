@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from typing import Any
 
 from core.types import ClassifyResult, Token
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.classification import Classifier
 from core_conformance.reference.engine import Engine, Generation
 from core_conformance.reference.meter import Meter
+from core_conformance.reference.optional import ReferenceModel
 
 
 @saboteur(
@@ -47,3 +49,13 @@ class AFullContextIsReadAgain(Engine):
         limit = self.language.context_length
         meter.prompt_tokens += sum(limit for row in rows if len(row.context) == limit)
         return super().step(rows, meter)
+
+
+@saboteur(
+    "scores-leave-no-metrics",
+    "score and hidden_states leave the metrics of the call before",
+    {"metrics.readers"},
+)
+class ScoresLeaveNoMetrics(ReferenceModel):
+    def _record_read(self, *arguments: Any) -> None:
+        pass
