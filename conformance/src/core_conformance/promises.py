@@ -79,15 +79,15 @@ def _page(name: str) -> str:
 
 
 def _docstrings(module: str) -> dict[str, list[str]]:
-    """Return the sentences of each class with its methods, of each function and each constant."""
+    """Return the sentences of each class with its methods, and of each constant."""
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
     found: dict[str, list[str]] = {}
     body = ast.parse(Path(spec.origin).read_text("utf-8")).body
     for node, after in zip(body, [*body[1:], None], strict=True):
-        if isinstance(node, ast.ClassDef | ast.FunctionDef) and not node.name.startswith("_"):
-            texts = [ast.get_docstring(n) or "" for n in (node, *node.body) if _has_docstring(n)]
+        if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+            texts = [_docstring(part) for part in (node, *node.body)]
             found[f"{module}.{node.name}"] = sentences("\n\n".join(texts))
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
@@ -96,9 +96,10 @@ def _docstrings(module: str) -> dict[str, list[str]]:
     return {name: texts for name, texts in found.items() if texts}
 
 
-def _has_docstring(node: ast.AST) -> bool:
-    kinds = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
-    return isinstance(node, kinds) and ast.get_docstring(node) is not None
+def _docstring(node: ast.AST) -> str:
+    if not isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return ""
+    return ast.get_docstring(node) or ""
 
 
 def entry(name: str, sentence: str) -> Entry | None:

@@ -1,4 +1,6 @@
-"""Checks of stop strings that spell a special token, which has no text of its own.
+"""Checks of stop strings, labels and continuations that spell a special token.
+
+A special token has no text of its own.
 
 A tiny penalty on what stands in the prompt makes a special token there the likeliest one, if its
 logit is positive: so that it is generated, whatever the model would say otherwise. Of a small
@@ -14,11 +16,13 @@ from typing import Any
 
 from core.errors import ChatTemplateError, UnsupportedOptionError
 from core.kit.chat import RenderedPrompt
+from core.kit.labels import label_lead
 from core.protocols import Capability
 from core.types import Message
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, logits, read, tokenizing
 from core_conformance.checking.check import check, leave_out, must
+from core_conformance.checking.compare import label_logprobs, near
 from core_conformance.checking.stopping import wavers
 from core_conformance.checking.subject import Subject
 
@@ -55,6 +59,35 @@ def special_tokens_stop(subject: Subject) -> None:
             (answer.ids, answer.finish_reason) == (free.ids, free.finish_reason),
             f"stop strings that never come changed {free.text!r} to {answer.text!r}",
         )
+
+
+@check(
+    "chat.special-continued",
+    "A label and a continuation that spell a special token MUST be read as plain text, after a "
+    "plain prompt and after what render_chat gives",
+    Capability.CHAT,
+    Capability.TOKENIZING,
+    Capability.SCORING,
+)
+def special_tokens_in_continuations(subject: Subject) -> None:
+    special = list(_special(subject))[:2] or ["<|core|>"]  # which is none
+    for prompt in (ask.QUESTION, tokenizing(subject).render_chat([Message("user", "Hello")])):
+        for text in special:
+            (scored,) = ask.score(subject, [prompt], [f" {text}"])
+            count = len(scored.token_logprobs)
+            must(
+                count > 1,
+                f"the continuation {text!r} after {prompt!r:.60} was read as {count} token",
+            )
+            if subject.declares(Capability.CLASSIFY, Capability.LABELS):
+                result = ask.classify(subject, [prompt], labels=(text, "good"), label_prefix=" ")[0]
+                wanted = ask.score(subject, [prompt], [label_lead(prompt, " ") + text])[0].logprob
+                logprob = label_logprobs(result)[text]
+                must(
+                    near(subject, logprob, wanted, count + 1),
+                    f"the label {text!r} after {prompt!r:.60} has the logprob {logprob:.5f}, and "
+                    f"as a continuation {wanted:.5f}",
+                )
 
 
 @dataclass(frozen=True, slots=True)

@@ -199,9 +199,11 @@ class ReferenceModel(
         options, language = resolve_train(config), self.engine.language
         rows = checked_examples(examples)
         places = places_of(rows, options, language.context_length, self.rendered)
-        return TrainingRun(
-            self.training_class(language, places, options, self.take_bias).steps(), self
+        held_out = options.validation and places_of(
+            options.validation, options, language.context_length, self.rendered
         )
+        training = self.training_class(language, places, options, self.take_bias, held_out)
+        return TrainingRun(training.steps(), self)
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
         """Write what was learned, as ``adapter_path`` reads it."""

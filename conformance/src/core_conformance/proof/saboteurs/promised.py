@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from core.options import GenerateConfig
-from core.types import BatchResult, Choice, Token, TokenSequence
+from core.types import AttentionSnapshot, BatchResult, Choice, Token, TokenSequence
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.batch import Batch
 from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS, Language
@@ -69,3 +69,13 @@ class SequencesWithoutLogprobs(ReferenceModel):
             dataclasses.replace(sequence, logprobs=sequence.logprobs[-1:])
             for sequence in super().do_generate_tokens(*arguments)
         ]
+
+
+@saboteur(
+    "long-prompts-are-inspected-in-part",
+    "inspect_attention cuts a prompt that the context does not hold",
+    {"inspection.refused"},
+)
+class LongPromptsAreInspectedInPart(ReferenceModel):
+    def do_inspect_attention(self, prompt: str, request: GenerateConfig) -> AttentionSnapshot:
+        return super().do_inspect_attention(prompt[: self.info.context_length // 2], request)
