@@ -23,7 +23,13 @@ _PARTS = [
     *({"type": kind, "text": word} for kind, word in zip(_KINDS, _WORDS, strict=False)),
     {"type": "refusal", "refusal": _WORDS[3]},
 ]
-_NEUTRAL = {"name": None, "tool_calls": [], "function_call": {}, "audio": "", "weight": 1}
+_NEUTRAL: dict[str, object] = {
+    "name": None,
+    "tool_calls": [],
+    "function_call": {},
+    "audio": "",
+    "weight": 1,
+}
 _CALL = [{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]
 _IMAGE = {"type": "image_url", "image_url": {"url": "data:,"}}
 _WRONG: tuple[tuple[dict[str, object], type[Exception]], ...] = (

@@ -81,10 +81,12 @@ def other_versions_are_refused(subject: Subject) -> None:
 )
 def new_options_are_refused(subject: Subject) -> None:
     model: Any = subject.model
-    labels = {"labels": LABELS} if subject.declares(Capability.LABELS) else {}
+    labels: Any = {"labels": LABELS} if subject.declares(Capability.LABELS) else {}
     for operation in dict.fromkeys(declared(subject, *_CALLS)):
         method, given = _CALLS[operation]
-        own = labels if operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING) else {}
+        own: Any = (
+            labels if operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING) else {}
+        )
         config = Tomorrow(max_tokens=1, **own, core_option_of_tomorrow=1.0)
         with _tomorrow():
             what = f"{method} with an option that was added to the contract"
@@ -139,11 +141,11 @@ def _tomorrow() -> Iterator[None]:
     """Add the option to the keywords of all operations, and to those that may be refused."""
     refusable = support.REFUSABLE
     try:
-        support.REFUSABLE = refusable | {_OPTION}  # type: ignore[misc]
+        support.REFUSABLE = refusable | {_OPTION}
         for keywords in _KEYWORDS:
             keywords.__annotations__[_OPTION] = float
         yield
     finally:
-        support.REFUSABLE = refusable  # type: ignore[misc]
+        support.REFUSABLE = refusable
         for keywords in _KEYWORDS:
             keywords.__annotations__.pop(_OPTION, None)

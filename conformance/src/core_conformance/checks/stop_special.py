@@ -164,7 +164,7 @@ def _hot(subject: Subject, special: dict[str, int]) -> Case | None:
         return None
     texts = {token: text for text, token in special.items()}
     for seed in range(_SEEDS):
-        options = {"temperature": 1e4, "seed": seed, "max_tokens": _LONG}
+        options: dict[str, Any] = {"temperature": 1e4, "seed": seed, "max_tokens": _LONG}
         answer = ask.generate(subject, ask.PLAIN[0], **options)
         for place, token in enumerate(answer.ids):
             if token in texts:

@@ -24,6 +24,7 @@ _EXAMPLES = tuple(
     TrainingExample(prompt=prompt, completion=f" {text}") for prompt, text in pairwise(PLAIN[:4])
 )
 _PER_TOKEN = 4  # tolerances: a log-probability is a difference of logits, and two are compared
+_THREE: tuple[dict[str, Any], ...] = ({"batch_size": 3}, {"batch_size": 1, "accumulate": 3})
 _NEAR = 1e-6  # of a rate
 _END = 0.25  # of the fall that a cosine may have left at the last step
 
@@ -63,8 +64,7 @@ def rates(subject: Subject) -> None:
 def accumulated(subject: Subject) -> None:
     with subject.loaded() as model:
         many, one = (
-            _train(model, learning_rate=_STILL, iterations=1, **options)[0]
-            for options in ({"batch_size": 3}, {"batch_size": 1, "accumulate": 3})
+            _train(model, learning_rate=_STILL, iterations=1, **options)[0] for options in _THREE
         )
     must(
         (one.learned, one.tokens) == (many.learned, many.tokens),
@@ -81,10 +81,10 @@ def accumulated(subject: Subject) -> None:
 )
 def validated(subject: Subject) -> None:
     held_out = _EXAMPLES[2:]
-    still: dict[str, Any] = {"learning_rate": _STILL}
+    still: Any = {"learning_rate": _STILL}
     with subject.loaded() as model:
         own = next(_trainable(model).train(held_out, replace(_CONFIG, iterations=1, **still)))
-        options = {"validation": held_out, "validate_every": 2, "iterations": 5}
+        options: Any = {"validation": held_out, "validate_every": 2, "iterations": 5}
         steps = _train(model, **still, **options)
     measured = [step.step for step in steps if step.validation_loss is not None]
     must(measured == [2, 4, 5], f"of 5 steps with validate_every=2 {measured} have a loss")

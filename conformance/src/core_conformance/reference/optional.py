@@ -64,7 +64,7 @@ from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
-from core_conformance.reference.training import Training, places_of
+from core_conformance.reference.training import Place, Training, places_of
 from core_conformance.reference.writing import write_adapter
 
 
@@ -199,9 +199,11 @@ class ReferenceModel(
         options, language = resolve_train(config), self.engine.language
         rows = checked_examples(examples)
         places = places_of(rows, options, language.context_length, self.rendered)
-        held_out = options.validation and places_of(
-            options.validation, options, language.context_length, self.rendered
-        )
+        held_out: Sequence[Sequence[Place]] = ()
+        if options.validation:
+            held_out = places_of(
+                options.validation, options, language.context_length, self.rendered
+            )
         training = self.training_class(language, places, options, self.take_bias, held_out)
         return TrainingRun(training.steps(), self)
 

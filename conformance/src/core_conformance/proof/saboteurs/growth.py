@@ -42,7 +42,7 @@ class NewOptionsArePassedOver(ReferenceModel):
 
 @saboteur("render-chat-takes-all", "render_chat takes any keyword", {"growth.keywords"})
 class RenderChatTakesAll(ReferenceModel):
-    def render_chat(  # type: ignore[override]
+    def render_chat(
         self, messages: Conversation, config: GenerateConfig | None = None, **options: Any
     ) -> RenderedPrompt:
         known = {"chat_template_kwargs", "continue_final_message"}
