@@ -13,7 +13,7 @@ from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.calls import must_raise, raised
-from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
@@ -33,6 +33,7 @@ def positions_turn_keys(subject: Subject) -> None:
     inspector, compared = cast("AttentionInspector", subject.model), 0
     for prompt in ask.REPEATING:
         ids = list(tokenizing(subject).encode(prompt))
+        well_formed(bool(ids), f"encode() has no ids for {prompt!r}")
         pairs = [(ids.index(token), place) for place, token in enumerate(ids)]
         repeated = [(first, place) for first, place in pairs if first < place]
         if not repeated:

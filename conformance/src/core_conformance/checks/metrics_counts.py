@@ -93,6 +93,7 @@ def reading_calls(subject: Subject) -> None:
     Capability.ROTATE,
 )
 def rotated_answers(subject: Subject) -> None:
+    speaks(subject, Capability.GENERATE)
     with _rotating(subject) as model:
         limit = model.info.context_length
         many = limit + _BEYOND if limit <= 2 * _SMALL else _LENGTH
