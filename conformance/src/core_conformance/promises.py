@@ -1,8 +1,8 @@
 """Each sentence of the contract, with its checks: ``python -m core_conformance.promises [NAME]``.
 
-``promises.toml`` maps the sentences of pages and docstrings to the ids of checks, or to the reason
-why there is none. A test fails for a sentence without an entry, and for an entry without a
-sentence. The pages are those of a checkout.
+``promises.toml`` maps the sentences of pages and docstrings to the ids of checks, or to a reason in
+place of them. A test fails for a sentence without an entry, and for an entry without a sentence.
+The pages are those of a checkout.
 """
 
 from __future__ import annotations
@@ -37,14 +37,14 @@ _ITEM = re.compile(r"\n(?=- |\d+\. )")
 
 def sentences(text: str) -> list[str]:
     """Split Markdown into sentences; a row of a table is one, and so is a block of code."""
-    found: list[str] = []
+    pieces: list[str] = []
     for number, part in enumerate(re.split(r"^ *```.*\n", text, flags=re.MULTILINE)):
         if number % 2:
-            found.append(" ".join(part.split()))
+            pieces.append(" ".join(part.split()))
         else:
             for paragraph in re.split(r"\n\s*\n", part):
-                found += _of_a_paragraph(paragraph.strip())
-    return found
+                pieces += _of_a_paragraph(paragraph.strip())
+    return pieces
 
 
 def _of_a_paragraph(paragraph: str) -> Iterator[str]:
@@ -83,17 +83,17 @@ def _docstrings(module: str) -> dict[str, list[str]]:
     spec = find_spec(module)
     assert spec is not None
     assert spec.origin is not None
-    found: dict[str, list[str]] = {}
+    by_name: dict[str, list[str]] = {}
     body = ast.parse(Path(spec.origin).read_text("utf-8")).body
     for node, after in zip(body, [*body[1:], None], strict=True):
         if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
             texts = [_docstring(part) for part in (node, *node.body)]
-            found[f"{module}.{node.name}"] = sentences("\n\n".join(texts))
+            by_name[f"{module}.{node.name}"] = sentences("\n\n".join(texts))
         elif isinstance(node, ast.Assign | ast.AnnAssign) and isinstance(after, ast.Expr):
             target = node.targets[0] if isinstance(node, ast.Assign) else node.target
             text = ast.literal_eval(after.value)
-            found[f"{module}.{ast.unparse(target)}"] = sentences(str(text))
-    return {name: texts for name, texts in found.items() if texts}
+            by_name[f"{module}.{ast.unparse(target)}"] = sentences(str(text))
+    return {name: texts for name, texts in by_name.items() if texts}
 
 
 def _docstring(node: ast.AST) -> str:

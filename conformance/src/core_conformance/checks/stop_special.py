@@ -80,7 +80,7 @@ def special_tokens_in_continuations(subject: Subject) -> None:
                 f"the continuation {text!r} after {prompt!r:.60} was read as {count} token",
             )
             if subject.declares(Capability.CLASSIFY, Capability.LABELS):
-                result = ask.classify(subject, [prompt], labels=(text, "good"), label_prefix=" ")[0]
+                result = ask.classify(subject, [prompt], labels=(text,))[0]
                 wanted = ask.score(subject, [prompt], [label_lead(prompt, " ") + text])[0].logprob
                 logprob = label_logprobs(result)[text]
                 must(
@@ -132,12 +132,12 @@ def _special(subject: Subject) -> dict[str, int]:
         rendered = tokenizing(subject).render_chat([Message("user", "Hello")])
     except ChatTemplateError:
         return {}
-    found: dict[str, int] = {}
+    special: dict[str, int] = {}
     for text in dict.fromkeys(_SPELLED.findall(str.__str__(rendered))):
         ids = [id for id in encode(RenderedPrompt(text)) if id not in encode("Hello")]
         if len(ids) == 1 and ids[0] not in encode(text):
-            found[text] = ids[0]
-    return dict(list(found.items())[:_MOST])
+            special[text] = ids[0]
+    return dict(list(special.items())[:_MOST])
 
 
 def _forced(subject: Subject, text: str, token: int) -> Case | None:

@@ -213,7 +213,7 @@ POOR_MODELS = (
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
-            metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
+            metrics.generated-tokens metrics.stopped sampling.cold sampling.greedy sampling.greedy-ignores-seed
             sampling.logprobs sampling.min-p-one
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
@@ -310,8 +310,9 @@ POOR_MODELS = (
             """
             chat.answers chat.content chat.continued chat.empty chat.equals-generate
             chat.final-message chat.final-message-end chat.final-message-of-user chat.mappings
-            chat.no-template-options chat.options chat.unknown-variable
-            chat.second-turn chat.special-plain chat.special-text chat.system
+            chat.names chat.new-turn chat.no-template-options chat.options chat.parts
+            chat.second-turn chat.special-continued chat.special-plain chat.special-text chat.system
+            chat.unknown-variable growth.keywords stop.special
             """
         ),
     ),
@@ -321,7 +322,7 @@ POOR_MODELS = (
         whole(ShortTemplate),
         _ids(
             """
-            chat.content chat.final-message chat.final-message-end chat.second-turn
+            chat.content chat.final-message chat.final-message-end chat.new-turn chat.second-turn
             """
         ),
     ),

@@ -1,4 +1,4 @@
-"""Saboteurs of a message's forms: parts and names that are lost, a last turn that goes on."""
+"""Saboteurs of a message's forms: lost parts and names, a last turn continued unasked."""
 
 from __future__ import annotations
 

@@ -46,5 +46,5 @@ class RenderChatTakesAll(ReferenceModel):
         self, messages: Conversation, config: GenerateConfig | None = None, **options: Any
     ) -> RenderedPrompt:
         known = {"chat_template_kwargs", "continue_final_message"}
-        kept: Any = {name: value for name, value in options.items() if name in known}
-        return super().render_chat(messages, config, **kept)  # type: ignore[return-value]
+        passed: Any = {name: value for name, value in options.items() if name in known}
+        return super().render_chat(messages, config, **passed)  # type: ignore[return-value]
