@@ -213,7 +213,8 @@ POOR_MODELS = (
             chat.second-turn classify.first-token classify.later-tokens
             concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
             errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
-            metrics.generated-tokens metrics.stopped sampling.cold sampling.greedy sampling.greedy-ignores-seed
+            metrics.generated-tokens metrics.stopped sampling.cold sampling.greedy
+            sampling.greedy-ignores-seed
             sampling.logprobs sampling.min-p-one
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
             sampling.top-p-tiny sampling.typical-p-tiny scoring.greedy streaming.close
