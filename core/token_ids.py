@@ -38,6 +38,14 @@ def token_prompts(prompts: Any, attention_mask: Any = None) -> list[list[int]]:
     return [_unpadded(row, mask) for row, mask in zip(rows, masks, strict=True)]
 
 
+def token_prompt(prompt: Any) -> list[int]:
+    """Return the ids of one prompt; raises like `token_prompts`, and TypeError for several."""
+    row = _plain(prompt)
+    if not isinstance(row, list) or any(isinstance(_plain(token), list) for token in row):
+        raise TypeError("prompt must be a list or an array of integers.")
+    return token_prompts([row])[0]
+
+
 def token_pairs(prompts: Any, continuations: Any) -> list[tuple[list[int], list[int]]]:
     """Return the ids of each prompt with those of its continuation; raises like `token_prompts`."""
     heads, tails = token_prompts(prompts), token_prompts(continuations)

@@ -39,8 +39,11 @@ def answer(prompt: str) -> str:
 
 
 def likely(prompt: str, labels: Sequence[str]) -> dict[str, float]:
-    """Each label's probability, whatever the other labels are: that of its characters."""
-    return {label: _probability(prompt, label) for label in labels}
+    """Each label's probability, whatever the other labels are: that of its characters.
+
+    A prefix that is spelled in a label makes it no less likely: the fake never tells of one.
+    """
+    return {label: _probability(prompt, label.removeprefix(": ")) for label in labels}
 
 
 def _probability(prompt: str, label: str) -> float:

@@ -60,6 +60,7 @@ def test_a_report_says_everything(tmp_path: Path) -> None:
     assert checks["toy.second"]["status"] == "failed"
     assert "nonsense" in checks["toy.second"]["reason"]
     assert all(check["seconds"] >= 0 for check in content["checks"])
+    assert {check["since"] for check in content["checks"]} == {1}
 
 
 @pytest.mark.usefixtures("toys")

@@ -17,7 +17,7 @@ from core.options import (
     GenerateOptions,
 )
 from core.protocols import Capability
-from core.token_ids import TokenIds, token_prompts
+from core.token_ids import TokenIds, token_prompt, token_prompts
 from core.types import BatchResult, Conversation, GenerateMetrics, Token, TokenSequence
 from core_runtime.engine import Engine
 from core_runtime.generation import GenerateCall, Prompt, checked
@@ -148,7 +148,7 @@ class GeneratingModel(InProcessModel):
     ) -> RequestStream:
         """Continue one prompt of token ids, token by token; see `core.TokenPrompts`."""
         request = self.checked_generate(Capability.TOKEN_PROMPTS, config, options, "stream_tokens")
-        [ids] = token_prompts([prompt])
+        ids = token_prompt(prompt)
 
         def ids_of(check: Check) -> list[int]:
             error = ids_error(self._served, ids)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from core.errors import CoreError, OptionError
+from core.errors import CoreError, InvalidOptionError, OptionError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import Message
@@ -57,8 +57,8 @@ def surrogates_fail_alone(subject: Subject) -> None:
 
 @check(
     "errors.surrogate-options",
-    "A label, label_prefix or label_sentence that is not valid Unicode MUST raise OptionError at "
-    "the call",
+    "A label, label_prefix or label_sentence that is not valid Unicode MUST raise "
+    "InvalidOptionError at the call",
     (*_READERS,),
     Capability.LABELS,
 )
@@ -72,7 +72,7 @@ def surrogates_in_options_raise_at_the_call(subject: Subject) -> None:
                 {"labels": ("a", "b"), "label_sentence": f"{text} {{label}}"},
             ):
                 call = partial(getattr(model, _READERS[name]), list(_GOOD), **options)
-                must_raise(OptionError, call, f"{_READERS[name]} with {options!r}")
+                must_raise(InvalidOptionError, call, f"{_READERS[name]} with {options!r}")
 
 
 @check(

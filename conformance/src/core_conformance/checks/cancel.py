@@ -119,7 +119,8 @@ def prefill(subject: Subject) -> None:
 
 @check(
     "cancel.rows",
-    "With a cancel that is set already, every row MUST have GenerationCancelled as its error.",
+    "With a cancel that is set already, every row MUST have GenerationCancelled as its error, and "
+    'the finish_reason "cancelled".',
     ROW_OPERATIONS,
 )
 def rows(subject: Subject) -> None:
@@ -174,7 +175,8 @@ def timeout(subject: Subject) -> None:
 
 @check(
     "cancel.timeout-rows",
-    "A row that takes longer than the timeout MUST have GenerationTimeout as its error.",
+    "A row that takes longer than the timeout MUST have GenerationTimeout as its error, and the "
+    'finish_reason "error".',
     ROW_OPERATIONS,
 )
 def timeout_rows(subject: Subject) -> None:
@@ -288,5 +290,9 @@ def _must_all_fail(
             f"{name}() with {sorted(options)} gave a row with the error {row.error!r}: it must "
             f"be {kind.__name__}",
         )
-        reason = getattr(row, "finish_reason", "error")
-        must(reason in ("cancelled", "error"), f"a stopped row has finish_reason {reason!r}")
+        wanted = "cancelled" if kind is GenerationCancelled else "error"
+        reason = getattr(row, "finish_reason", wanted)
+        must(
+            reason == wanted,
+            f"a row of {name}() with {row.error!r} has finish_reason {reason!r}, not {wanted!r}",
+        )

@@ -10,17 +10,15 @@ from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
 from core_conformance.checking.ask import (
     Answer,
-    classify,
     evidence,
     generate,
     read,
-    score,
     speaks,
     tokenizing,
 )
 from core_conformance.checking.calls import ending
 from core_conformance.checking.check import check, must, testable, well_formed
-from core_conformance.checking.compare import near, same_speech
+from core_conformance.checking.compare import same_speech
 from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
@@ -157,38 +155,6 @@ def plain_prompts_cannot_spell_special_tokens(subject: Subject) -> None:
         f"the plain text {str.__str__(rendered)!r} was read with the special tokens {spelled}: "
         "only a RenderedPrompt has them",
     )
-
-
-@check(
-    "chat.special-continued",
-    "After a rendered chat, a label and a continuation that spell special tokens MUST be read as "
-    "plain text",
-    Capability.CHAT,
-    Capability.TOKENIZING,
-    Capability.SCORING,
-    broad=True,
-)
-def continuations_cannot_spell_special_tokens(subject: Subject) -> None:
-    rendered, encode = _rendered(subject, _HELLO), tokenizing(subject).encode
-    spelled = str.__str__(rendered).rpartition(_HELLO[0].content)[2].strip()
-    tokens = len(encode(f"A{spelled}")) - len(encode("A"))
-    special = _textless(subject, encode(rendered))
-    testable(bool(special and spelled) and tokens > len(special), _NO_SPECIAL)
-    (read,) = score(subject, [rendered], [spelled])
-    must(
-        len(read.token_logprobs) >= tokens - 1,
-        f"the continuation {spelled!r} of a rendered chat was scored as "
-        f"{len(read.token_logprobs)} tokens; as plain text it has {tokens}",
-    )
-    if subject.declares(Capability.CLASSIFY, Capability.LABELS):
-        # Without a second label, both are read from the same place on.
-        (row,) = classify(subject, [rendered], labels=(spelled,), label_prefix="")
-        seen = (row.logprobs or {})[spelled]
-        must(
-            near(subject, seen, read.logprob, tokens),
-            f"the label {spelled!r} after a rendered chat has the logprob {seen:.6g}, and "
-            f"{read.logprob:.6g} as its continuation",
-        )
 
 
 @check(

@@ -97,13 +97,15 @@ def repeated_messages_are_continued(subject: Subject) -> None:
     since=2,
 )
 def messages_of_users_are_not_continued(subject: Subject) -> None:
-    for call in _calls(subject, continue_final_message=True):
-        error = _error(call)
-        must(
-            isinstance(error, ChatTemplateError),
-            f"continue_final_message=True of a conversation that ends with the user's message gave "
-            f"{error!r}",
-        )
+    answered = (*_turns("Hi!"), *_HELLO)
+    for turns in (_HELLO, answered, (Message("system", "Hello"),)):
+        for call in _calls(subject, turns, continue_final_message=True):
+            error = _error(call)
+            must(
+                isinstance(error, ChatTemplateError),
+                f"continue_final_message=True of a conversation that ends with the "
+                f"{turns[-1].role}'s message gave {error!r}",
+            )
 
 
 @check(
@@ -114,7 +116,7 @@ def messages_of_users_are_not_continued(subject: Subject) -> None:
     since=2,
 )
 def unknown_variables_are_refused(subject: Subject) -> None:
-    for call in _calls(subject, chat_template_kwargs={_UNKNOWN: True}):
+    for call in _calls(subject, _HELLO, chat_template_kwargs={_UNKNOWN: True}):
         error = _error(call)
         must(
             isinstance(error, InvalidOptionError) and _UNKNOWN in str(error),
@@ -159,13 +161,15 @@ def _continued(subject: Subject) -> list[tuple[str, str]]:
     return prompts
 
 
-def _calls(subject: Subject, **options: Any) -> list[Callable[[], Iterable[object]]]:
-    """Return calls on the user's message: of chat, and of render_chat if it is declared."""
+def _calls(
+    subject: Subject, turns: tuple[Message, ...], **options: Any
+) -> list[Callable[[], Iterable[object]]]:
+    """Return calls on these messages: of chat, and of render_chat if it is declared."""
     calls: list[Callable[[], Iterable[object]]] = [
-        partial(subject.model.chat, _HELLO, max_tokens=1, **options)
+        partial(subject.model.chat, turns, max_tokens=1, **options)
     ]
     if subject.declares(Capability.TOKENIZING):
-        calls.append(partial(tokenizing(subject).render_chat, _HELLO, **options))
+        calls.append(partial(tokenizing(subject).render_chat, turns, **options))
     return calls
 
 

@@ -16,6 +16,7 @@ from core.errors import (
     GenerationCancelled,
     GenerationTimeout,
     InvalidOptionError,
+    PromptTooLongError,
     UnsupportedOptionError,
 )
 from core.extensions import (
@@ -54,6 +55,7 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
+from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _LOOKS = 10  # at an unread iterator, this long apart
@@ -96,6 +98,7 @@ _FORMS = (
 )
 _AT_ONCE = 1e-9  # seconds: over before anything can be done
 _MANY = 16  # tokens
+_FEW_TOKENS = 2048  # of a context that is soon exceeded
 
 
 @check(
@@ -131,27 +134,35 @@ def batch_stream_is_lazy(subject: Subject) -> None:
 
 @check(
     "batch.stream-errors",
-    "A row of batch_stream that fails MUST give no more pairs; its error comes after all the rows",
+    "A row of batch_stream that fails MUST give no more pairs; the error of the first that failed, "
+    "by its number, comes after all the rows",
     Capability.BATCH_STREAMING,
     Capability.BATCH_GENERATE,
 )
 def batch_stream_errors_come_last(subject: Subject) -> None:
-    model: Any = subject.model
     good = ask.PLAIN[:2]
     whole = batch(subject, good, 3)
-    rows: dict[int, list[Any]] = {0: [], 1: [], 2: []}
+    with short_context(subject, _FEW_TOKENS) as model:
+        long = overlong(model)
+        # Shorter prompts may run first: the lower number counts, not who failed before.
+        for kind, wrong in ((PromptTooLongError, (long, "")), (EmptyPromptError, ("", long))):
+            prompts = [good[0], wrong[0], good[1], wrong[1]]
+            rows: dict[int, list[Any]] = {row: [] for row in range(4)}
+            what = f"batch_stream, of whose rows {kind.__name__} is the first error,"
+            must_raise(kind, partial(_read_rows, subject, model, prompts, rows), what)
+            must(not rows[1] + rows[3], f"rows that failed gave {rows[1] + rows[3]}")
+            for place, prompt, result in zip((0, 2), good, whole, strict=True):
+                streamed = type(result)(tuple(rows[place]), result.finish_reason)
+                pair = (answer(result, prompt), answer(streamed, prompt))
+                what = "batch_generate, and batch_stream alongside rows that fail"
+                same_answers(subject, [pair], what)
 
-    def run() -> None:
-        prompts = [good[0], "", good[1]]
-        for row, token in model.batch_stream(prompts, max_tokens=3, **evidence(subject)):
-            rows[row].append(token)
 
-    must_raise(EmptyPromptError, run, "batch_stream with an empty prompt in row 1, read to its end")
-    must(not rows[1], f"the row of an empty prompt gave {rows[1]}")
-    for place, prompt, result in zip((0, 2), good, whole, strict=True):
-        streamed = type(result)(tuple(rows[place]), result.finish_reason)
-        pair = (answer(result, prompt), answer(streamed, prompt))
-        same_answers(subject, [pair], "batch_generate, and batch_stream alongside an empty prompt")
+def _read_rows(
+    subject: Subject, model: Any, prompts: list[str], rows: dict[int, list[Any]]
+) -> None:
+    for row, token in model.batch_stream(prompts, max_tokens=3, **evidence(subject)):
+        rows[row].append(token)
 
 
 @check(

@@ -18,7 +18,8 @@ _SHARE = 0.3  # of the passes for one check
 
 @check(
     "lengths.context",
-    "A prompt that fills the context exactly MUST be read, and one token more is too long",
+    "A prompt that fills the context exactly MUST be read and continued by one token, a shorter "
+    "one by as many as fit; one token more is too long",
     (Capability.CLASSIFY, Capability.GENERATE),
     Capability.TOKENIZING,
     broad=True,
@@ -65,7 +66,8 @@ def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> No
     if size > limit:
         must(isinstance(end.error, PromptTooLongError) and not end.tokens, seen)
         return
-    # The last token drawn needs no position.
+    # The last token drawn may need no position; a full context has room for that one.
     places = limit - size + 1
     must(end.error is None and len(end.tokens) <= min(most, places), seen)
-    must(end.reason == "stop" or len(end.tokens) >= min(most, places - 2), seen)
+    must(end.reason == "stop" or len(end.tokens) >= min(most, max(1, places - 1)), seen)
+    must(end.reason == "stop" or places > most or end.reason == "length", seen)

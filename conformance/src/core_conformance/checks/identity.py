@@ -168,7 +168,8 @@ def devices(subject: Subject) -> None:
 
 @check(
     "identity.choices",
-    "`choices()` MUST give what was chosen for the user, each with its reason.",
+    "`choices()` MUST give what was chosen for the user, the device at least, each with its "
+    "reason.",
     Capability.EXPLAINING,
 )
 def choices(subject: Subject) -> None:
@@ -177,10 +178,10 @@ def choices(subject: Subject) -> None:
     must(
         isinstance(value, Sequence), f"choices() returned a {type(value).__name__}, not a sequence"
     )
-    must(
-        bool(value), "choices() is empty: it must list at least the device, with the reason for it"
-    )
+    strange = [choice for choice in model.choices() if not isinstance(choice, Choice)]
+    must(not strange, f"choices() lists {strange!r}, not core.Choice objects")
+    names = [choice.name for choice in model.choices()]
+    must("device" in names, f"choices() lists {names}, and not the device, with the reason for it")
     for choice in model.choices():
-        must(isinstance(choice, Choice), f"choices() lists {choice!r}, not a core.Choice")
         must(bool(choice.name and choice.value), f"{choice!r} does not name what was chosen")
         must(bool(choice.reason), f"the choice {choice.name}={choice.value} has no reason")

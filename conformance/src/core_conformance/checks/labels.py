@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from functools import partial
 from typing import cast
 
-from core.errors import LabelError, OptionError
+from core.errors import InvalidOptionError, LabelError, OptionError
 from core.protocols import Capability
 from core.types import ClassifyResult
 from core_conformance.checking import ask
@@ -271,15 +271,18 @@ def white_space_replaces_the_prefix(subject: Subject) -> None:
 
 @check(
     "labels.refused",
-    "Duplicate labels MUST raise LabelError, an empty one OptionError, at the call",
+    "Duplicate labels MUST raise LabelError, an empty one InvalidOptionError, at the call of "
+    "classify and of classify_iter",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
 def unusable_labels_are_refused(subject: Subject) -> None:
     kinds: list[tuple[tuple[str, ...], type[OptionError]]] = [
         (("good", "bad", "good"), LabelError),
-        (("good", ""), OptionError),
+        (("good", ""), InvalidOptionError),
     ]
-    for labels, error in kinds:
-        call = partial(subject.model.classify, [ask.QUESTION], labels=labels)
-        must_raise(error, call, f"classify with labels={labels}")
+    for operation in (Capability.CLASSIFY, Capability.CLASSIFY_STREAMING):
+        name = "classify" if operation is Capability.CLASSIFY else "classify_iter"
+        for labels, error in kinds if subject.declares(operation) else []:
+            call = partial(getattr(subject.model, name), [ask.QUESTION], labels=labels)
+            must_raise(error, call, f"{name} with labels={labels}")

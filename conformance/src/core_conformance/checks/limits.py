@@ -21,7 +21,15 @@ from core_conformance.checking.calls import (
     encoded_length,
     ending,
 )
-from core_conformance.checking.check import NotTestable, Violation, check, must, testable
+from core_conformance.checking.check import (
+    NotTestable,
+    Violation,
+    check,
+    leave_out,
+    must,
+    testable,
+)
+from core_conformance.checking.compare import same_answers
 from core_conformance.checking.sizes import SMALL_CONTEXT, must_be_too_long, overlong
 from core_conformance.checking.subject import Subject
 
@@ -44,7 +52,8 @@ _NEAR = 0.02  # of the largest key: two runs may differ in rounding only
 
 @check(
     "context.length",
-    'A generation that reaches the end of the context MUST end there, with "length"',
+    'A generation that reaches the end of the context MUST end there, with "length", and not a '
+    "token earlier: the last one drawn may need no place",
     Capability.GENERATE,
 )
 def context_ends_generation(subject: Subject) -> None:
@@ -63,19 +72,49 @@ def context_ends_generation(subject: Subject) -> None:
 
 @check(
     "context.rotate",
-    'With context_overflow="rotate" a generation MUST continue past the context',
+    'With context_overflow="rotate" a generation MUST continue past the context; until that is '
+    "full, its tokens are the same as without, and a stop string that comes later still ends it",
     Capability.GENERATE,
     Capability.ROTATE,
 )
 def rotation_goes_on(subject: Subject) -> None:
+    many = 0
     with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _LARGE, _TOO_LARGE)
-        _, answer = _fill(subject, model, ask.PLAIN, limit + _BEYOND)
+        many = limit + _BEYOND
+        prompt, answer = _fill(subject, model, ask.PLAIN, many)
         must(
-            len(answer.tokens) == limit + _BEYOND,
-            f"with a rotating context of {limit}, max_tokens={limit + _BEYOND} gave "
+            len(answer.tokens) == many,
+            f"with a rotating context of {limit}, max_tokens={many} gave "
             f"{len(answer.tokens)} tokens and {answer.finish_reason!r}",
+        )
+        greedy = read(model.generate(prompt, max_tokens=many, **ask.evidence(subject)), prompt)
+        if len(greedy.tokens) == many:
+            _stops_beyond(subject, model, greedy, many)
+    with subject.loaded(context_len=_SMALL) as model:
+        before = read(model.generate(prompt, max_tokens=many, **ask.evidence(subject)), prompt)
+        begun = Answer(greedy.tokens[: len(before.tokens)], before.finish_reason)
+        same_answers(subject, [(before, begun)], f"a context of {limit}, and a rotating one")
+
+
+def _stops_beyond(subject: Subject, model: TextModel, greedy: Answer, many: int) -> None:
+    """Stop an answer at a text that first comes when the context is full."""
+    text, full = greedy.text, len("".join(token.text for token in greedy.tokens[:-_BEYOND]))
+    places = {end: text[end : end + 3] for end in range(full, len(text) - 2)}
+    ends = [end for end, stop in places.items() if "\ufffd" not in stop and text.find(stop) == end]
+    if not ends:
+        leave_out("a stop string after the context is full: no text comes first there")
+        return
+    stop = places[ends[0]]
+    again = read(
+        model.generate(greedy.prompt, max_tokens=many, stop=(stop,), **ask.evidence(subject))
+    )
+    if again.ids == greedy.ids[: len(again.ids)]:  # not parted at a tie
+        must(
+            again.text == text[: ends[0]] and again.finish_reason == "stop",
+            f"stop={stop!r}, which comes after the context of {model.info.context_length} is full, "
+            f"left {again.text!r} ({again.finish_reason}) of {text!r}",
         )
 
 
@@ -183,10 +222,10 @@ def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer, many
         "'length', and before max_tokens, was expected",
     )
     if subject.declares(Capability.TOKENIZING):
-        # Same tokens for any context length. The last token drawn needs no position.
+        # Same tokens for any context length. The last token drawn may need no position.
         used = len(tokenizing(subject).encode(prompt)) + count
         must(
-            limit - 1 <= used <= limit + 1,
+            limit <= used <= limit + 1,
             f"prompt and answer are {used} tokens; the context holds {limit}",
         )
 

@@ -15,11 +15,38 @@ from core_conformance.checking.subject import Subject
 _SPACED = ("good", "  good", "good ", "bad\n", "\tbad")
 _CASES = ("good", "Good", "GOOD")
 _NUL = ("good", "good\0bad", "bad")
+# A row or more for each kind of ending in the table of docs/options.md.
 _UNSPACED_ENDS = (
-    *(" (", " [", ' "', ' {"a":"', " \u201e", " \u201c", " #", " @", " \\", " <b>", " a=", " a_"),
-    *("\u662f", "\u306f", "\u3002", "\uff1a", "\u300c", "\u0e01"),  # CJK and Thai
+    *(
+        " (",
+        " [",
+        " {",
+        " <",
+        ' "',
+        ' {"a":"',
+        " '",
+        " `",
+        " \u201e",
+        " \u201c",
+        " \u2018",
+        " \u201a",
+    ),
+    *(" \u00ab", " \u00bf", " \u00a1", " *", " **", " #", " @", " \\", " ~", " $", " <b>"),
+    *(" a=", " a_", " a/", " a&", " a-", " a\u2013"),
+    *("\u662f", "\u306f", "\u0e01", "\u0e81", "\u1780"),  # Chinese, Japanese, Thai, Lao, Khmer
+    *("\u3002", "\uff1a", "\u300c", "\uff09", "\u662f\u201d", "\u662f)"),
 )
-_SPACED_ENDS = (":", ",", ")", "]", ' "a"', " \u201ea\u201c", "'", " -", " =", "</b>", " \ud55c")
+_SPACED_ENDS = (
+    *(":", ",", ".", ";", "?", "!", ")", "]", ' "a"', " \u201ea\u201c", "'", "</b>"),
+    *(" ->", " =>", " \u2192", " =", " -", " \u2013", " \u2014", " /", " &", " \u00bb"),
+    *("\n-", "\n*", "\n##", " \u2022", " C#", " 5$", " 5"),
+    *(
+        " \ud55c",
+        "\u1019",
+        "\u662f:",
+        "\u662fabc",
+    ),  # Korean, Burmese; a sign and a word after Chinese
+)
 
 
 @check(
@@ -66,7 +93,8 @@ def labels_keep_their_case(subject: Subject) -> None:
 
 @check(
     "labels.joining",
-    "A label_prefix of white space MUST be left out where the text takes no space, and only there",
+    "A label_prefix of white space MUST be left out where the text takes no space, and only there: "
+    "after every kind of ending that docs/options.md lists",
     Capability.CLASSIFY,
     Capability.LABELS,
 )

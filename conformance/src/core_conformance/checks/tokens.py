@@ -28,18 +28,26 @@ _SILENT = "no prompt tried is continued by any token: use a model that generates
 @check(
     "tokens.results",
     "There MUST be num_samples sequences for each prompt, side by side and in order; each has the "
-    "prompt's ids and those that were generated, and says which are which",
+    "prompt's ids and those that were generated, says which are which, and has a logprob for each "
+    "of these if asked, else none",
     *_NEEDS,
 )
 def sequences_are_whole(subject: Subject) -> None:
     rows = _rows(subject)
     for sequence, row in zip(_run(subject, rows), rows, strict=True):
         _is_whole(subject, sequence, row)
+        many = sum(sequence.generated) if _told(subject) else 0
+        must(
+            len(sequence.logprobs) == many,
+            f"{many} tokens were generated with return_logprobs, and {sequence!r} has "
+            f"{len(sequence.logprobs)} logprobs",
+        )
     model = _tokens_of(subject)
     twice = model.generate_tokens(rows, max_tokens=2, num_samples=2)
     must(len(twice) == 2 * len(rows), f"{len(rows)} prompts, twice, gave {len(twice)} sequences")
     for place, sequence in enumerate(twice):
         _is_whole(subject, sequence, rows[place // 2])
+        must(not sequence.logprobs, f"logprobs were not requested, and {sequence!r} has some")
     must(model.generate_tokens([]) == [], "generate_tokens([]) is not []")
     alone = model.generate_tokens(rows[0], max_tokens=2)
     must(len(alone) == 1, f"one prompt that is not a list of prompts gave {len(alone)} sequences")
@@ -59,7 +67,8 @@ def ids_are_their_text(subject: Subject) -> None:
 
 @check(
     "tokens.padding",
-    "Padding on the left that attention_mask marks MUST NOT change a sequence, whatever it is",
+    "Padding on the left that attention_mask marks, with 0 or with False, MUST NOT change a "
+    "sequence, whatever it is",
     *_NEEDS,
 )
 def padding_is_not_read(subject: Subject) -> None:
@@ -69,7 +78,8 @@ def padding_is_not_read(subject: Subject) -> None:
 
     # Padded on the left, with an id that is never read and with one that a prompt has.
     mask = [[0] * (width - len(row)) + [1] * len(row) for row in rows]
-    for filler in (0, rows[0][-1]):
+    marks: list[list[list[int]]] = [mask, [[bool(mark) for mark in row] for row in mask]]
+    for filler, mask in zip((0, rows[0][-1]), marks, strict=True):
         padded = [[filler] * (width - len(row)) + row for row in rows]
         sequences = _tokens_of(subject).generate_tokens(
             padded, attention_mask=mask, max_tokens=_TOKENS, **_told(subject)
@@ -86,7 +96,8 @@ def padding_is_not_read(subject: Subject) -> None:
 @check(
     "tokens.mask",
     "A mask of another shape, one with a hole, padding on the right, and anything but an id MUST "
-    "raise InvalidOptionError at the call; anything but a list of ids is a TypeError",
+    "raise InvalidOptionError at the call, of generate_tokens, stream_tokens and score_tokens; "
+    "anything but a list of ids is a TypeError",
     *_NEEDS,
 )
 def wrong_masks_are_refused(subject: Subject) -> None:
@@ -99,6 +110,11 @@ def wrong_masks_are_refused(subject: Subject) -> None:
         kind = InvalidOptionError if isinstance(wrong, list) else TypeError
         call = partial(model.generate_tokens, wrong, max_tokens=1)
         must_raise(kind, call, f"generate_tokens({wrong!r})")
+        for given in ((wrong, [[1]]), ([[1]], wrong)):
+            must_raise(kind, partial(model.score_tokens, *given), f"score_tokens{given!r}")
+        one = wrong[0] if isinstance(wrong, list) else wrong
+        call = partial(model.stream_tokens, one, max_tokens=1)
+        must_raise(kind, call, f"stream_tokens({one!r})")
     for samples in (0, -1, 1.5):
         call = partial(model.generate_tokens, rows, num_samples=samples, max_tokens=1)
         must_raise(InvalidOptionError, call, f"generate_tokens with num_samples={samples}")

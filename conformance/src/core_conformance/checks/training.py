@@ -10,7 +10,7 @@ from dataclasses import replace
 from functools import partial
 from typing import cast
 
-from core.errors import CoreError, ModelClosedError
+from core.errors import CoreError, ModelClosedError, TrainingError
 from core.extensions import Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainingRun
@@ -84,7 +84,7 @@ def untouched(subject: Subject) -> None:
     "training.saved",
     "A training that is run to its end, on examples that are dictionaries, MUST be one that "
     "save_adapter() writes; that MUST load as adapter_path, with the same answers; without an "
-    "adapter it MUST raise a CoreError",
+    "adapter it MUST raise a TrainingError, and an OSError where it cannot be written",
     Capability.TRAINABLE,
     Capability.ADAPTERS,
 )
@@ -92,13 +92,19 @@ def saved(subject: Subject) -> None:
     with scratch() as folder, subject.loaded() as model:
         place = os.path.join(folder, "adapter")
         error = raised(lambda: _trainable(model).save_adapter(place))
-        must(isinstance(error, CoreError), f"save_adapter() without an adapter raised {error!r}")
+        must(
+            isinstance(error, TrainingError), f"save_adapter() without an adapter raised {error!r}"
+        )
 
         run = _trainable(model).train(_DICTIONARIES, _CONFIG)
         must(isinstance(run, TrainingRun), f"train() gave {run!r}, and no core.TrainingRun")
         last = run.run()
         must(last is not None and last.step == _STEPS, f"{_STEPS} steps were run to {last!r}")
         _trainable(model).save_adapter(place)
+        below = os.path.join(folder, "file", "adapter")
+        open(os.path.join(folder, "file"), "wb").close()
+        error = raised(lambda: _trainable(model).save_adapter(below))
+        must(isinstance(error, OSError), f"save_adapter() below a file raised {error!r}")
         trained = says(subject, model)
         with subject.loaded(adapter_path=place) as other:
             must_be(
@@ -167,8 +173,8 @@ def same_again(subject: Subject) -> None:
 @check(
     "training.refused",
     "Anything but an example, examples that teach nothing, and unknown targets MUST "
-    "raise a CoreError at the call and change nothing; every use of a closed model MUST raise "
-    "ModelClosedError",
+    "raise a CoreError at the call, another config TypeError, and change nothing; every use of a "
+    "closed model MUST raise ModelClosedError",
     Capability.TRAINABLE,
 )
 def refused(subject: Subject) -> None:
@@ -186,6 +192,11 @@ def refused(subject: Subject) -> None:
             error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
             what = f"train({examples!r:.80}, targets={config.targets})"
             must(isinstance(error, CoreError), f"{what} raised {error!r}")
+        for other in ({"rank": 4}, "fast"):
+            error = raised(lambda c=other: _trainable(model).train(_EXAMPLES, c))  # type: ignore[misc]
+            must(
+                isinstance(error, TypeError), f"train() with the config {other!r} raised {error!r}"
+            )
         must_be(subject, before, partial(says, subject, model), "after trainings that were refused")
     with subject.loaded() as model:
         steps = _train(model)

@@ -40,6 +40,9 @@ PASSES = frozenset(
         "identity.name",
         "identity.optional-protocols",
         "identity.protocol",
+        # its version is a number, and its methods take no keyword that they do not know
+        "growth.keywords",
+        "growth.versions",
         # it accepts what has to be accepted
         "loading.path-types",
         "loading.spelled-defaults",

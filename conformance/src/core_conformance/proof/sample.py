@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from random import Random
 
 from core_conformance.checking.check import Check
+from core_conformance.proof.record import expected
 from core_conformance.proof.registry import Saboteur, all_saboteurs
 from core_conformance.proof.selftest import Progress, failures
 from core_conformance.reference import Reference, write_model
@@ -83,4 +84,4 @@ def _problems(check: Check, faulty: Sequence[Saboteur], path: str) -> Iterator[s
 
 def _failing(check: Check) -> list[Saboteur]:
     """Return the faulty backends that must fail a check."""
-    return [broken for broken in all_saboteurs().values() if check.id in broken.kills]
+    return [broken for broken in all_saboteurs().values() if check.id in expected(broken).always]

@@ -34,7 +34,8 @@ from core.kit.support import (
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
-from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.records import RowResult
+from core.token_ids import TokenIds, token_pairs, token_prompt, token_prompts
 from core.training import Examples, TrainConfig, TrainingRun, checked_examples, resolve_train
 from core.types import (
     AttentionSnapshot,
@@ -63,7 +64,7 @@ from core_conformance.reference.language import HEAD_DIM, NUM_HEADS, NUM_LAYERS
 from core_conformance.reference.meter import LEDGER, Meter
 from core_conformance.reference.model import ReferenceCore
 from core_conformance.reference.stream import SubmittedStream
-from core_conformance.reference.training import Training, places_of
+from core_conformance.reference.training import Place, Training, places_of
 from core_conformance.reference.writing import write_adapter
 
 
@@ -123,7 +124,10 @@ class ReferenceModel(
         """Score each continuation after its prompt; an error stays in its own row."""
         clock = RequestClock(request)
         heads, tails = checked_pairs("score", prompts, continuations)
-        return [score(self.engine, clock, *pair) for pair in zip(heads, tails, strict=True)]
+        meter, pairs = Meter(), zip(heads, tails, strict=True)
+        scores = [score(self.engine, clock, *pair) for pair in pairs]
+        self._record_read(meter, heads, scores)
+        return scores
 
     def do_generate_tokens(
         self,
@@ -135,11 +139,13 @@ class ReferenceModel(
         """Continue prompts of token ids, each ``num_samples`` times."""
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
-        texts = [GivenIds(row) for row in rows]
-        drawn = [
-            self.batch_class(self.engine, texts, _of_sample(request, sample)).results()
-            for sample in range(samples)
-        ]
+        texts, meter = [GivenIds(row) for row in rows], Meter()
+        drawn = []
+        for sample in range(samples):
+            batch = self.batch_class(self.engine, texts, _of_sample(request, sample))
+            drawn.append(batch.results())
+            meter.generated_tokens += batch.meter.generated_tokens
+        self._record_read(meter, texts, drawn[0])
         return [
             TokenSequence.of(row, results[place])
             for place, row in enumerate(rows)
@@ -148,7 +154,7 @@ class ReferenceModel(
 
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> TokenStream:
         """Run ``generate`` on token ids."""
-        [row] = token_prompts([prompt])
+        row = token_prompt(prompt)
         return self.stream(GivenIds(row), request)
 
     def do_score_tokens(
@@ -156,8 +162,10 @@ class ReferenceModel(
     ) -> list[Score]:
         """Run ``score`` on token ids."""
         clock = RequestClock(request)
-        pairs = token_pairs(prompts, continuations)
-        return [score_ids(self.engine, clock, *pair) for pair in pairs]
+        meter, pairs = Meter(), token_pairs(prompts, continuations)
+        scores = [score_ids(self.engine, clock, *pair) for pair in pairs]
+        self._record_read(meter, [GivenIds(head) for head, _ in pairs], scores)
+        return scores
 
     def do_hidden_states(
         self, prompts: Sequence[str], request: GenerateConfig, layers: Sequence[int]
@@ -165,10 +173,10 @@ class ReferenceModel(
         """Return the states at each prompt's last token; an error stays in its own row."""
         clock = RequestClock(request)
         numbers = checked_layers(layers, NUM_LAYERS)
-        return [
-            hidden(self.engine, clock, prompt, numbers)
-            for prompt in checked_prompts("hidden_states", prompts)
-        ]
+        meter, texts = Meter(), checked_prompts("hidden_states", prompts)
+        results = [hidden(self.engine, clock, prompt, numbers) for prompt in texts]
+        self._record_read(meter, texts, results)
+        return results
 
     def do_inspect_attention(self, prompt: str, request: GenerateConfig) -> AttentionSnapshot:
         """Return the keys that one prefill of this prompt computes."""
@@ -191,9 +199,13 @@ class ReferenceModel(
         options, language = resolve_train(config), self.engine.language
         rows = checked_examples(examples)
         places = places_of(rows, options, language.context_length, self.rendered)
-        return TrainingRun(
-            self.training_class(language, places, options, self.take_bias).steps(), self
-        )
+        held_out: Sequence[Sequence[Place]] = ()
+        if options.validation:
+            held_out = places_of(
+                options.validation, options, language.context_length, self.rendered
+            )
+        training = self.training_class(language, places, options, self.take_bias, held_out)
+        return TrainingRun(training.steps(), self)
 
     def save_adapter(self, directory: str | os.PathLike[str], /) -> None:
         """Write what was learned, as ``adapter_path`` reads it."""
@@ -240,6 +252,15 @@ class ReferenceModel(
     ) -> AsyncStream[Any]:
         """Return a stream of the items of the method of that name. A thread reads it."""
         return self.calls_class(self).stream_async(operation, *arguments, **options)
+
+    def _record_read(
+        self, meter: Meter, prompts: Sequence[str], results: Sequence[RowResult]
+    ) -> None:
+        """Record the metrics of a call that has read these prompts, but those that failed."""
+        rows = zip(prompts, results, strict=True)
+        read = [prompt for prompt, result in rows if result.error is None]
+        meter.prompt_tokens = sum(len(self.engine.prompt_ids(prompt)) for prompt in read)
+        self.record(meter.metrics())
 
     def _streamed(self, prompts: list[str], config: GenerateConfig) -> Iterator[tuple[int, Token]]:
         batch: Batch = self.batch_class(self.engine, prompts, config)

@@ -131,7 +131,10 @@ class Report:
 def report_of(run: Run, *, certify: bool = False, threads_left: tuple[str, ...] = ()) -> Report:
     """Return the report of a run. ``certified``: certification was requested and earned."""
     verdict = run.verdict()
-    results = tuple(replace(r, seconds=round(r.seconds, 4)) for r in run.all_results())
+    since = {check.id: check.since for check in run.checks}
+    results = tuple(
+        replace(r, seconds=round(r.seconds, 4), since=since[r.id]) for r in run.all_results()
+    )
 
     return Report(
         verdict.text,

@@ -44,7 +44,8 @@ class Result:
     honour, and whose refusal was checked instead; empty when the check itself ran. ``details`` is
     a traceback, or a process's last words. ``call``: the calls that led to a failure, as Python
     that can be pasted. ``compared`` counts what the check compared, and
-    ``left_out`` says what it did not look at for lack of passes (`checking.budget`).
+    ``left_out`` says what it did not look at for lack of passes (`checking.budget`). ``since``: the
+    protocol version from which on its clause counts, in a report.
     """
 
     id: str
@@ -56,6 +57,7 @@ class Result:
     compared: int = 0
     left_out: tuple[str, ...] = ()
     call: str = ""
+    since: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -50,3 +51,14 @@ class ColdIsGreedy(Generation):
     def __init__(self, ids: Sequence[int], config: GenerateConfig, room: int) -> None:
         cold = config.temperature < _COLD
         super().__init__(ids, replace(config, temperature=0.0) if cold else config, room)
+
+
+@saboteur(
+    "rotation-drops-early",
+    'with context_overflow="rotate" the oldest positions are dropped when half the context is full',
+)
+class RotationDropsEarly(Engine):
+    def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
+        most = self.language.context_length
+        half = most // 2 if self._rotates else most
+        return super().forward([row[-half:] for row in rows])

@@ -8,7 +8,7 @@ from core import validate
 from core.errors import CoreError, GenerationCancelled
 from core.kit.operations import TokenPromptsOperations
 from core.options import GenerateConfig
-from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.token_ids import TokenIds, token_pairs, token_prompt, token_prompts
 from core.types import Score, TokenSequence
 from core_remote.contract.model import ContractModel, no_score
 from core_remote.contract.plans import CallPlan, RowsPlan
@@ -32,7 +32,7 @@ class TokenPromptsMethods(TokenPromptsOperations, ContractModel):
 
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
-        [row] = token_prompts([prompt])
+        row = token_prompt(prompt)
         return self.stream("stream_tokens", {"prompt": row}, request, None)
 
     def do_score_tokens(

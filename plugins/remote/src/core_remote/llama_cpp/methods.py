@@ -27,7 +27,7 @@ from core.kit.support import (
 from core.messages import checked_conversation
 from core.options import GenerateConfig
 from core.protocols import Capability
-from core.token_ids import TokenIds, token_pairs, token_prompts
+from core.token_ids import TokenIds, token_pairs, token_prompt, token_prompts
 from core.types import ClassifyResult, Conversation, GenerateMetrics, Score, TokenSequence
 from core_remote.counting import followed
 from core_remote.llama_cpp.classification import RowClassifier
@@ -130,7 +130,7 @@ class TokenPromptsMethods(TokenPromptsOperations, LlamaServerModel):
 
     def do_stream_tokens(self, prompt: Sequence[int], request: GenerateConfig) -> RemoteStream:
         """Continue a prompt of token ids, token by token, like ``generate``."""
-        [row] = token_prompts([prompt])
+        row = token_prompt(prompt)
         return self.stream_of(partial(self._given, row), request, before=row)
 
     def do_score_tokens(

@@ -1,0 +1,153 @@
+"""Checks of the steps of a training: their rates, batches, checkpoints and held-out examples."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from contextlib import closing
+from dataclasses import replace
+from itertools import islice, pairwise
+from typing import Any, cast
+
+from core.extensions import Trainable
+from core.protocols import Capability, TextModel
+from core.training import TrainConfig, TrainingExample, TrainStep
+from core_conformance.checking.ask import PLAIN
+from core_conformance.checking.check import check, must
+from core_conformance.checking.subject import Subject
+
+_STILL, _FAR = 1e-9, 1e-2  # rates at which nothing moves, and at which a loss moves beyond noise
+_CONFIG = TrainConfig(
+    rank=4, scale=4.0, learning_rate=_FAR, batch_size=1, iterations=4, num_layers=2, seed=1
+)
+_EXAMPLES = tuple(
+    TrainingExample(prompt=prompt, completion=f" {text}") for prompt, text in pairwise(PLAIN[:4])
+)
+_PER_TOKEN = 4  # tolerances: a log-probability is a difference of logits, and two are compared
+_THREE: tuple[dict[str, Any], ...] = ({"batch_size": 3}, {"batch_size": 1, "accumulate": 3})
+_NEAR = 1e-6  # of a rate
+_END = 0.25  # of the fall that a cosine may have left at the last step
+
+
+@check(
+    "training.rates",
+    "The rate that a step reports MUST rise over the first warmup steps, and then be "
+    "learning_rate, or fall along a cosine to final_learning_rate",
+    Capability.TRAINABLE,
+)
+def rates(subject: Subject) -> None:
+    warmup, final, many = 2, _STILL / 10, 7
+    with subject.loaded() as model:
+        for schedule in ("constant", "cosine"):
+            seen = _rates(model, schedule=schedule, warmup=warmup, final_learning_rate=final)
+            rise, rest = seen[:warmup], seen[warmup:]
+            what = f"schedule={schedule!r} with warmup={warmup} over {many} steps has {seen}"
+            must(
+                0 < rise[0] < rise[1] <= _STILL * (1 + _NEAR),
+                f"{what}: the first {warmup} do not rise to {_STILL}",
+            )
+            if schedule == "constant":
+                steady = all(abs(rate - _STILL) <= _NEAR * _STILL for rate in rest)
+                must(steady, f"{what}: after the first {warmup} all are {_STILL}")
+            else:
+                falls = all(one > other for one, other in pairwise(rest))
+                most = final + _END * (_STILL - final)
+                must(falls and final <= rest[-1] <= most, f"{what}: it falls to {final}")
+
+
+@check(
+    "training.accumulated",
+    "A step of several accumulated batches MUST learn from all of them, as from one batch of as "
+    "many examples",
+    Capability.TRAINABLE,
+)
+def accumulated(subject: Subject) -> None:
+    with subject.loaded() as model:
+        many, one = (
+            _train(model, learning_rate=_STILL, iterations=1, **options)[0] for options in _THREE
+        )
+    must(
+        (one.learned, one.tokens) == (many.learned, many.tokens),
+        f"a step with accumulate=3 is reported as {one}, and one with batch_size=3 as {many}",
+    )
+    _same_loss(subject, many, one, "a step of three examples, and of three batches")
+
+
+@check(
+    "training.validated",
+    "validation_loss MUST be the loss of the held-out examples, at every validate_every-th step "
+    "and the last, and None at the others",
+    Capability.TRAINABLE,
+)
+def validated(subject: Subject) -> None:
+    held_out = _EXAMPLES[2:]
+    still: Any = {"learning_rate": _STILL}
+    with subject.loaded() as model:
+        own = next(_trainable(model).train(held_out, replace(_CONFIG, iterations=1, **still)))
+        options: Any = {"validation": held_out, "validate_every": 2, "iterations": 5}
+        steps = _train(model, **still, **options)
+    measured = [step.step for step in steps if step.validation_loss is not None]
+    must(measured == [2, 4, 5], f"of 5 steps with validate_every=2 {measured} have a loss")
+    for step in steps:
+        if step.validation_loss is not None:
+            other = replace(own, loss=step.validation_loss)
+            _same_loss(subject, own, other, "an example that is learned, and the same held out")
+
+
+@check(
+    "training.continued",
+    "A training MUST continue the adapter that is there: its first loss is the one after the last "
+    "step of the training before",
+    Capability.TRAINABLE,
+)
+def continued(subject: Subject) -> None:
+    with subject.loaded() as model:
+        whole = _train(model, examples=_EXAMPLES[:1], iterations=3)
+    with subject.loaded() as model:
+        _train(model, examples=_EXAMPLES[:1], iterations=2)
+        again = _train(model, examples=_EXAMPLES[:1], iterations=1)
+    _same_loss(subject, whole[2], again[0], "the third step, and the first after two")
+
+
+@check(
+    "training.resumed",
+    "With a directory, a training that was broken off MUST be resumed after its last checkpoint, "
+    "with the losses of one that was not",
+    Capability.TRAINABLE,
+)
+def resumed(subject: Subject) -> None:
+    with subject.loaded() as model:
+        whole = _train(model)
+    with tempfile.TemporaryDirectory(prefix="core-trained-") as folder:
+        place = os.path.join(folder, "run")
+        config = replace(_CONFIG, directory=place, save_every=1)
+        with subject.loaded() as model, closing(_trainable(model).train(_EXAMPLES, config)) as run:
+            begun = list(islice(run, 2))
+        with subject.loaded() as model:
+            rest = list(_trainable(model).train(_EXAMPLES, replace(config, resume=True)))
+    numbers = [step.step for step in (*begun, *rest)]
+    must(numbers == [1, 2, 3, 4], f"two steps, and those after resume=True, are {numbers}")
+    for one, other in zip(whole, (*begun, *rest), strict=True):
+        _same_loss(subject, one, other, f"step {one.step} of a training, and of one resumed")
+
+
+def _rates(model: TextModel, **options: Any) -> list[float]:
+    steps = _train(model, learning_rate=_STILL, iterations=7, **options)
+    return [step.learning_rate for step in steps]
+
+
+def _train(
+    model: TextModel, examples: tuple[TrainingExample, ...] = _EXAMPLES, **options: Any
+) -> list[TrainStep]:
+    return list(_trainable(model).train(examples, replace(_CONFIG, **options)))
+
+
+def _same_loss(subject: Subject, one: TrainStep, other: TrainStep, what: str) -> None:
+    must(
+        one.learned > 0 and abs(one.loss - other.loss) <= max(1e-3, _PER_TOKEN * subject.tolerance),
+        f"{what}: the losses are {one.loss:.6g} and {other.loss:.6g}",
+    )
+
+
+def _trainable(model: TextModel) -> Trainable:
+    return cast("Trainable", model)
