@@ -28,19 +28,17 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.rows import (
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import (
     BATCHES,
     READERS,
-    Row,
-    Way,
     asked,
     run,
     same_rows,
     timed,
     undisturbed,
-    ways,
 )
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _ROWS, _TOKENS = 7, 8
 _TRIES = 3  # of what a machine's noise could explain once

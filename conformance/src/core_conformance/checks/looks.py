@@ -21,17 +21,9 @@ from core_conformance.checking.ask import SPEAKING
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import CancelAfter, unless_refused
 from core_conformance.checking.check import check, leave_out, must
-from core_conformance.checking.rows import (
-    BATCHES,
-    READERS,
-    Row,
-    Way,
-    asked,
-    timed,
-    undisturbed,
-    ways,
-)
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, READERS, asked, timed, undisturbed
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _LONG = 0.03  # seconds of a call in which something can be seen
 _POINTS = (("cancel", 0.2, 0.75), ("cancel", 0.55, 0.95), ("timeout", 0.2, 0.75))

@@ -12,8 +12,8 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -22,6 +22,8 @@ from typing import Any, TypeVar
 from core_conformance.checking.script.spelling import spelled, texts_in
 
 M = TypeVar("M")
+Listener = Callable[[object, str, tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]
+"""Hears of a call of a model: its operation, arguments and options; returns the arguments."""
 
 STREAMS = ("generate", "chat", "submit", "batch_stream", "classify_iter")
 _WORK = (
@@ -36,6 +38,7 @@ _WORK = (
     "inspect_attention",
     "close",
 )
+_AWAITED = ("call_async", "stream_async")
 _CLASSIFYING = ("classify", "classify_iter")
 _LOOKS = ("encode", "decode", "render_chat")
 _FIRST, _LAST = 8, 256  # calls that are kept: of the beginning, and of the end
@@ -85,6 +88,7 @@ class _Calls:
 _calls, _looks = _Calls(), _Calls()
 _loads: dict[int, _Load] = {}
 _closed: set[int] = set()
+_listeners: list[Listener] = []
 
 
 def begin() -> None:
@@ -93,6 +97,16 @@ def begin() -> None:
     _calls, _looks = _Calls(), _Calls()
     while _closed:
         _loads.pop(_closed.pop(), None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Let a listener hear of every call of the models that are watched, while the block runs."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def loading(
@@ -228,6 +242,11 @@ def _recording(kind: type[M], number: int, usual: Mapping[str, object]) -> type[
         for name in (*_WORK, *_LOOKS)
         if _is_method(member := inspect.getattr_static(kind, name, None))
     }
+    space |= {
+        name: _hearing(member)
+        for name in _AWAITED
+        if _is_method(member := inspect.getattr_static(kind, name, None))
+    }
     space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     subclass: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
     return subclass
@@ -250,7 +269,7 @@ def _writing(
             options = {**usual, **options}
         call = _written(number, operation, arguments, options)
         try:
-            return method(self, *arguments, **options)
+            return method(self, *_heard(self, operation, arguments, options), **options)
         except Exception:
             call.raised = True
             raise
@@ -258,6 +277,24 @@ def _writing(
             _thread.inside = False
 
     return asked
+
+
+def _hearing(method: Any) -> Callable[..., Any]:
+    """Return an operation that is awaited: the one that it calls is written down."""
+
+    @wraps(method)
+    def awaited(self: object, name: str, /, *arguments: Any, **options: Any) -> Any:
+        return method(self, name, *_heard(self, f"awaited {name}", arguments, options), **options)
+
+    return awaited
+
+
+def _heard(
+    model: object, operation: str, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    for listener in _listeners:
+        arguments = listener(model, operation, arguments, options)
+    return arguments
 
 
 def _written(

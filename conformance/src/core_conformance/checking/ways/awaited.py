@@ -1,0 +1,65 @@
+"""A model whose operations are awaited in an event loop, in the form of one whose are called."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from core.protocols import TextModel
+from core_conformance.checking.script.record import STREAMS
+
+
+class Awaited:
+    """Calls the operations of a model through `core.Asynchronous`, each in a new event loop.
+
+    A stream is read to its end at the call; its iterator then gives what came, or raises it.
+    """
+
+    def __init__(self, model: TextModel) -> None:
+        self._model: Any = model
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        if operation in ("encode", "decode", "render_chat"):
+            method: Callable[..., Any] = getattr(self._model, operation)
+            return method
+        run = self._stream if operation in STREAMS else self._call
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            return asyncio.run(run(operation, *arguments, **options))
+
+        return call
+
+    async def _call(self, operation: str, *arguments: Any, **options: Any) -> Any:
+        results, _ = await self._model.call_async(operation, *arguments, **options)
+        return results
+
+    async def _stream(self, operation: str, *arguments: Any, **options: Any) -> _Stream:
+        stream = self._model.stream_async(operation, *arguments, **options)
+        read = _Stream()
+        try:
+            async for item in stream:
+                read.items.append(item)
+        except Exception as error:  # noqa: BLE001 - raised again by the iterator
+            read.error = error
+        read.finish_reason = stream.finish_reason
+        return read
+
+
+class _Stream(Iterator[Any]):
+    """What a stream gave, and the error that ended it."""
+
+    def __init__(self) -> None:
+        self.items: list[Any] = []
+        self.error: Exception | None = None
+        self.finish_reason: str | None = None
+
+    def __next__(self) -> Any:
+        if self.items:
+            return self.items.pop(0)
+        if self.error is not None:
+            raise self.error
+        raise StopIteration
+
+    def close(self) -> None:
+        """Do nothing: the stream was read to its end."""
