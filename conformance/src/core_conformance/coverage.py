@@ -13,7 +13,7 @@ import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -53,7 +53,7 @@ _DEFAULTS = GenerateConfig()
 # --------------------------------------------------------------------------- the table
 
 
-def cells() -> dict[str, Mapping[str, Met]]:
+def cells() -> dict[str, dict[str, Met]]:
     """Return the oddities that each way in can meet, by its name."""
     table = {_entry(way): _of_way(way) for way in EVERY}
     for awaited in ("", "awaited "):
@@ -74,7 +74,7 @@ def cells() -> dict[str, Mapping[str, Met]]:
     return table | {"encode": oddities.OF_TEXTS | _sizes("empty")} | _of_sentences()
 
 
-def _of_sentences() -> dict[str, Mapping[str, Met]]:
+def _of_sentences() -> dict[str, dict[str, Met]]:
     """Return the ways into a model of label sentences."""
     texts = oddities.OF_TEXTS | oddities.OF_SIZES | oddities.OF_ROWS
     return {
@@ -83,7 +83,7 @@ def _of_sentences() -> dict[str, Mapping[str, Met]]:
     }
 
 
-def _of_way(way: Way) -> Mapping[str, Met]:
+def _of_way(way: Way) -> dict[str, Met]:
     name = _entry(way)
     met = {**_of_texts(name), **oddities.OF_SIZES, **oddities.OF_CALLS}
     met |= {} if way.single else oddities.OF_ROWS
@@ -92,7 +92,7 @@ def _of_way(way: Way) -> Mapping[str, Met]:
     return met | (oddities.OF_LABELLED if way.fixed else {})
 
 
-def _of_texts(name: str) -> Mapping[str, Met]:
+def _of_texts(name: str) -> dict[str, Met]:
     ids = name.removeprefix("awaited ") in _OF_IDS
     return _without(oddities.OF_TEXTS, "not Unicode") if ids else oddities.OF_TEXTS
 
@@ -102,14 +102,14 @@ def _entry(way: Way) -> str:
         way.name[: 8 * way.name.startswith("awaited ")],
         way.name.removeprefix("awaited "),
     )
-    return awaited + METHODS.get(name, name)  # type: ignore[call-overload,no-any-return]
+    return awaited + METHODS.get(name, name)
 
 
-def _sizes(*names: str) -> Mapping[str, Met]:
+def _sizes(*names: str) -> dict[str, Met]:
     return {name: oddities.OF_SIZES[name] for name in names}
 
 
-def _without(met: Mapping[str, Met], *names: str) -> Mapping[str, Met]:
+def _without(met: dict[str, Met], *names: str) -> dict[str, Met]:
     return {name: function for name, function in met.items() if name not in names}
 
 

@@ -64,7 +64,7 @@ def _valid(text: str) -> bool:
     return not any("\ud800" <= character <= "\udfff" for character in text)
 
 
-OF_TEXTS: Mapping[str, Met] = {
+OF_TEXTS: dict[str, Met] = {
     "special tokens": _text(lambda text: any(spelled in text for spelled in SPELLED)),
     "CR LF": _text(lambda text: "\r\n" in text),
     "NUL": _text(lambda text: "\0" in text),
@@ -78,20 +78,20 @@ OF_TEXTS: Mapping[str, Met] = {
     "white space": _text(str.isspace),
     "one character": _text(lambda text: len(text) == 1),
 }
-OF_SIZES: Mapping[str, Met] = {
+OF_SIZES: dict[str, Met] = {
     "empty": _text(lambda text: not text),
     "a block": lambda seen: any(count in _BORDERS for count in seen.counts),
     "full context": lambda seen: seen.context in seen.counts,
     "one too long": lambda seen: seen.context + 1 in seen.counts,
     "too long": lambda seen: any(count > seen.context + 1 for count in seen.counts),
 }
-OF_ROWS: Mapping[str, Met] = {
+OF_ROWS: dict[str, Met] = {
     "no rows": lambda seen: not seen.texts,
     "equal rows": lambda seen: len({*seen.texts}) < len(seen.texts),
     "two errors": lambda seen: len(_errors(seen)) > 1,
     "many rows": lambda seen: len(seen.texts) > _MANY_ROWS,
 }
-OF_LABELS: Mapping[str, Met] = {
+OF_LABELS: dict[str, Met] = {
     "three nested": lambda seen: (
         any(
             two.startswith(one) and three.startswith(two)
@@ -106,7 +106,7 @@ OF_LABELS: Mapping[str, Met] = {
     "duplicates": lambda seen: len({*seen.texts}) < len(seen.texts),
     "empty": _text(lambda text: not text),
 }
-OF_STOPS: Mapping[str, Met] = {
+OF_STOPS: dict[str, Met] = {
     "begin alike": lambda seen: any(
         one[:1] == two[:1] and not two.startswith(one)
         for one, two in pairwise(sorted(filter(None, seen.texts)))
@@ -119,14 +119,14 @@ OF_STOPS: Mapping[str, Met] = {
     "NUL": _text(lambda text: "\0" in text),
     "not Unicode": _text(lambda text: not _valid(text)),
 }
-OF_REQUESTS: Mapping[str, Met] = {
+OF_REQUESTS: dict[str, Met] = {
     name: _option(name)
     for name in (
         "temperature", "seed", "top_k", "top_p", "min_p", "typical_p", "repeat_penalty",
         "return_logprobs",
     )
 }  # fmt: skip
-OF_GENERATION: Mapping[str, Met] = {
+OF_GENERATION: dict[str, Met] = {
     "stop": _option("stop"),
     "stop_tokens": _option("stop_tokens"),
     "max_tokens=1": lambda seen: seen.options.get("max_tokens") == 1,
@@ -139,8 +139,8 @@ OF_GENERATION: Mapping[str, Met] = {
         )
     ),
 }
-OF_LABELLED: Mapping[str, Met] = {"labels_only": _option("labels_only")}
-OF_CALLS: Mapping[str, Met] = {
+OF_LABELLED: dict[str, Met] = {"labels_only": _option("labels_only")}
+OF_CALLS: dict[str, Met] = {
     "cancel": _option("cancel"),
     "timeout": _option("timeout"),
     "config": _fact("config"),

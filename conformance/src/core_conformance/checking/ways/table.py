@@ -236,13 +236,22 @@ def _stream_tokens(model: Any, prompts: Sequence[str], options: dict[str, Any]) 
 
 
 def _score_tokens(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
-    """Score the ids that `CONTINUATION` adds to those of each prompt."""
+    """Score the ids that `CONTINUATION` adds to those of each prompt.
+
+    Where a token lies across the border there are none, and its text is scored.
+    """
     heads = _ids(model, prompts)
-    tails = [
-        model.encode(prompt + CONTINUATION)[len(head) :]
-        for prompt, head in zip(prompts, heads, strict=True)
-    ]
-    return _scored(prompts, cast("TokenPrompts", model).score_tokens(heads, tails, **options))
+    wholes = [model.encode(prompt + CONTINUATION) for prompt in prompts]
+    places = [n for n, head in enumerate(heads) if wholes[n][: len(head)] == head]
+    tails = [wholes[place][len(heads[place]) :] for place in places]
+    tokens = cast("TokenPrompts", model)
+    scores = tokens.score_tokens([heads[place] for place in places], tails, **options)
+    rows = _scored(prompts, scores)
+    if len(rows) < len(prompts):
+        given = dict(zip(places, rows, strict=True))
+        texts = _score(model, prompts, options)
+        return [given.get(place, row) for place, row in enumerate(texts)]
+    return rows
 
 
 def _awaited(way: Way) -> Way:
@@ -300,6 +309,13 @@ _MORE = (
         generates=False,
         needs=(Capability.CLASSIFY_STREAMING, Capability.CLASSIFY, Capability.LABELS),
         base="classify with labels",
+        fixed=_LABELS,
+    ),
+    Way(
+        "sentences",
+        _classify,
+        generates=False,
+        needs=(Capability.LABEL_SENTENCES,),
         fixed=_LABELS,
     ),
 )

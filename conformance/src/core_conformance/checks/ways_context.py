@@ -1,0 +1,152 @@
+"""Clauses over the table of ways: the context's end, and what is asked on its far side."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from core.errors import OptionError, UnsupportedOptionError
+from core.protocols import Capability, TextModel
+from core.types import Message
+from core_conformance.checking import ask
+from core_conformance.checking.ask import EVEN, tokenizing
+from core_conformance.checking.budget import within
+from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.draws.judging import stopped
+from core_conformance.checking.sizes import NO_SIZES, sized
+from core_conformance.checking.subject import OPERATIONS, Subject
+from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
+from core_conformance.checking.ways.table import Way, every_way
+
+_CONTEXT, _MOST = 64, 1024  # positions
+_TOKENS, _BEYOND = 4, 10
+_A_TOKEN = 1 / 20  # passes
+
+
+@check(
+    "context.ways",
+    "A prompt that fills the context MUST be read by each operation as by any other, and one token "
+    "more be a PromptTooLongError, of its row alone",
+    OPERATIONS,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def the_contexts_end(subject: Subject) -> None:
+    with _small(subject) as model:
+        limit, tried = model.info.context_length, False
+        sizes = [(way, limit + more) for more in (0, 1, -1) for way in every_way(subject)]
+
+        def cost(case: tuple[Way, int]) -> float:
+            return 2 + 2 * case[1] * _A_TOKEN
+
+        for way, size in within(subject, sizes, cost, f"prompts around {limit} tokens", 0.6):
+            prompt = _sized(subject, way, size)
+            if prompt is None:
+                continue
+            tried = True
+            own = {"return_logprobs": True} if subject.declares(Capability.LOGPROBS) else {}
+            options = way.options(subject, _TOKENS) | ({} if way.bare else own)
+            what = f"a prompt of {size} tokens in a context of {limit}"
+            expected = agree(subject, way, [prompt, ask.SHORT], options, what, model)
+            if way.fixed or Capability.SCORING in (way.name, way.base):
+                continue  # a label or a continuation takes room as well
+            read = size <= limit
+            must(
+                (expected[0].error is None) == read and expected[1].error is None,
+                f"{what}, and one of a letter: {way.name} has {[row.error for row in expected]}",
+            )
+    testable(tried, NO_SIZES)
+
+
+@contextmanager
+def _small(subject: Subject, **options: Any) -> Iterator[TextModel]:
+    """Yield a model of a small context, or of its own where it cannot be made smaller."""
+    try:
+        model = subject.load(context_len=_CONTEXT, **options)
+    except OptionError:
+        model = subject.load(**options)
+    with model:
+        yield model
+
+
+def _sized(subject: Subject, way: Way, size: int) -> str | None:
+    """Return a prompt of so many tokens; one of which chat makes so many."""
+    if Capability.CHAT not in (way.name, way.base):
+        return sized(subject, size, turn=31)
+    model = tokenizing(subject)
+    around = len(model.encode(model.render_chat([Message("user", ask.SHORT)])))
+    for less in range(around - 3, around + 3):
+        text = sized(subject, max(1, size - less), turn=31)
+        if text and len(model.encode(model.render_chat([Message("user", text)]))) == size:
+            return text
+    return None
+
+
+# --------------------------------------------------------------------------- rotation
+
+
+@check(
+    "context.rotated-ways",
+    'With context_overflow="rotate" every option MUST count beyond the context as within, in each '
+    "operation as in any other: seeds, filters, penalties, stops, logprobs, and the metrics",
+    Capability.GENERATE,
+    Capability.ROTATE,
+    Capability.TOKENIZING,
+    broad=True,
+)
+def beyond_the_context(subject: Subject) -> None:
+    with _small(subject, context_overflow="rotate") as model:
+        limit = model.info.context_length
+        testable(limit <= _MOST, "the context is too long to be filled: use one that is shorter")
+        prompts = [sized(subject, limit - less, turn=41) for less in (4, 1)]
+        given = [prompt for prompt in prompts if prompt]
+        testable(bool(given), NO_SIZES)
+        callers = [way for way in every_way(subject) if way.generates]
+        callers = [way for way in callers if Capability.CHAT not in (way.name, way.base)]
+        cost = 2.0 * len(callers) * (2 + 2 * limit * _A_TOKEN)
+        trials = [*_options(subject)]
+        for own in within(subject, trials, lambda _: cost, "options beyond the context", 0.8):
+            for way in callers:
+                request = way.options(subject, _BEYOND) | own
+                _unless_refused(subject, way, model, given, request)
+        _stops(subject, model, callers, given)
+
+
+def _options(subject: Subject) -> Iterator[Options]:
+    yield {}
+    if subject.declares(Capability.SEED):
+        yield EVEN | {"seed": 12}
+        yield {"temperature": 20.0, "top_p": 0.6, "min_p": 0.02, "seed": 2}
+        yield {"temperature": 20.0, "typical_p": 0.6, "seed": 3}
+    yield {"repeat_penalty": 1.5}
+
+
+def _unless_refused(
+    subject: Subject, way: Way, model: TextModel, given: list[str], request: Options
+) -> None:
+    try:
+        agree(subject, way, given, request, f"beyond the context with {request}", model)
+    except UnsupportedOptionError as error:
+        if error.option not in request:
+            raise
+
+
+def _stops(subject: Subject, model: TextModel, callers: list[Way], given: list[str]) -> None:
+    """Stop the answers at what they say beyond the context."""
+    for way in callers:
+        request = way.options(subject, _BEYOND)
+        free = [row.answer for row in wanted(subject, way, given, request, model)]
+        for prompt, answer in zip(given, free, strict=True):
+            text = answer.text
+            if len(answer.ids) < _BEYOND - 1 or not text.isascii() or not text:
+                continue  # a character may be cut, whose text is then another
+            for own in ({"stop": (text[-2:],)}, {"stop_tokens": (answer.ids[-2],)}):
+                rows = gives(subject, way, model, [prompt], request | own)
+                cut = stopped(answer, request | own)
+                expected = [_row(rows[0], cut)]
+                alike(subject, way, expected, rows, f"{way.name}, stopped beyond the context")
+
+
+def _row(row: Any, answer: Any) -> Any:
+    return type(row)(answer)
