@@ -17,6 +17,7 @@ from dataclasses import fields, replace
 from fnmatch import fnmatchcase
 from typing import Any
 
+from core.errors import CoreError
 from core.options import GenerateConfig
 from core.protocols import Backend, Capability
 from core_conformance.checking.check import Check, all_checks
@@ -71,16 +72,12 @@ def cells() -> dict[str, dict[str, Met]]:
             table[f"{_entry(way)}: stop"] = oddities.OF_STOPS
     for role in ("system", "user", "assistant", "continued"):
         table[f"render_chat: {role}"] = oddities.OF_TEXTS
-    return table | {"encode": oddities.OF_TEXTS | _sizes("empty")} | _of_sentences()
-
-
-def _of_sentences() -> dict[str, dict[str, Met]]:
-    """Return the ways into a model of label sentences."""
-    texts = oddities.OF_TEXTS | oddities.OF_SIZES | oddities.OF_ROWS
-    return {
-        "sentences": texts | _without(oddities.OF_CALLS, "adapter", "adapter handle"),
-        "sentences: labels": oddities.OF_TEXTS | oddities.OF_LABELS,
-    }
+    for awaited in ("", "awaited "):
+        table[f"{awaited}sentences"] = (
+            oddities.OF_TEXTS | oddities.OF_SIZES | oddities.OF_ROWS | _requests("adapter")
+        )
+        table[f"{awaited}sentences: labels"] = oddities.OF_TEXTS | oddities.OF_LABELS
+    return table | {"encode": oddities.OF_TEXTS | _sizes("empty")}
 
 
 def _of_way(way: Way) -> dict[str, Met]:
@@ -107,6 +104,10 @@ def _entry(way: Way) -> str:
 
 def _sizes(*names: str) -> dict[str, Met]:
     return {name: oddities.OF_SIZES[name] for name in names}
+
+
+def _requests(without: str) -> dict[str, Met]:
+    return {name: met for name, met in oddities.OF_CALLS.items() if without not in name}
 
 
 def _without(met: dict[str, Met], *names: str) -> dict[str, Met]:
@@ -136,7 +137,8 @@ def entries(model: Any, operation: str, arguments: Sequence[Any], options: Any) 
     elif name in _SINGLE or name == "encode":
         yield seen(name, arguments[:1], map(_count, arguments[:1]))
     else:
-        texts, labels = [*arguments[0]], given.get("labels", ())
+        texts = [*arguments[0]]
+        labels = given.get("labels", ()) if name.startswith("classify") else ()
         yield seen(f"{name} with labels" if labels else name, texts, map(_count, texts))
         if labels:
             prefix = given.get("label_prefix", " ")
@@ -162,11 +164,16 @@ def _messages(
         entry = seen(f"{name}: {role}", [content])
         last = number == len(pairs) - 1 and "continue_final_message" in entry.options
         yield (replace(entry, entry=entry.entry.replace(role, "continued")) if last else entry)
-    yield seen(name, [pairs[-1][1]], [_count("".join(f"<{r}>{c}</s>" for r, c in pairs))])
+    counts = []
+    with suppress(CoreError):
+        counts = [_count(model.do_render_chat(messages, _DEFAULTS))]
+    yield seen(name, [pairs[-1][1]], counts)
 
 
 def _of_ids(name: str, arguments: Sequence[Any], seen: Callable[..., Seen]) -> Iterator[Seen]:
-    rows = [arguments[0]] if arguments[0] and isinstance(arguments[0][0], int) else arguments[0]
+    rows = arguments[0]
+    if name == "stream_tokens" or (rows and isinstance(rows[0], int)):
+        rows = [rows]
     yield seen(name, map(decode, rows), map(len, rows))
     if name == "score_tokens":
         counts = [len(row) + len(more) - 1 for row, more in zip(rows, arguments[1], strict=False)]

@@ -107,7 +107,7 @@ def _turns(subject: Subject, way: Way, prompts: tuple[str, ...]) -> Iterator[Tur
     wanted, seconds = timed(subject, way, subject.model, prompts, _TOKENS, cancel=calm)
     undisturbed(wanted, f"{way.name} with a cancel that is never set")
     if way.generates:
-        goes_on(subject, [row.answer.tokens for row in wanted], way.name)
+        goes_on(subject, [row.answer.tokens for row in wanted], Capability(way.name))
     cost = 2 * seconds / pass_seconds(subject)
     looks = calm.seen
     spread = range(1, looks + 2) if subject.effort.deep else _spread(looks)

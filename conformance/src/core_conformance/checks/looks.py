@@ -102,7 +102,7 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         undisturbed(whole, str(long))
 
         if long.way.generates:
-            goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
+            goes_on(subject, [row.answer.tokens for row in whole], Capability(long.way.name))
         else:
             empty = [row for row in whole if not (row.answer.tokens or row.numbers)]
             must(not empty, f"{long} gave {len(empty)} rows nothing")

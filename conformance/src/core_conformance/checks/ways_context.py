@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from core.errors import OptionError, UnsupportedOptionError
+from core.errors import OptionError
 from core.protocols import Capability, TextModel
 from core.types import Message
 from core_conformance.checking import ask
@@ -17,7 +17,8 @@ from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.sizes import NO_SIZES, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
-from core_conformance.checking.ways.table import Way, every_way
+from core_conformance.checking.ways.oddities import MIXED
+from core_conformance.checking.ways.table import Row, Way, every_way
 
 _CONTEXT, _MOST = 64, 1024  # positions
 _TOKENS, _BEYOND = 4, 10
@@ -99,54 +100,41 @@ def beyond_the_context(subject: Subject) -> None:
     with _small(subject, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _MOST, "the context is too long to be filled: use one that is shorter")
-        prompts = [sized(subject, limit - less, turn=41) for less in (4, 1)]
-        given = [prompt for prompt in prompts if prompt]
-        testable(bool(given), NO_SIZES)
         callers = [way for way in every_way(subject) if way.generates]
-        callers = [way for way in callers if Capability.CHAT not in (way.name, way.base)]
-        cost = 2.0 * len(callers) * (2 + 2 * limit * _A_TOKEN)
-        trials = [*_options(subject)]
-        for own in within(subject, trials, lambda _: cost, "options beyond the context", 0.8):
-            for way in callers:
-                request = way.options(subject, _BEYOND) | own
-                _unless_refused(subject, way, model, given, request)
-        _stops(subject, model, callers, given)
+        given = {way: _filling(subject, way, limit) for way in callers}
+        testable(any(given.values()), NO_SIZES)
+        cases = [(own, way) for own in _options(subject) for way in callers if given[way]]
+        cost = 4 * (2 + limit * _A_TOKEN)
+        for own, way in within(subject, cases, lambda _: cost, "beyond the context", 0.5):
+            request = way.options(subject, _BEYOND) | own
+            what = f"beyond the context with {request}"
+            agree(subject, way, given[way], request, what, model)
+            if not own:
+                _stops(subject, model, way, given[way])
+
+
+def _filling(subject: Subject, way: Way, limit: int) -> list[str]:
+    """Return prompts that leave room for a few tokens, and for one."""
+    return [text for less in (4, 1) if (text := _sized(subject, way, limit - less))]
 
 
 def _options(subject: Subject) -> Iterator[Options]:
     yield {}
     if subject.declares(Capability.SEED):
         yield EVEN | {"seed": 12}
-        yield {"temperature": 20.0, "top_p": 0.6, "min_p": 0.02, "seed": 2}
-        yield {"temperature": 20.0, "typical_p": 0.6, "seed": 3}
+        yield {**MIXED}
     yield {"repeat_penalty": 1.5}
 
 
-def _unless_refused(
-    subject: Subject, way: Way, model: TextModel, given: list[str], request: Options
-) -> None:
-    try:
-        agree(subject, way, given, request, f"beyond the context with {request}", model)
-    except UnsupportedOptionError as error:
-        if error.option not in request:
-            raise
-
-
-def _stops(subject: Subject, model: TextModel, callers: list[Way], given: list[str]) -> None:
+def _stops(subject: Subject, model: TextModel, way: Way, given: list[str]) -> None:
     """Stop the answers at what they say beyond the context."""
-    for way in callers:
-        request = way.options(subject, _BEYOND)
-        free = [row.answer for row in wanted(subject, way, given, request, model)]
-        for prompt, answer in zip(given, free, strict=True):
-            text = answer.text
-            if len(answer.ids) < _BEYOND - 1 or not text.isascii() or not text:
-                continue  # a character may be cut, whose text is then another
-            for own in ({"stop": (text[-2:],)}, {"stop_tokens": (answer.ids[-2],)}):
-                rows = gives(subject, way, model, [prompt], request | own)
-                cut = stopped(answer, request | own)
-                expected = [_row(rows[0], cut)]
-                alike(subject, way, expected, rows, f"{way.name}, stopped beyond the context")
-
-
-def _row(row: Any, answer: Any) -> Any:
-    return type(row)(answer)
+    request = way.options(subject, _BEYOND)
+    free = [row.answer for row in wanted(subject, way, given, request, model)]
+    for prompt, answer in zip(given, free, strict=True):
+        text = answer.text
+        if len(answer.ids) < _BEYOND - 1 or not text.isascii() or not text:
+            continue  # a character may be cut, whose text is then another
+        for own in ({"stop": (text[-2:],)}, {"stop_tokens": (answer.ids[-2],)}):
+            rows = gives(subject, way, model, [prompt], request | own)
+            cut = [Row(stopped(answer, request | own))]
+            alike(subject, way, cut, rows, f"{way.name}, stopped beyond the context")

@@ -14,13 +14,13 @@ from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.sizes import NO_SIZES, overlong, room, rows, short_context, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
+from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import Way, every_way
 
 _SIZES = (33, 64, 17, 128, 9, 65)  # tokens, at which blocks end
 _COUNTS = (3, 17, 33)  # rows
 _TOKENS, _FEW = 3, 2
 _A_TOKEN = 1 / 20  # passes
-_SURROGATE = "half a character: \ud83d"
 _FEW_TOKENS = 4096
 
 
@@ -31,21 +31,20 @@ _FEW_TOKENS = 4096
     broad=True,
 )
 def every_length(subject: Subject) -> None:
-    callers, options = every_way(subject), [*_options(subject)]
+    options, tried = [*_options(subject)], False
     sizes = [size for size in _SIZES if size <= room(subject)]
+    cases = [(turn, size, way) for turn, size in enumerate(sizes) for way in every_way(subject)]
 
-    def cost(size: int) -> float:
-        return 2 * len(callers) * (1 + size * _A_TOKEN)
+    def cost(case: tuple[int, int, Way]) -> float:
+        return 4 * (1 + case[1] * _A_TOKEN)
 
-    tried = False
-    for turn, size in enumerate(within(subject, sizes, cost, "tokens of a prompt", 0.6)):
+    for turn, size, way in within(subject, cases, cost, "tokens of a prompt", 0.5):
         prompts = [sized(subject, size, turn=21), ask.SHORT, sized(subject, size - 1, turn=22)]
         given = [prompt for prompt in prompts if prompt]
         tried = tried or len(given) > 1
-        for way in callers:
-            own = {} if way.bare else options[turn % len(options)]
-            request = way.options(subject, _TOKENS) | own
-            agree(subject, way, given, request, f"prompts of about {size} tokens with {own}")
+        own = {} if way.bare else options[turn % len(options)]
+        request = way.options(subject, _TOKENS) | own
+        agree(subject, way, given, request, f"prompts of about {size} tokens with {own}")
     testable(tried, NO_SIZES)
 
 
@@ -63,27 +62,28 @@ def every_number(subject: Subject) -> None:
         nothing = gives(subject, way, subject.model, [], way.options(subject, 1))
         must(not nothing, f"{way.name} of no prompts gave {nothing!r:.200}")
 
-    def cost(count: int) -> float:
-        return len(callers) * (2 + count / 8)
+    def cost(case: tuple[int, int, Way]) -> float:
+        return 2 + case[1] / 8
 
-    for turn, count in enumerate(within(subject, _COUNTS, cost, "rows", 0.6)):
+    cases = [(turn, count, way) for turn, count in enumerate(_COUNTS) for way in callers]
+    for turn, count, way in within(subject, cases, cost, "rows", 0.5):
         prompts = rows(count - 1)[::-1]
         prompts += prompts[:1]  # one of them comes twice
-        for way in callers:
-            own = {} if way.bare else options[turn % len(options)]
-            request = way.options(subject, _FEW) | own
-            given = gives(subject, way, subject.model, prompts, request)
-            places = sorted({0, count // 2, count - 2, count - 1})
-            expected = wanted(subject, way, [prompts[place] for place in places], request)
-            what = f"alone, and one of {count} rows of {way.name} with {own}"
-            some = [given[place] for place in places]
-            alike(subject, way, expected, some, what, drawn="seed" in own)
+        own = {} if way.bare else options[turn % len(options)]
+        request = way.options(subject, _FEW) | own
+        given = gives(subject, way, subject.model, prompts, request)
+        places = sorted({0, count // 2, count - 2, count - 1})
+        expected = wanted(subject, way, [prompts[place] for place in places], request)
+        what = f"alone, and one of {count} rows of {way.name} with {own}"
+        some = [given[place] for place in places]
+        alike(subject, way, expected, some, what, drawn="seed" in own)
 
 
 def _options(subject: Subject) -> Iterator[Options]:
     """Yield options under which all ways that take any must agree."""
     if subject.declares(Capability.SEED):
         yield EVEN | {"seed": 11}
+        yield {**MIXED}
     yield {}
 
 
@@ -99,7 +99,7 @@ def _options(subject: Subject) -> Iterator[Options]:
 )
 def unlike_errors(subject: Subject) -> None:
     with short_context(subject, _FEW_TOKENS) as model:
-        prompts = [ask.QUESTION, "", ask.PLAIN[1], overlong(model), ask.PLAIN[2], _SURROGATE]
+        prompts = [ask.QUESTION, "", ask.PLAIN[1], overlong(model), ask.PLAIN[2], BROKEN]
         prompts += [*ask.PLAIN[3:5], overlong(model) + " x", "", ask.SHORT]
         for way in within(subject, every_way(subject), lambda _: 24.0, "operations", 1.0):
             if way.name == Capability.CHAT or way.base == Capability.CHAT:
@@ -122,7 +122,7 @@ def _is_wrong(
     kinds: tuple[type[Exception], ...] = ()
     if not prompt:
         kinds = (EmptyPromptError,)
-    elif len(prompt) > 2 * len(_SURROGATE) and prompt[:4] == "0 1 ":
+    elif len(prompt) > 2 * len(BROKEN) and prompt[:4] == "0 1 ":
         kinds = (PromptTooLongError,) if in_order else (EmptyPromptError,)
     must(
         not kinds or isinstance(error, kinds),
@@ -139,7 +139,7 @@ def _in_order(way: Way) -> bool:
 
 
 def _is_text(prompt: str) -> bool:
-    return prompt != _SURROGATE
+    return prompt != BROKEN
 
 
 def _is_good(model: Any, prompt: str) -> bool:

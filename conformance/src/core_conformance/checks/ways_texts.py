@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
-from core.errors import ChatTemplateError
+from core.errors import ChatTemplateError, CoreError
 from core.protocols import Capability
 from core.types import Message, Score
 from core_conformance.checking import ask
@@ -24,14 +24,13 @@ from core_conformance.checking.compare import (
 )
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import agree
-from core_conformance.checking.ways.awaited import Awaited
-from core_conformance.checking.ways.oddities import TEXTS
+from core_conformance.checking.ways.forms import Awaited
+from core_conformance.checking.ways.oddities import BROKEN, TEXTS
 from core_conformance.checking.ways.table import every_way
 
 _TOKENS = 3
-_BATCH = 6  # texts in one call
+_PARTS = 4  # of the texts, each of which is a batch
 _LONGEST = 12  # tokens of a continuation that is read step by step
-_WAYS_COST = 1.2  # passes of a text in one way
 _ENDS = (" house", " water")  # what two texts end in that are alike up to there
 _ROLES = ("user", "system", "assistant", "continued")
 
@@ -46,11 +45,11 @@ _ROLES = ("user", "system", "assistant", "continued")
 )
 def odd_prompts(subject: Subject) -> None:
     texts, callers = [*TEXTS.values()], every_way(subject)
-    batches = [texts[start : start + _BATCH] for start in range(0, len(texts), _BATCH)]
-    cost = _WAYS_COST * _BATCH * len(callers)
-    for batch in within(subject, batches, lambda _: cost, "odd texts", 1.5):
-        for way in callers:
-            agree(subject, way, batch, way.options(subject, _TOKENS), "odd texts")
+    batches = [texts[start::_PARTS] for start in range(_PARTS)]
+    cases = [(batch, way) for batch in batches for way in callers]
+    cost = 2.0 * len(batches[0])
+    for batch, way in within(subject, cases, lambda _: cost, "odd texts", 0.6):
+        agree(subject, way, batch, way.options(subject, _TOKENS), "odd texts")
 
 
 @check(
@@ -94,7 +93,7 @@ def read_whole(subject: Subject) -> None:
     broad=True,
 )
 def odd_messages(subject: Subject) -> None:
-    cases = [(role, text) for text in (*TEXTS.values(), "") for role in _ROLES]
+    cases = [(role, text) for text in (*TEXTS.values(), "", BROKEN) for role in _ROLES]
     for role, text in within(subject, cases, lambda _: 8.0, "messages", 1.0):
         options: dict[str, Any] = {}
         if role == "continued":
@@ -105,6 +104,10 @@ def odd_messages(subject: Subject) -> None:
         try:
             rendered = tokenizing(subject).render_chat(messages, **options)
         except ChatTemplateError:  # a template may have no place for it
+            continue
+        except (CoreError, UnicodeError):
+            must(text == BROKEN, f"render_chat({messages!r}) was refused")
+            _refuse(subject, messages, options)
             continue
         must(
             text.strip() in str(rendered),
@@ -122,6 +125,16 @@ def odd_messages(subject: Subject) -> None:
             must(type(end.error) is type(own.error), f"{what}: {end.error!r}, not {own.error!r}")
             pair = Answer(own.tokens, own.reason, rendered), Answer(end.tokens, end.reason)
             same_rows(subject, [pair], what)
+
+
+def _refuse(subject: Subject, messages: list[Message], options: dict[str, Any]) -> None:
+    for name, model in _models(subject):
+        call = partial(model.chat, messages, max_tokens=1, **options)
+        error = promptly(subject, partial(ending, call), name).error
+        must(
+            error is None or isinstance(error, CoreError),
+            f"{name} of {messages!r} ended with {error!r}: expected a CoreError",
+        )
 
 
 def _conversation(role: str, text: str) -> list[Message]:
@@ -152,7 +165,7 @@ def _models(subject: Subject) -> Iterator[tuple[str, Any]]:
     broad=True,
 )
 def odd_continuations(subject: Subject) -> None:
-    pairs = [(ask.QUESTION, text) for text in TEXTS.values() if not text.isspace()]
+    pairs = [(ask.QUESTION, text) for text in TEXTS.values()]
     pairs += [(text, " and") for text in TEXTS.values()]
     for prompt, text in within(subject, pairs, lambda _: 14.0, "continuations", 1.0):
         by_way = dict(_logprobs(subject, prompt, text))
@@ -193,7 +206,7 @@ def _logprobs(subject: Subject, prompt: str, text: str) -> Iterator[tuple[str, f
                 _logprob(subject, lambda: model.score_tokens(*ids)),  # noqa: B023
             )
         for name, need in _LABELLED.items():
-            if subject.declares(need, Capability.LABELS):
+            if subject.declares(need, Capability.LABELS) and not text.isspace():
                 call = partial(getattr(model, name), [prompt] * 2, labels=(text,), label_prefix="")
                 results = promptly(subject, lambda: [*call()], f"{form}{name}")  # noqa: B023
                 for row, result in enumerate(results):

@@ -136,10 +136,14 @@ class ReferenceModel(
         samples = validate.integer("num_samples", num_samples, 1)
         rows = token_prompts(prompts, attention_mask)
         texts = [GivenIds(row) for row in rows]
-        drawn = [
-            self.batch_class(self.engine, texts, _of_sample(request, sample)).results()
+        batches = [
+            self.batch_class(self.engine, texts, _of_sample(request, sample))
             for sample in range(samples)
         ]
+        drawn = [batch.results() for batch in batches]
+        meter = batches[0].meter
+        meter.generated_tokens = sum(batch.meter.generated_tokens for batch in batches)
+        self.record(meter.metrics())
         return [
             TokenSequence.of(row, results[place])
             for place, row in enumerate(rows)

@@ -7,6 +7,8 @@ from dataclasses import replace
 from typing import Any
 from weakref import WeakKeyDictionary
 
+from core.errors import UnsupportedOptionError
+from core.kit.support import REFUSABLE
 from core.protocols import Capability, TextModel
 from core.types import Message, Token
 from core_conformance.checking.ask import Answer, tokenizing
@@ -20,10 +22,9 @@ from core_conformance.checking.compare import (
 )
 from core_conformance.checking.compare import same_rows as same_answers
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.ways.table import EVERY, Row, Way
+from core_conformance.checking.ways.table import BY_NAME, Row, Way
 
 Options = dict[str, Any]
-_BY_NAME = {way.name: way for way in EVERY}
 _CONTINUING = (Capability.GENERATE, Capability.SUBMITTING, Capability.BATCH_GENERATE)
 _alone: WeakKeyDictionary[Subject, dict[str, Row]] = WeakKeyDictionary()
 
@@ -55,7 +56,7 @@ def wanted(
 
     Those of the shared model are cached.
     """
-    base, texts = _base(subject, way, prompts)
+    base, texts = judge(subject, way, prompts)
     known = _alone.setdefault(subject, {}) if model is None else {}
     rows = []
     for text in texts:
@@ -76,9 +77,15 @@ def agree(
 ) -> list[Row]:
     """Raise `Violation` unless a way gives what its base gives each prompt alone.
 
-    Returns the rows of the base.
+    Returns the rows of the base. An option that may be refused, and is, is left out.
     """
-    rows = gives(subject, way, model or subject.model, prompts, options)
+    try:
+        rows = gives(subject, way, model or subject.model, prompts, options)
+    except UnsupportedOptionError as error:
+        if error.option not in REFUSABLE.intersection(options):
+            raise
+        fewer = {name: value for name, value in options.items() if name != error.option}
+        return agree(subject, way, prompts, fewer, what, model)
     expected = wanted(subject, way, prompts, options, model)
     alike(subject, way, expected, rows, f"{what}, {way.name}", drawn="seed" in options)
     return expected
@@ -100,7 +107,7 @@ def alike(
             type(one.error) is type(row.error), f"{here} has {row.error!r}, expected {one.error!r}"
         )
         if row.error is None:
-            answer = _with_texts(one.answer, row.answer) if way.textless else row.answer
+            answer = with_texts(one.answer, row.answer) if way.textless else row.answer
             pairs.append((one.answer, answer))
             if one.answer.ids == answer.ids:
                 _same_numbers(subject, way, one.numbers, row.numbers, here)
@@ -110,22 +117,22 @@ def alike(
         (same_draws if drawn else same_answers)(subject, pairs, what)
 
 
-def _base(subject: Subject, way: Way, prompts: Sequence[str]) -> tuple[Way, list[str]]:
+def judge(subject: Subject, way: Way, prompts: Sequence[str]) -> tuple[Way, list[str]]:
     """Return the way that judges another, and what it reads of these prompts."""
     name = way.base or way.name
     if name == Capability.CHAT:
         if not subject.declares(Capability.GENERATE, Capability.TOKENIZING):
-            return _BY_NAME[name], [*prompts]
+            return BY_NAME[name], [*prompts]
         render = tokenizing(subject).render_chat
-        return _BY_NAME["generate"], [render([Message("user", prompt)]) for prompt in prompts]
+        return BY_NAME["generate"], [render([Message("user", prompt)]) for prompt in prompts]
     if way.generates:
         name = next(filter(subject.declares, _CONTINUING), name)
     elif name == Capability.CLASSIFY_STREAMING and subject.declares(Capability.CLASSIFY):
         name = Capability.CLASSIFY
-    return _BY_NAME[name], [*prompts]
+    return BY_NAME[name], [*prompts]
 
 
-def _with_texts(expected: Answer, answer: Answer) -> Answer:
+def with_texts(expected: Answer, answer: Answer) -> Answer:
     """Return an answer of ids alone with the texts of the expected one."""
     texts = [token.text for token in expected.tokens] + [""] * len(answer.tokens)
     tokens = zip(answer.tokens, texts, strict=False)

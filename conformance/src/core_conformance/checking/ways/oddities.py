@@ -25,6 +25,15 @@ TEXTS: Mapping[str, str] = ODD | {
 }
 """Texts that any prompt, message or continuation may be, by what is odd in them."""
 
+BROKEN = "half a character: \ud83d"
+"""A text that is not valid Unicode."""
+
+MIXED: Mapping[str, Any] = {
+    "temperature": 20.0, "typical_p": 0.9, "top_p": 0.8, "min_p": 0.01, "repeat_penalty": 1.3,
+    "seed": 4,
+}  # fmt: skip
+"""Options of sampling together, each of which changes what is drawn."""
+
 _BORDERS = {size + offset for size in (32, 64, 128) for offset in (-1, 0, 1)}  # tokens
 _MANY_ROWS, _MANY_LABELS = 32, 16
 

@@ -34,7 +34,7 @@ from core_conformance.checking.calls import ending
 from core_conformance.checking.check import must
 from core_conformance.checking.compare import label_logprobs
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.ways.awaited import Awaited
+from core_conformance.checking.ways.forms import Awaited
 
 CONTINUATION = " and the other one"
 _OF_STREAMS = (GenerationCancelled, GenerationTimeout, ModelClosedError)
@@ -56,7 +56,7 @@ class Row:
 Ask = Callable[[TextModel, Sequence[str], dict[str, Any]], list[Row]]
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True, slots=True, repr=False)
 class Way:
     """An operation: ``ask(model, prompts, options)``. A ``single`` one takes the first prompt.
 
@@ -74,6 +74,9 @@ class Way:
     fixed: tuple[tuple[str, Any], ...] = ()
     textless: bool = False
     bare: bool = False
+
+    def __repr__(self) -> str:
+        return str(self.name)
 
     def options(self, subject: Subject, max_tokens: int) -> dict[str, Any]:
         """Return the options that give most detail; ``max_tokens`` if it generates."""
@@ -327,3 +330,5 @@ WAYS = {Capability(way.name): way for way in _TEXTS} | {
 
 EVERY = (*_TEXTS, *_MORE, *(_awaited(way) for way in (*_TEXTS, *_MORE)))
 """All ways in which a prompt enters."""
+
+BY_NAME = {way.name: way for way in EVERY}

@@ -83,7 +83,7 @@ class DictAsConfig(OptionsMistaken):
         return (GenerateConfig(**given) if isinstance(given, dict) else config), options
 
 
-@saboteur("config-wins", "the config wins over keywords", kills={"errors.keywords-win"})
+@saboteur("config-wins", "the config wins over keywords", kills={"errors.config"})
 class ConfigWins(OptionsMistaken):
     """Joins config and keywords the wrong way round."""
 
@@ -94,9 +94,7 @@ class ConfigWins(OptionsMistaken):
         return config, left
 
 
-@saboteur(
-    "config-dropped", "the config of generate() is not looked at", kills={"errors.config-counts"}
-)
+@saboteur("config-dropped", "the config of generate() is not looked at", kills={"errors.config"})
 class ConfigDropped(ReferenceModel):
     """Looks at keywords alone, and so is right for all who use these."""
 
@@ -110,7 +108,7 @@ class ConfigDropped(ReferenceModel):
 @saboteur(
     "foreign-fields-refused",
     "generate() refuses a config that carries labels",
-    kills={"errors.foreign-fields"},
+    kills={"errors.config"},
 )
 class ForeignFieldsRefused(ReferenceModel):
     """Refuses a config that is made for both operations."""
@@ -125,7 +123,7 @@ class ForeignFieldsRefused(ReferenceModel):
 @saboteur(
     "classify-stops",
     "classify() applies stop_tokens",
-    kills={"errors.foreign-fields"},
+    kills={"errors.config"},
 )
 class ClassifyStops(ReferenceModel):
     """Sends both operations through one sampler, stop tokens included."""

@@ -24,8 +24,7 @@ LONGER = {
     "classify.first-token-seeded",
     "concurrency.parallel-slots",
     "context.rotate",
-    "errors.config-counts",
-    "errors.keywords-win",
+    "errors.config",
     "sampling.logprobs-of-logits",
 }
 

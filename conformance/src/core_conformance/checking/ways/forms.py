@@ -1,13 +1,17 @@
-"""A model whose operations are awaited in an event loop, in the form of one whose are called."""
+"""Forms of one call: awaited in an event loop, and with a config in place of keywords."""
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
+from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_conformance.checking.script.record import STREAMS
+
+_OVER, _NEVER = 1e-9, 600.0  # seconds
 
 
 class Awaited:
@@ -44,6 +48,31 @@ class Awaited:
             read.error = error
         read.finish_reason = stream.finish_reason
         return read
+
+
+class Configured:
+    """Gives the operations of a model their options as a config, which keywords correct.
+
+    The config also has fields of other operations. The keyword is a timeout: the config's is over
+    before anything is done.
+    """
+
+    def __init__(self, model: TextModel, **foreign: Any) -> None:
+        self._model, self._foreign = model, foreign
+
+    def __getattr__(self, operation: str) -> Callable[..., Any]:
+        method: Callable[..., Any] = getattr(self._model, operation)
+        if operation in ("encode", "decode", "render_chat"):
+            return method
+
+        def call(*arguments: Any, **options: Any) -> Any:
+            *others, last = arguments
+            if isinstance(last, GenerateConfig):  # submit takes nothing else
+                return method(*others, replace(last, **self._foreign))
+            config = GenerateConfig(**{**self._foreign, **options, "timeout": _OVER})
+            return method(*arguments, config, timeout=_NEVER)
+
+        return call
 
 
 class _Stream(Iterator[Any]):
