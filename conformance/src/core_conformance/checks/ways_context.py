@@ -12,16 +12,17 @@ from core.types import Message
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, tokenizing
 from core_conformance.checking.budget import within
-from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.sizes import NO_SIZES, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
 from core_conformance.checking.ways.oddities import MIXED
-from core_conformance.checking.ways.table import Row, Way, every_way
+from core_conformance.checking.ways.table import BY_NAME, Row, Way, every_way
 
 _CONTEXT, _MOST = 64, 1024  # positions
 _TOKENS, _BEYOND = 4, 10
+_TURNS = 16  # prompts whose answers may be of plain letters
 _A_TOKEN = 1 / 20  # passes
 
 
@@ -109,8 +110,7 @@ def beyond_the_context(subject: Subject) -> None:
             request = way.options(subject, _BEYOND) | own
             what = f"beyond the context with {request}"
             agree(subject, way, given[way], request, what, model)
-            if not own:
-                _stops(subject, model, way, given[way])
+        _stops(subject, model, [way for way in callers if given[way]])
 
 
 def _filling(subject: Subject, way: Way, limit: int) -> list[str]:
@@ -126,15 +126,23 @@ def _options(subject: Subject) -> Iterator[Options]:
     yield {"repeat_penalty": 1.5}
 
 
-def _stops(subject: Subject, model: TextModel, way: Way, given: list[str]) -> None:
-    """Stop the answers at what they say beyond the context."""
-    request = way.options(subject, _BEYOND)
-    free = [row.answer for row in wanted(subject, way, given, request, model)]
-    for prompt, answer in zip(given, free, strict=True):
-        text = answer.text
-        if len(answer.ids) < _BEYOND - 1 or not text.isascii() or not text:
-            continue  # a character may be cut, whose text is then another
-        for own in ({"stop": (text[-2:],)}, {"stop_tokens": (answer.ids[-2],)}):
+def _stops(subject: Subject, model: TextModel, callers: list[Way]) -> None:
+    """Stop an answer at what it says beyond the context: one of plain letters, which none cuts."""
+    limit = model.info.context_length
+    for turn in range(_TURNS):
+        prompt = sized(subject, limit - 4, turn=50 + turn) or ""
+        request = callers[0].options(subject, _BEYOND)
+        answer = wanted(subject, BY_NAME["generate"], [prompt], request, model)[0].answer
+        if len(answer.ids) == _BEYOND and answer.text.isascii():
+            break
+    else:
+        leave_out("stops beyond the context: no answer is of plain letters alone")
+        return
+
+    for way in callers:
+        if Capability.CHAT in (way.name, way.base):
+            continue  # its answer is another one
+        for own in ({"stop": (answer.text[-2:],)}, {"stop_tokens": (answer.ids[-2],)}):
             rows = gives(subject, way, model, [prompt], request | own)
             cut = [Row(stopped(answer, request | own))]
             alike(subject, way, cut, rows, f"{way.name}, stopped beyond the context")
