@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
-from core.errors import OptionError
+from core.errors import OptionError, PromptTooLongError, RequestError
 from core.protocols import Capability, TextModel
-from core.types import Message
+from core.types import Message, Score
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, tokenizing
 from core_conformance.checking.budget import within
+from core_conformance.checking.calls import promptly
 from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.sizes import NO_SIZES, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
-from core_conformance.checking.ways.oddities import MIXED
+from core_conformance.checking.ways.forms import Awaited
+from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import BY_NAME, Row, Way, every_way
 
-_CONTEXT, _MOST = 64, 1024  # positions
+_CONTEXT, _MOST, _FEW_TOKENS = 64, 1024, 4096  # positions
 _TOKENS, _BEYOND = 4, 10
 _TURNS = 16  # prompts whose answers may be of plain letters
 _A_TOKEN = 1 / 20  # passes
@@ -37,7 +40,7 @@ _A_TOKEN = 1 / 20  # passes
 def the_contexts_end(subject: Subject) -> None:
     with _small(subject) as model:
         limit, tried = model.info.context_length, False
-        sizes = [(way, limit + more) for more in (0, 1, -1) for way in every_way(subject)]
+        sizes = [(way, limit + more) for more in (0, 1, 2) for way in every_way(subject)]
 
         def cost(case: tuple[Way, int]) -> float:
             return 2 + 2 * case[1] * _A_TOKEN
@@ -82,6 +85,72 @@ def _sized(subject: Subject, way: Way, size: int) -> str | None:
         text = sized(subject, max(1, size - less), turn=31)
         if text and len(model.encode(model.render_chat([Message("user", text)]))) == size:
             return text
+    return None
+
+
+@check(
+    "scoring.full-context",
+    "A pair of which all but the last token fill the context MUST be scored, and one token more be "
+    "its row's PromptTooLongError, as texts and as ids; an empty continuation MUST be its row's "
+    "RequestError",
+    (Capability.SCORING, Capability.TOKEN_PROMPTS),
+    Capability.TOKENIZING,
+    broad=True,
+)
+def scores_of_a_full_context(subject: Subject) -> None:
+    encode = tokenizing(subject).encode
+    with _small(subject) as model:
+        limit = model.info.context_length
+        testable(limit <= _FEW_TOKENS, "the context is too long to fill: use a smaller context_len")
+        pairs = [(size <= limit + 1, _pair(subject, size)) for size in (limit + 1, limit + 2)]
+        known = [(fits, *pair) for fits, pair in pairs if pair]
+        testable(bool(known), "no text was found that fills the context to the token")
+        for form, caller in _forms(subject, model):
+            if subject.declares(Capability.SCORING):
+                texts = [*known, (False, ask.QUESTION, ""), (None, ask.QUESTION, BROKEN)]
+                given = [prompt for _, prompt, _ in texts], [text for _, _, text in texts]
+                _fit(subject, f"{form}score", texts, partial(caller.score, *given))
+            if subject.declares(Capability.TOKEN_PROMPTS):
+                heads = [encode(prompt) for _, prompt, _ in known]
+                tails = [
+                    encode(prompt + text)[len(head) :]
+                    for head, (_, prompt, text) in zip(heads, known, strict=True)
+                ]
+                call = partial(caller.score_tokens, [*heads, heads[0]], [*tails, []])
+                _fit(subject, f"{form}score_tokens", [*known, (False, "", "")], call)
+
+
+def _fit(
+    subject: Subject,
+    what: str,
+    pairs: Sequence[tuple[bool | None, str, str]],
+    call: Callable[[], Sequence[Score]],
+) -> None:
+    """Check that the pairs which fit have a score, and the others an error of their own."""
+    for (fits, prompt, text), scored in zip(pairs, promptly(subject, call, what), strict=True):
+        wrong = PromptTooLongError if text else RequestError
+        must(
+            fits is None or (scored.error is None if fits else isinstance(scored.error, wrong)),
+            f"{what} of {text!r:.80} after {len(prompt)} characters has {scored!r:.200}",
+        )
+
+
+def _forms(subject: Subject, model: TextModel) -> Iterator[tuple[str, Any]]:
+    yield "", model
+    if subject.declares(Capability.ASYNCHRONOUS):
+        yield "awaited ", Awaited(model)
+
+
+def _pair(subject: Subject, size: int) -> tuple[str, str] | None:
+    """Return a prompt and a continuation of this many tokens together, if there are any."""
+    encode = tokenizing(subject).encode
+    for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
+        step = len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}"))
+        words = (size - len(encode(word))) // max(1, step) + 1
+        whole, prompt = " ".join([word] * words), " ".join([word] * (words // 2))
+        ids, head = encode(whole), encode(prompt)
+        if prompt and len(ids) == size and ids[: len(head)] == head:
+            return prompt, whole.removeprefix(prompt)
     return None
 
 

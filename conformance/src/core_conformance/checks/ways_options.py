@@ -22,7 +22,7 @@ from core_conformance.checking.ways.table import Row, Way, every_way
 _TOKENS, _LONG = 3, 10
 _PROMPTS = ask.PLAIN[:2]
 _OF_LABELS = {"labels": ("a", "b"), "label_prefix": "", "return_logits": True}
-_OF_GENERATION = {"max_tokens": 1, "stop": ("e", "a", "o"), "stop_tokens": (5,)}
+_OF_GENERATION = {"max_tokens": 1, "stop": ("e", "a", "o")}
 _OF_DRAWS = {"temperature": 9.0, "return_logprobs": True}
 
 _NUL = "\0never"
@@ -39,11 +39,12 @@ def configs_count(subject: Subject) -> None:
     with unless_refused("timeout"):
         for way in within(subject, every_way(subject), lambda _: 6.0, "operations", 0.5):
             options = way.options(subject, _TOKENS)
-            foreign = _OF_LABELS if way.generates else _OF_GENERATION
+            expected = wanted(subject, way, _PROMPTS, options)
+            drawn = {token for row in expected for token in row.answer.ids}
+            foreign = _OF_LABELS if way.generates else _OF_GENERATION | {"stop_tokens": (*drawn,)}
             foreign = foreign | _OF_LABELS | _OF_DRAWS if way.bare else foreign
             model = cast("TextModel", Configured(subject.model, **foreign))
             rows = gives(subject, way, model, _PROMPTS, options)
-            expected = wanted(subject, way, _PROMPTS, options)
             what = f"{way.name} with {options} as keywords, and in a config of other fields too"
             alike(subject, way, expected, rows, what)
 

@@ -204,15 +204,14 @@ POOR_MODELS = (
         | _STOPS
         | _ids(
             """
-            adapters.operations
             batch.error-rows batch.options batch.repeatable batch.results batch.stop batch.stops
             batch.stream-options cancel.batch-midway cancel.closed-stream cancel.midway
             cancel.unset
             cancel.works-after chat.equals-generate chat.final-message chat.mappings
             chat.no-template-options chat.options
             chat.second-turn classify.first-token classify.later-tokens
-            concurrency.classify-while-streaming concurrency.second-stream errors.config-counts
-            errors.foreign-fields errors.keywords-win labels.mass-extended lifecycle.any-thread
+            concurrency.classify-while-streaming concurrency.second-stream
+            labels.mass-extended lifecycle.any-thread
             metrics.generated-tokens sampling.cold sampling.greedy sampling.greedy-ignores-seed
             sampling.logprobs sampling.min-p-one
             sampling.repeat-penalty-huge sampling.repeat-penalty-output sampling.top-k-one
@@ -233,7 +232,7 @@ POOR_MODELS = (
             cancel.batch-midway cancel.midway chat.mappings
             classify.later-tokens
             concurrency.classify concurrency.parallel-slots concurrency.streams
-            concurrency.submit concurrency.waiting-turn errors.config-counts errors.keywords-win
+            concurrency.submit concurrency.waiting-turn
             sampling.repeat-penalty-huge sampling.repeat-penalty-output streaming.reasons
             submitting.close text.unicode
             """

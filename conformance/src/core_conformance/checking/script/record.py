@@ -284,7 +284,12 @@ def _hearing(method: Any) -> Callable[..., Any]:
 
     @wraps(method)
     def awaited(self: object, name: str, /, *arguments: Any, **options: Any) -> Any:
-        return method(self, name, *_heard(self, f"awaited {name}", arguments, options), **options)
+        given = _heard(self, f"awaited {name}", arguments, options)
+        _thread.awaiting = True  # what it calls meanwhile is written down, but is no other way in
+        try:
+            return method(self, name, *given, **options)
+        finally:
+            _thread.awaiting = False
 
     return awaited
 
@@ -292,7 +297,8 @@ def _hearing(method: Any) -> Callable[..., Any]:
 def _heard(
     model: object, operation: str, arguments: tuple[Any, ...], options: Mapping[str, Any]
 ) -> tuple[Any, ...]:
-    for listener in _listeners:
+    listeners = [] if getattr(_thread, "awaiting", False) else _listeners
+    for listener in listeners:
         arguments = listener(model, operation, arguments, options)
     return arguments
 

@@ -43,7 +43,6 @@ COMPARES_GREEDY = {
     "concurrency.streams",
     "concurrency.submit",
     "concurrency.waiting-turn",
-    "errors.config",
     "errors.too-long",
     "history.speech",
     "lifecycle.any-thread",

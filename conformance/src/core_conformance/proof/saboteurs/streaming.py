@@ -24,7 +24,6 @@ LONGER = {
     "classify.first-token-seeded",
     "concurrency.parallel-slots",
     "context.rotate",
-    "errors.config",
     "sampling.logprobs-of-logits",
 }
 

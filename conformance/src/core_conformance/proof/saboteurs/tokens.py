@@ -283,7 +283,7 @@ class DeafScoreTokens(ReferenceModel):
 @saboteur(
     "token-scores-cut-left",
     "ids that do not fit the context are scored with their beginning cut off",
-    {"tokens.full-context"},
+    {"scoring.full-context"},
 )
 class TokenScoresCutLeft(ReferenceModel):
     def score_tokens(
