@@ -299,7 +299,7 @@ def _run(backend: Backend, path: str, checks: Sequence[Check], recorder: Recorde
 
 
 def empty(by_cell: Mapping[Cell, Sequence[str] | set[str]]) -> dict[Cell, str]:
-    """Return the cells that no check reaches, with the reason; "" where there is none."""
+    """Return the cells that no check reaches, with the reason, or ""."""
     return {
         (way, oddity): reason(way, oddity)
         for way, met in cells().items()

@@ -14,7 +14,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, tokenizing
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import promptly
-from core_conformance.checking.check import check, leave_out, must, testable
+from core_conformance.checking.check import check, leave_out, must, testable, well_formed
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.sizes import NO_SIZES, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
@@ -99,6 +99,7 @@ def _sized(subject: Subject, way: Way, size: int) -> str | None:
 )
 def scores_of_a_full_context(subject: Subject) -> None:
     encode = tokenizing(subject).encode
+    well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
     with _small(subject) as model:
         limit = model.info.context_length
         testable(limit <= _FEW_TOKENS, "the context is too long to fill: use a smaller context_len")

@@ -1,4 +1,4 @@
-"""Clauses over the table of ways: adapters, what failed calls leave behind, and metrics."""
+"""Clauses over the table of ways: adapters, effects of failed calls, and metrics."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from core_conformance.checking.adapters import adapters
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import already_set, elsewhere, promptly
-from core_conformance.checking.check import Violation, check, must
+from core_conformance.checking.check import Violation, check, must, well_formed
 from core_conformance.checking.said import must_be, must_differ, says
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import agree, alike, gives, wanted
@@ -42,6 +42,8 @@ _LOAD = 20.0  # passes
     broad=True,
 )
 def every_operation_has_the_adapter(subject: Subject) -> None:
+    if any(map(subject.declares, ask.SPEAKING)):
+        ask.speaks(subject, ask.voice(subject))
     callers = every_way(subject)
     try:
         for way in callers:
@@ -176,6 +178,7 @@ def every_operation_counts(subject: Subject) -> None:
             request = way.options(subject, 6) | own
             rows, metrics = _counted(subject, way, prompts, request)
             expected = sum(len(encode(prompt)) for prompt in prompts)
+            well_formed(expected > 0, f"encode() has no ids for {prompts!r:.80}")
             what = f"{way.name} of {len(prompts)} prompts with {request}"
             if not way.fixed:
                 must(

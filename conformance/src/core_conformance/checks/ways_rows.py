@@ -106,12 +106,12 @@ def unlike_errors(subject: Subject) -> None:
                 continue  # an empty message is a prompt
             given = prompts if "tokens" not in way.name else [*filter(_is_text, prompts)]
             options = way.options(subject, _FEW)
-            found = gives(subject, way, model, given, options)
+            given_rows = gives(subject, way, model, given, options)
             good = [place for place, prompt in enumerate(given) if _is_good(model, prompt)]
             expected = wanted(subject, way, [given[place] for place in good], options, model)
             what = f"alone, and among rows that fail, {way.name}"
-            alike(subject, way, expected, [found[place] for place in good], what)
-            for prompt, row in zip(given, found, strict=True):
+            alike(subject, way, expected, [given_rows[place] for place in good], what)
+            for prompt, row in zip(given, given_rows, strict=True):
                 _is_wrong(subject, way, prompt, row.error, in_order=_in_order(way))
 
 

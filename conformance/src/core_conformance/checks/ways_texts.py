@@ -13,7 +13,7 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, evidence, tokenizing
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import ending, promptly
-from core_conformance.checking.check import check, must
+from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import (
     LONGEST_LABEL,
     label_logprobs,
@@ -186,6 +186,7 @@ def _logprobs(subject: Subject, prompt: str, text: str) -> Iterator[tuple[str, f
     if subject.declares(Capability.TOKENIZING):
         encode = tokenizing(subject).encode
         head, whole = encode(prompt), encode(prompt + text)
+        well_formed(bool(whole), f"encode() has no ids for {prompt + text!r:.80}")
         if whole[: len(head)] != head or len(whole) == len(head):
             return  # a token lies across the border: each way may cut it in its own way
         steps_of = steps(subject, prompt, text)

@@ -54,7 +54,7 @@ def wanted(
 ) -> list[Row]:
     """Return the row of each prompt alone, by the base of the way.
 
-    Those of the shared model are cached.
+    Rows of the shared model are cached.
     """
     base, texts = judge(subject, way, prompts)
     known = _alone.setdefault(subject, {}) if model is None else {}

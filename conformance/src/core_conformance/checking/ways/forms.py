@@ -76,7 +76,7 @@ class Configured:
 
 
 class _Stream(Iterator[Any]):
-    """What a stream gave, and the error that ended it."""
+    """The items of a stream, and the error that ended it."""
 
     def __init__(self) -> None:
         self.items: list[Any] = []

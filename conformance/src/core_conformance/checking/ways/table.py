@@ -241,7 +241,7 @@ def _stream_tokens(model: Any, prompts: Sequence[str], options: dict[str, Any]) 
 def _score_tokens(model: Any, prompts: Sequence[str], options: dict[str, Any]) -> list[Row]:
     """Score the ids that `CONTINUATION` adds to those of each prompt.
 
-    Where a token lies across the border there are none, and its text is scored.
+    If a token spans the border, the text is scored instead.
     """
     heads = _ids(model, prompts)
     wholes = [model.encode(prompt + CONTINUATION) for prompt in prompts]
