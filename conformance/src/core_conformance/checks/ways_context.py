@@ -24,7 +24,7 @@ from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import BY_NAME, Row, Way, every_way
 
 _CONTEXT, _MOST, _FEW_TOKENS = 64, 1024, 4096  # positions
-_TOKENS, _BEYOND = 4, 10
+_TOKENS, _BEYOND = 3, 8
 _TURNS = 16  # prompts whose answers may be of plain letters
 _A_TOKEN = 1 / 20  # passes
 
@@ -184,8 +184,9 @@ def beyond_the_context(subject: Subject) -> None:
 
 
 def _filling(subject: Subject, way: Way, limit: int) -> list[str]:
-    """Return prompts that leave room for a few tokens, and for one."""
-    return [text for less in (4, 1) if (text := _sized(subject, way, limit - less))]
+    """Return a prompt that leaves room for a few tokens; none if there is no such prompt."""
+    prompt = _sized(subject, way, limit - 3)
+    return [] if prompt is None else [prompt]
 
 
 def _options(subject: Subject) -> Iterator[Options]:

@@ -24,7 +24,7 @@ _SETS = {
     "that differ in case": ("good", "Good", "GOOD", "bad"),
     "that differ in blanks": ("good", "good ", "good  ", "bad"),
     "of any text": (*(text for text in TEXTS.values() if not text.isspace()),),
-    "that are many": (*words(20),),
+    "that are many": (*words(17),),
 }
 _REFUSED: dict[str, tuple[tuple[str, ...], type[Exception]]] = {
     "twice the same": (("good", "bad", "good"), LabelError),
@@ -32,7 +32,7 @@ _REFUSED: dict[str, tuple[tuple[str, ...], type[Exception]]] = {
     "one of them not valid Unicode": (("good", BROKEN), OptionError),
 }
 _PROMPTS = ask.PLAIN[:2]
-_SOME = 6  # labels that are judged alone
+_SOME = 4  # labels that are judged alone
 
 
 @check(

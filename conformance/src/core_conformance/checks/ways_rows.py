@@ -17,7 +17,7 @@ from core_conformance.checking.ways.agreeing import Options, agree, alike, gives
 from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import Way, every_way
 
-_SIZES = (33, 64, 17, 128, 9, 65)  # tokens, at which blocks end
+_SIZES = (33, 64, 17, 65)  # tokens, at which blocks end
 _COUNTS = (3, 17, 33)  # rows
 _TOKENS, _FEW = 3, 2
 _A_TOKEN = 1 / 20  # passes
