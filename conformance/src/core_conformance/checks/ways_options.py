@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import cast
 
 from core.errors import OptionError
+from core.kit.support import OPTION_NEEDS
 from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
@@ -43,10 +44,15 @@ def configs_count(subject: Subject) -> None:
             drawn = {token for row in expected for token in row.answer.ids}
             foreign = _OF_LABELS if way.generates else _OF_GENERATION | {"stop_tokens": (*drawn,)}
             foreign = foreign | _OF_LABELS | _OF_DRAWS if way.bare else foreign
-            model = cast("TextModel", Configured(subject.model, **foreign))
+            known = {name: foreign[name] for name in foreign if _is_declared(subject, name)}
+            model = cast("TextModel", Configured(subject.model, **known))
             rows = gives(subject, way, model, _PROMPTS, options)
             what = f"{way.name} with {options} as keywords, and in a config of other fields too"
             alike(subject, way, expected, rows, what)
+
+
+def _is_declared(subject: Subject, option: str) -> bool:
+    return option not in OPTION_NEEDS or subject.declares(OPTION_NEEDS[option])
 
 
 @check(
