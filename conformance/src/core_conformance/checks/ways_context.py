@@ -18,7 +18,7 @@ from core_conformance.checking.check import check, leave_out, must, testable, we
 from core_conformance.checking.draws.judging import stopped
 from core_conformance.checking.sizes import NO_SIZES, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
-from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
+from core_conformance.checking.ways.agreeing import Options, agree, alike, draws_tell, gives, wanted
 from core_conformance.checking.ways.forms import Awaited
 from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import BY_NAME, Row, Way, every_way
@@ -191,7 +191,7 @@ def _filling(subject: Subject, way: Way, limit: int) -> list[str]:
 
 def _options(subject: Subject) -> Iterator[Options]:
     yield {}
-    if subject.declares(Capability.SEED):
+    if draws_tell(subject):
         yield EVEN | {"seed": 12}
         yield {**MIXED}
     yield {"repeat_penalty": 1.5}

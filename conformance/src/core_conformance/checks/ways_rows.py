@@ -13,7 +13,7 @@ from core_conformance.checking.budget import within
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.sizes import NO_SIZES, overlong, room, rows, short_context, sized
 from core_conformance.checking.subject import OPERATIONS, Subject
-from core_conformance.checking.ways.agreeing import Options, agree, alike, gives, wanted
+from core_conformance.checking.ways.agreeing import Options, agree, alike, draws_tell, gives, wanted
 from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import Way, every_way
 
@@ -81,7 +81,7 @@ def every_number(subject: Subject) -> None:
 
 def _options(subject: Subject) -> Iterator[Options]:
     """Yield options under which all ways that take any must agree."""
-    if subject.declares(Capability.SEED):
+    if draws_tell(subject):
         yield EVEN | {"seed": 11}
         yield {**MIXED}
     yield {}

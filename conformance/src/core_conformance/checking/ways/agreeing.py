@@ -25,6 +25,7 @@ from core_conformance.checking.subject import Subject
 from core_conformance.checking.ways.table import BY_NAME, Row, Way
 
 Options = dict[str, Any]
+_SMALL = 1e-3  # a tolerance at which few draws differ
 _CONTINUING = (Capability.GENERATE, Capability.SUBMITTING, Capability.BATCH_GENERATE)
 _alone: WeakKeyDictionary[Subject, dict[str, Row]] = WeakKeyDictionary()
 
@@ -117,6 +118,16 @@ def alike(
                 same_states(subject, row.state, one.state, here)
     if pairs:
         (same_draws if drawn else same_answers)(subject, pairs, what)
+
+
+def draws_tell(subject: Subject) -> bool:
+    """Return whether a few seeded draws can be compared: noise is small, or margins can be read."""
+    if not subject.declares(Capability.SEED):
+        return False
+    margins = subject.declares(Capability.LOGPROBS) or subject.declares(
+        Capability.CLASSIFY, Capability.LOGITS
+    )
+    return margins or subject.stated_tolerance <= _SMALL
 
 
 def _is_silent(way: Way, expected: Row, row: Row) -> bool:
