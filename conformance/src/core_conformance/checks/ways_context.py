@@ -184,7 +184,7 @@ def beyond_the_context(subject: Subject) -> None:
 
 
 def _filling(subject: Subject, way: Way, limit: int) -> list[str]:
-    """Return a prompt that leaves room for a few tokens; none if there is no such prompt."""
+    """Return a prompt that leaves room for a few tokens, if there is one."""
     prompt = _sized(subject, way, limit - 3)
     return [] if prompt is None else [prompt]
 
