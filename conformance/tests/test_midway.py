@@ -20,9 +20,10 @@ from core.protocols import Backend, Capability, TokenStream
 from core.types import ClassifyResult, Token
 from core_conformance.checking.calls import CancelAfter, promptly
 from core_conformance.checking.check import Check, Violation, all_checks
-from core_conformance.checking.rows import WAYS, Row, asked, same_rows
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing
+from core_conformance.checking.ways.rows import asked, same_rows
+from core_conformance.checking.ways.table import WAYS, Row
 from core_conformance.proof import selftest
 from core_conformance.reference import Reference, write_model
 from core_conformance.reference.batch import Batch

@@ -21,11 +21,11 @@ from core.extensions import Scoring, Tokenizing
 from core.protocols import Backend
 from core.registry import REGISTRY
 from core_conformance.checking.check import all_checks
-from core_conformance.checking.rows import asked
 from core_conformance.checking.scratch import PREFIX
 from core_conformance.checking.script import record
 from core_conformance.checking.script.spelling import Named, spelled
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import asked
 from core_conformance.proof.registry import all_saboteurs
 from core_conformance.reference import Reference, write_model
 from core_conformance.running.result import Result, Status

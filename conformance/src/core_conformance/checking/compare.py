@@ -21,6 +21,7 @@ Pair = tuple[Answer, Answer]
 _SEVERAL = 3  # answers: fewer have no majority
 LONGEST_LABEL = 8
 """Tokens that a label here may have, by which its tolerance is multiplied."""
+_MOST_OF_A_STATE = 0.25  # of its length, that two runs of one prompt may differ by at most
 
 _ALIKE = (
     "the model gives the same output after every prompt tried, so swapped prompts would not show: "
@@ -180,6 +181,17 @@ def same_logits(subject: Subject, left: Sequence[float], right: Sequence[float],
         raise Violation(
             f"{what}: logits differ by {farthest:.3g}, {allowed}, first at token {place}"
         )
+
+
+def same_states(subject: Subject, left: Sequence[float], right: Sequence[float], what: str) -> None:
+    """Raise `Violation` when two hidden states are further apart than the tolerance allows."""
+    distance = math.dist(left, right) if len(left) == len(right) else math.inf
+    length = math.hypot(*right)
+    must(
+        distance <= min(subject.tolerance, _MOST_OF_A_STATE) * length,
+        f"{what} differ by {distance:.4g}, where the state is {length:.4g} long and the model's "
+        f"tolerance {subject.stated_tolerance:g}",
+    )
 
 
 def log_softmax(row: Sequence[float]) -> list[float]:

@@ -9,10 +9,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import cast
 
-from core.protocols import Capability, TextModel
+from core.protocols import TextModel
 from core.types import ClassifyResult
 from core_conformance.checking import ask
-from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import PLAIN, Answer, sampled
 from core_conformance.checking.calls import greedy, raised
 from core_conformance.checking.check import must, testable
@@ -99,55 +98,6 @@ def _numbers(outputs: Said) -> list[float]:
 
 def _ids(output: ClassifyResult | Answer) -> tuple[int, ...]:
     return sampled(output).ids if isinstance(output, ClassifyResult) else output.ids
-
-
-def agree(subject: Subject) -> None:
-    """Raise `Violation` unless the operations of a subject give the same greedy tokens.
-
-    One that is alone is asked twice.
-    """
-    by_operation = [
-        (name, ask_by(subject)) for name, ask_by in _WAYS.items() if subject.declares(name)
-    ]
-    if len(by_operation) == 1:
-        by_operation += [
-            (name, ask_by(subject)) for name, ask_by in _WAYS.items() if name == by_operation[0][0]
-        ]
-    if not by_operation:  # it chats alone
-        by_operation = [(Capability.CHAT, _generated(subject)) for _ in range(2)]
-
-    (first, wanted), *others = by_operation
-    for name, answers in others:
-        what = f"with an adapter, {first} and {name}"
-        size = 1 if name is Capability.CLASSIFY else None
-        pairs = [
-            (Answer(one.tokens[:size], None if size else one.finish_reason, one.prompt), other)
-            for one, other in zip(wanted, answers, strict=True)
-            if one.tokens or not size
-        ]
-        same_rows(subject, pairs, what)
-    goes_on(subject, [answer.ids for answer in wanted])
-
-
-def _generated(subject: Subject) -> list[Answer]:
-    return [ask.generate(subject, prompt, _TOKENS) for prompt in _PROMPTS]
-
-
-def _batched(subject: Subject) -> list[Answer]:
-    rows = ask.batch(subject, _PROMPTS, _TOKENS)
-    return [ask.answer(row, prompt) for row, prompt in zip(rows, _PROMPTS, strict=True)]
-
-
-def _classified(subject: Subject) -> list[Answer]:
-    results = ask.classify(subject, _PROMPTS, **ask.evidence(subject))
-    return [sampled(result, prompt) for result, prompt in zip(results, _PROMPTS, strict=True)]
-
-
-_WAYS: dict[Capability, Callable[[Subject], list[Answer]]] = {
-    Capability.GENERATE: _generated,
-    Capability.BATCH_GENERATE: _batched,
-    Capability.CLASSIFY: _classified,
-}
 
 
 def unless_raised(run: Callable[[], Said], what: str) -> Said:

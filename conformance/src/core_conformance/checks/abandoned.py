@@ -22,9 +22,10 @@ from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import SPEAKING, opened
 from core_conformance.checking.calls import CancelAfter, already_set, promptly, raised
 from core_conformance.checking.check import check, leave_out, must
-from core_conformance.checking.rows import Way, asked, run, same_rows, ways
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.watching import Holdings, growing, holdings, quick_collections
+from core_conformance.checking.ways.rows import asked, run, same_rows
+from core_conformance.checking.ways.table import Way, ways
 
 _TOKENS = 6
 _ROUNDS = 3  # after the first
@@ -140,7 +141,7 @@ def _leave(
 def _opened(model: Any, way: Way, options: dict[str, Any]) -> Any:
     prompts = asked(2)
     if way.single:
-        return opened(way.name, model, prompts[0], options)
+        return opened(Capability(way.name), model, prompts[0], options)
     if way.name is Capability.BATCH_STREAMING:
         return model.batch_stream(prompts, **options)
     return model.classify_iter(iter(prompts), **options)

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from contextlib import closing
 from functools import partial
 from typing import cast
 
 from core.errors import CoreError, ModelClosedError, ModelError
 from core.extensions import Adapting
 from core.protocols import Capability, TextModel
-from core_conformance.checking import ask
 from core_conformance.checking.adapters import adapters
 from core_conformance.checking.calls import raised
-from core_conformance.checking.check import Violation, check, must
+from core_conformance.checking.check import check, must
 from core_conformance.checking.recall import long_story, story
-from core_conformance.checking.said import agree, must_be, must_differ, says, unless_raised
+from core_conformance.checking.said import must_be, must_differ, says, unless_raised
 from core_conformance.checking.subject import Subject
 
 
@@ -32,22 +30,6 @@ def changes(subject: Subject) -> None:
             two = says(subject, model)
     must_differ(subject, plain, one, "a model with an adapter says what it says without")
     must_differ(subject, one, two, "a model says the same with two different adapters")
-
-
-@check(
-    "adapters.operations",
-    "Every operation MUST say what the adapter makes of the model: one does as another",
-    Capability.ADAPTERS,
-)
-def operations(subject: Subject) -> None:
-    if any(map(subject.declares, ask.SPEAKING)):
-        ask.speaks(subject, ask.voice(subject))
-    try:
-        agree(subject)
-    except Violation:  # what they do not agree about without an adapter is for other checks
-        return
-    with adapters(subject) as paths, closing(subject.adapted(paths.one)) as with_one:
-        agree(with_one)
 
 
 @check(

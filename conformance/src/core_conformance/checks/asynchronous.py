@@ -27,8 +27,8 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import asked
 
 T = TypeVar("T")
 

@@ -28,19 +28,17 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.rows import (
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import (
     BATCHES,
     READERS,
-    Row,
-    Way,
     asked,
     run,
     same_rows,
     timed,
     undisturbed,
-    ways,
 )
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _ROWS, _TOKENS = 7, 8
 _TRIES = 3  # of what a machine's noise could explain once
@@ -109,7 +107,7 @@ def _turns(subject: Subject, way: Way, prompts: tuple[str, ...]) -> Iterator[Tur
     wanted, seconds = timed(subject, way, subject.model, prompts, _TOKENS, cancel=calm)
     undisturbed(wanted, f"{way.name} with a cancel that is never set")
     if way.generates:
-        goes_on(subject, [row.answer.tokens for row in wanted], way.name)
+        goes_on(subject, [row.answer.tokens for row in wanted], Capability(way.name))
     cost = 2 * seconds / pass_seconds(subject)
     looks = calm.seen
     spread = range(1, looks + 2) if subject.effort.deep else _spread(looks)

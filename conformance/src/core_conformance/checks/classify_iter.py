@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from typing import Any, cast
 
 from core.extensions import ClassifyStreaming
 from core.protocols import Capability
 from core.types import ClassifyResult
 from core_conformance.checking import ask
-from core_conformance.checking.ask import Answer, answered, classify, evidence, row_logits, sampled
+from core_conformance.checking.ask import answered, classify, evidence, row_logits, sampled
 from core_conformance.checking.check import check, must, well_formed
 from core_conformance.checking.compare import (
     apart,
@@ -19,7 +19,6 @@ from core_conformance.checking.compare import (
     same_logits,
     same_logprobs,
 )
-from core_conformance.checking.options import Operation, Options, honours
 from core_conformance.checking.subject import Subject
 
 _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead
@@ -71,24 +70,6 @@ def _streaming(subject: Subject) -> ClassifyStreaming:
 
 
 @check(
-    "classify.stream-options",
-    "classify_iter MUST honour every option of sampling as classify does",
-    Capability.CLASSIFY_STREAMING,
-    Capability.CLASSIFY,
-)
-def sampling_options(subject: Subject) -> None:
-    def streamed(max_tokens: int, options: Options) -> list[Answer]:
-        return _answers(_streamed(subject, **evidence(subject) | options))
-
-    def whole(max_tokens: int, options: Options) -> list[Answer]:
-        return _answers(classify(subject, _ASKED, **evidence(subject) | options))
-
-    honours(
-        subject, Operation("classify_iter", streamed, False), Operation("classify", whole, False)
-    )
-
-
-@check(
     "classify.stream-logits",
     "classify_iter MUST give the logits that classify gives",
     Capability.CLASSIFY_STREAMING,
@@ -124,7 +105,3 @@ def _streamed(subject: Subject, **options: Any) -> list[ClassifyResult]:
     results = list(model.classify_iter(iter(_ASKED), **options))
     well_formed(len(results) == len(_ASKED), f"{len(_ASKED)} prompts gave {len(results)} results")
     return results
-
-
-def _answers(results: Sequence[ClassifyResult]) -> list[Answer]:
-    return [sampled(result, prompt) for prompt, result in zip(_ASKED, results, strict=True)]

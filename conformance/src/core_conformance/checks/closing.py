@@ -23,19 +23,17 @@ from core_conformance.checking.ask import SPEAKING, Answer, opened, speak
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import close_quietly, ending, promptly, raised, together
 from core_conformance.checking.check import check, must
-from core_conformance.checking.rows import (
+from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import (
     BATCHES,
     READERS,
-    Row,
-    Way,
     asked,
     run,
     same_rows,
     timed,
     undisturbed,
-    ways,
 )
-from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _LENGTH = 40  # tokens of a stream that is to be open when its model is closed
 _ROWS, _TOKENS = 18, 6
@@ -88,7 +86,7 @@ def _held(subject: Subject, model: TextModel, prompt: str, tokens: int, count: i
     submitted = [way for way in streams if way.name is Capability.SUBMITTING]
     for way in (*streams, *submitted * 4):
         try:
-            stream = opened(way.name, model, prompt, way.options(subject, tokens))
+            stream = opened(Capability(way.name), model, prompt, way.options(subject, tokens))
             some = count if len(begun) < 2 else 0  # queued streams have none yet
             begun.append(Held(way, stream, tuple(islice(stream, some))))
         except ModelBusyError:  # it would wait for this thread

@@ -7,7 +7,6 @@ from functools import partial
 from typing import Any
 
 from core.errors import (
-    CoreError,
     InvalidOptionError,
     UnsupportedOptionError,
 )
@@ -16,7 +15,6 @@ from core.options import GenerateConfig
 from core.protocols import Capability
 from core.sampling_options import SAMPLING_OPTIONS
 from core_conformance.checking.applies import usable
-from core_conformance.checking.ask import evidence, sampled
 from core_conformance.checking.calls import (
     CHAT,
     OPERATIONS,
@@ -25,17 +23,10 @@ from core_conformance.checking.calls import (
     call,
     declared,
     ending,
-    greedy,
-    greedy_options,
-    longest,
     must_raise,
     raised,
-    same,
-    talkative,
-    texts,
 )
-from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.compare import same_answers
+from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 
 _FOREIGN = {
@@ -50,7 +41,6 @@ _WRONG: dict[str, object] = {
     "cancel": object(),
 }
 _WRONG_OF_GENERATION: dict[str, object] = {"max_tokens": 0, "stop": ("",), "stop_tokens": (-1,)}
-_TOO_SHORT = "the model ends before max_tokens could end it: use one that continues for 8 tokens"
 _NO_TEXTS: tuple[tuple[Any, str], ...] = (
     (PROMPTS[0], "one string instead of a list"),
     ([PROMPTS[0], 7], "a number among the prompts"),
@@ -106,34 +96,6 @@ def option_values(subject: Subject) -> None:
             _must_be_invalid(subject, name, option, value)
 
 
-@check("errors.keywords-win", "Keywords MUST win over the config.", Capability.GENERATE)
-def keywords_win(subject: Subject) -> None:
-    prompt = talkative(subject)
-    expected = greedy(subject, subject.model, prompt, 5)
-    options = greedy_options(subject, 5)
-    testable(len(expected) > 2, _TOO_SHORT)
-    longer = list(subject.model.generate(prompt, GenerateConfig(max_tokens=2), **options))
-    must(
-        same(subject, expected, longer, prompt),
-        f"max_tokens=2 in the config and 5 as a keyword gave {texts(longer)}; 5 alone gives "
-        f"{texts(expected)}",
-    )
-    shorter = list(subject.model.generate(prompt, GenerateConfig(max_tokens=5), max_tokens=2))
-    must(len(shorter) <= 2, f"max_tokens=5 in the config and 2 as a keyword gave {texts(shorter)}")
-
-
-@check(
-    "errors.config-counts",
-    "The config's own fields MUST count where no keyword is given.",
-    Capability.GENERATE,
-)
-def config_counts(subject: Subject) -> None:
-    prompt, length = longest(subject)
-    tokens = list(subject.model.generate(prompt, GenerateConfig(max_tokens=3)))
-    testable(length > 3, _TOO_SHORT)
-    must(len(tokens) <= 3, f"a config with max_tokens=3 gave {len(tokens)} tokens: {texts(tokens)}")
-
-
 @check(
     "errors.inputs-unchanged",
     "A call MUST NOT change what it is given.",
@@ -153,26 +115,6 @@ def inputs_unchanged(subject: Subject) -> None:
             list(answers)
         must(given == before[0], f"{name}() changed its input from {before[0]!r} to {given!r}")
         must(config == before[1], f"{name}() changed its config from {before[1]} to {config}")
-
-
-@check(
-    "errors.foreign-fields",
-    "Config fields of other operations MUST NOT apply.",
-    (Capability.CLASSIFY, Capability.GENERATE),
-)
-def foreign_fields(subject: Subject) -> None:
-    if subject.declares(Capability.CLASSIFY):
-        _classify_ignores_generation(subject)
-    if subject.declares(Capability.GENERATE):
-        prompt = talkative(subject)
-        expected = greedy(subject, subject.model, prompt, 4)
-        config = GenerateConfig(labels=("a", "b"), label_prefix="", return_logits=True)
-        end = ending(lambda: subject.model.generate(prompt, config, **greedy_options(subject, 4)))
-        must(
-            end.error is None and same(subject, expected, end.tokens, prompt),
-            "generate() with a config that carries labels and return_logits gave "
-            f"{end.error or texts(end.tokens)!r}, not {texts(expected)}: they do not apply to it",
-        )
 
 
 @check(
@@ -203,30 +145,3 @@ def _must_be_invalid(subject: Subject, name: Capability, option: str, value: obj
         f"{name}({option}={value!r}) gave {error!r} at the call: it must raise "
         f"InvalidOptionError for {option} there, not later",
     )
-
-
-def _classify_ignores_generation(subject: Subject) -> None:
-    expected = subject.model.classify(PROMPTS[:2], **evidence(subject))
-    stops = tuple({row.token.id for row in expected if row.token is not None})
-    config = GenerateConfig(max_tokens=1, stop=("e", " "), stop_tokens=stops)
-
-    # A config that would end generate at once does not concern classify.
-    try:
-        results = subject.model.classify(PROMPTS[:2], config, **evidence(subject))
-    except CoreError as error:
-        must(False, f"classify() with a config that carries max_tokens and stops raised {error!r}")
-        return
-
-    # Each row has its token all the same.
-    pairs = []
-    for prompt, row, plain in zip(PROMPTS, results, expected, strict=False):
-        must(plain.error is None, f"classify() gave {prompt!r} the error {plain.error!r}")
-        must(
-            row.error is None and row.token is not None,
-            "classify() with a config that carries max_tokens and stops gave no token but the "
-            f"error {row.error!r}: they do not apply to it",
-        )
-        pairs.append((sampled(plain, prompt), sampled(row)))
-
-    what = "classify() without, and with a config that carries max_tokens and stops"
-    same_answers(subject, pairs, f"{what}, which do not apply to it")

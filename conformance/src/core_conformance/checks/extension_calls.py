@@ -11,22 +11,12 @@ from functools import partial
 from typing import Any, cast
 
 from core.errors import (
-    ChatTemplateError,
     EmptyPromptError,
     GenerationCancelled,
     GenerationTimeout,
     InvalidOptionError,
     PromptTooLongError,
     UnsupportedOptionError,
-)
-from core.extensions import (
-    AttentionInspector,
-    BatchStreaming,
-    ClassifyStreaming,
-    HiddenStates,
-    Scoring,
-    Submitting,
-    TokenPrompts,
 )
 from core.kit.support import OPTION_NEEDS
 from core.options import (
@@ -47,7 +37,6 @@ from core_conformance.checking.calls import (
     already_set,
     close_quietly,
     declared,
-    ending,
     longest,
     must_raise,
     raised,
@@ -57,6 +46,8 @@ from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
 from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.agreeing import gives
+from core_conformance.checking.ways.table import every_way
 
 _LOOKS = 10  # at an unread iterator, this long apart
 _PAUSE = 0.02
@@ -324,7 +315,8 @@ def _checks_at_the_call(name: str, call: Callable[..., object], foreign: str, kn
 @check(
     "cancel.every-operation",
     "A cancel that is set already MUST stop chat, submit, batch_stream, classify_iter, score, "
-    "generate_tokens, stream_tokens, score_tokens, hidden_states and inspect_attention as well.",
+    "generate_tokens, stream_tokens, score_tokens, hidden_states and inspect_attention as well, "
+    "called and awaited.",
     _FORMS,
 )
 def cancel(subject: Subject) -> None:
@@ -335,7 +327,7 @@ def cancel(subject: Subject) -> None:
 @check(
     "cancel.timeout-every-operation",
     "timeout MUST stop chat, submit, batch_stream, classify_iter, score, generate_tokens, "
-    "stream_tokens, score_tokens, hidden_states and inspect_attention as well.",
+    "stream_tokens, score_tokens, hidden_states and inspect_attention as well, called and awaited.",
     _FORMS,
 )
 def timeout(subject: Subject) -> None:
@@ -344,90 +336,11 @@ def timeout(subject: Subject) -> None:
 
 
 def _must_stop(subject: Subject, kind: type[Exception], **options: Any) -> None:
-    for name in declared(subject, *_ENDS):
-        end = _ENDS[name]
-        for error in end(subject.model, options):
-            if isinstance(error, UnsupportedOptionError):
-                raise error
-            what = f"{end.__name__[1:]} with {sorted(options)}"
+    for way in every_way(subject):
+        request = way.options(subject, _MANY) | options
+        for row in gives(subject, way, subject.model, PROMPTS[:2], request):
             must(
-                isinstance(error, kind),
-                f"{what} ended with {error!r}: expected {kind.__name__}",
+                isinstance(row.error, kind),
+                f"{way.name} with {sorted(options)} ended with {row.error!r}: expected "
+                f"{kind.__name__}",
             )
-
-
-def _chat(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    error = ending(lambda: model.chat(CHAT, max_tokens=_MANY, **options)).error
-    return [] if isinstance(error, ChatTemplateError) else [error]
-
-
-def _submit(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    config = GenerateConfig(max_tokens=_MANY, **options)
-    return [ending(lambda: cast("Submitting", model).submit(PROMPTS[0], config)).error]
-
-
-def _batch_stream(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    stream = cast("BatchStreaming", model).batch_stream(PROMPTS, max_tokens=_MANY, **options)
-    try:
-        pairs = list(stream)
-    except Exception as error:  # noqa: BLE001 - the check looks at it
-        return [error]
-    must(not pairs, f"batch_stream with {sorted(options)} gave {len(pairs)} tokens and no error")
-    return [None]
-
-
-def _classify_iter(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    try:
-        results = list(cast("ClassifyStreaming", model).classify_iter(iter(PROMPTS), **options))
-    except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"classify_iter raised {error!r}: expected the error of each result")
-        return []
-    return [result.error for result in results]
-
-
-def _score(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    continuations = ["good" for _ in PROMPTS]
-    try:
-        scores = cast("Scoring", model).score(PROMPTS, continuations, **options)
-    except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"score raised {error!r}: expected the error of each score")
-        return []
-    return [score.error for score in scores]
-
-
-def _token_prompts(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    tokens = cast("TokenPrompts", model)
-    try:
-        rows = tokens.generate_tokens([[1, 2], [3]], max_tokens=_MANY, **options)
-        scores = tokens.score_tokens([[1, 2], [3]], [[2], [1]], **options)
-    except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"generate_tokens or score_tokens raised {error!r}: expected each row's")
-        return []
-    stream = ending(lambda: tokens.stream_tokens([1, 2], max_tokens=_MANY, **options))
-    return [*(row.error for row in rows), *(score.error for score in scores), stream.error]
-
-
-def _hidden_states(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    try:
-        results = cast("HiddenStates", model).hidden_states(PROMPTS, **options)
-    except (GenerationCancelled, GenerationTimeout) as error:
-        must(False, f"hidden_states raised {error!r}: expected the error of each result")
-        return []
-    return [result.error for result in results]
-
-
-def _inspect_attention(model: Any, options: dict[str, Any]) -> list[Exception | None]:
-    inspect = cast("AttentionInspector", model).inspect_attention
-    return [raised(lambda: inspect(PROMPTS[0], **options))]
-
-
-_ENDS: dict[Capability, Callable[[Any, dict[str, Any]], list[Exception | None]]] = {
-    Capability.CHAT: _chat,
-    Capability.SUBMITTING: _submit,
-    Capability.BATCH_STREAMING: _batch_stream,
-    Capability.CLASSIFY_STREAMING: _classify_iter,
-    Capability.SCORING: _score,
-    Capability.TOKEN_PROMPTS: _token_prompts,
-    Capability.HIDDEN_STATES: _hidden_states,
-    Capability.ATTENTION_INSPECTOR: _inspect_attention,
-}

@@ -10,8 +10,9 @@ from core.protocols import Capability, TextModel
 from core_conformance.checking import ask
 from core_conformance.checking.ask import EVEN, tokenizing
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.rows import BATCHES, run, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, run
+from core_conformance.checking.ways.table import ways
 
 _TOKENS, _ROWS = 8, 4
 _PROMPTS = ask.PLAIN[:3]

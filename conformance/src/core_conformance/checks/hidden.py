@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import combinations
@@ -21,13 +20,11 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import hidden, logits, showing, tokenizing
 from core_conformance.checking.calls import must_raise, raised
 from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.compare import same_states
 from core_conformance.checking.recall import relatives
 from core_conformance.checking.sizes import overlong, short_context
 from core_conformance.checking.subject import Subject
 
-Vector = Sequence[float]
-
-_MOST = 0.25  # of a state's length, that two runs of one prompt may differ by at most
 _FEW_TOKENS = 4096
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, ask.HOSTILE[1], *ask.PLAIN[1:4])
 
@@ -162,7 +159,7 @@ def layers_have_their_own(subject: Subject) -> None:
                 f"layers={negative} are reported as {result.layers}, but are {tuple(shown[::-1])}",
             )
             what = f"the state of layer {layer} in layers={negative}, and of layers=[{layer}],"
-            _near(subject, result.vectors[place], alone.vectors[0], what)
+            same_states(subject, result.vectors[place], alone.vectors[0], what)
 
     for result in together:
         distinct = {vector.tobytes() for vector in result.vectors}
@@ -234,14 +231,4 @@ def _shown(subject: Subject) -> Iterator[int]:
 
 
 def _same(subject: Subject, left: HiddenResult, right: HiddenResult, what: str) -> None:
-    _near(subject, left.states or (), right.states or (), what)
-
-
-def _near(subject: Subject, left: Vector, right: Vector, what: str) -> None:
-    distance = math.dist(left, right) if len(left) == len(right) else math.inf
-    length = math.hypot(*right)
-    must(
-        distance <= min(subject.tolerance, _MOST) * length,
-        f"{what} differ by {distance:.4g}, where the state is {length:.4g} long and the model's "
-        f"tolerance {subject.stated_tolerance:g}",
-    )
+    same_states(subject, left.states or (), right.states or (), what)

@@ -8,8 +8,8 @@ from core.types import ClassifyResult
 from core_conformance.checking import ask
 from core_conformance.checking.ask import classify, tokenizing
 from core_conformance.checking.check import check, must
-from core_conformance.checking.rows import ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.table import ways
 
 _TEXTS = (
     *ask.ODD.values(),

@@ -35,18 +35,10 @@ from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import Pair
 from core_conformance.checking.compare import same_rows as same_details
 from core_conformance.checking.recall import long_story
-from core_conformance.checking.rows import (
-    BATCHES,
-    READERS,
-    Way,
-    run,
-    same_rows,
-    timed,
-    undisturbed,
-    ways,
-)
 from core_conformance.checking.sizes import NO_SIZES, reading, sized
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, READERS, run, same_rows, timed, undisturbed
+from core_conformance.checking.ways.table import Way, ways
 
 _TOKENS = 2
 _LOOKS = (3, 2)

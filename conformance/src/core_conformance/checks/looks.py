@@ -21,17 +21,9 @@ from core_conformance.checking.ask import SPEAKING
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import CancelAfter, unless_refused
 from core_conformance.checking.check import check, leave_out, must
-from core_conformance.checking.rows import (
-    BATCHES,
-    READERS,
-    Row,
-    Way,
-    asked,
-    timed,
-    undisturbed,
-    ways,
-)
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, READERS, asked, timed, undisturbed
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _LONG = 0.03  # seconds of a call in which something can be seen
 _POINTS = (("cancel", 0.2, 0.75), ("cancel", 0.55, 0.95), ("timeout", 0.2, 0.75))
@@ -110,7 +102,7 @@ def _look_at(subject: Subject, calls: list[Long]) -> None:
         undisturbed(whole, str(long))
 
         if long.way.generates:
-            goes_on(subject, [row.answer.tokens for row in whole], long.way.name)
+            goes_on(subject, [row.answer.tokens for row in whole], Capability(long.way.name))
         else:
             empty = [row for row in whole if not (row.answer.tokens or row.numbers)]
             must(not empty, f"{long} gave {len(empty)} rows nothing")

@@ -1,32 +1,49 @@
-"""Checks that every operation honours its options, against the operation it is a form of."""
+"""Checks that every operation honours its options, against the operation it is a form of.
+
+One clause over the table of ways: registered once for each way, with its base.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import cast
-
-from core.extensions import BatchStreaming
-from core.options import GenerateConfig
 from core.protocols import Capability
-from core.types import Message, Token
 from core_conformance.checking import ask
-from core_conformance.checking.ask import (
-    Answer,
-    answer,
-    batch,
-    evidence,
-    generate,
-    read,
-    speaks,
-    submitting,
-    tokenizing,
-)
+from core_conformance.checking.ask import Answer, speaks
 from core_conformance.checking.check import check
 from core_conformance.checking.options import Operation, Options, honours
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.agreeing import gives, judge, wanted, with_texts
+from core_conformance.checking.ways.table import BY_NAME
 
-_ASKED = ask.PLAIN[:2]
-_TURNS = tuple((Message("user", text),) for text in _ASKED)
+_OF_IDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING, Capability.GENERATE)
+_AWAITED = (
+    *(Capability.GENERATE, Capability.SUBMITTING, Capability.BATCH_GENERATE),
+    *(Capability.BATCH_STREAMING, Capability.CLASSIFY, Capability.CLASSIFY_STREAMING),
+    *("generate_tokens", "stream_tokens", Capability.CHAT),
+)
+
+
+def _honours(subject: Subject, name: str) -> None:
+    way = BY_NAME[name]
+    prompts = ask.PLAIN[:2] if way.generates else ask.PLAIN
+    base, texts = judge(subject, way, prompts)
+
+    def answers(max_tokens: int, options: Options) -> list[Answer]:
+        request = way.options(subject, max_tokens) | options
+        rows = [row.answer for row in gives(subject, way, subject.model, prompts, request)]
+        if not way.textless:
+            return rows
+        return list(map(with_texts, expected(max_tokens, options), rows))
+
+    def expected(max_tokens: int, options: Options) -> list[Answer]:
+        request = way.options(subject, max_tokens) | options
+        return [row.answer for row in wanted(subject, way, prompts, request, subject.model)]
+
+    known = base.name if texts == [*prompts] else f"{base.name}(render_chat)"
+    honours(
+        subject,
+        Operation(way.name, answers, way.generates),
+        Operation(known, expected, way.generates),
+    )
 
 
 @check(
@@ -38,13 +55,7 @@ _TURNS = tuple((Message("user", text),) for text in _ASKED)
 )
 def chat_honours_options(subject: Subject) -> None:
     speaks(subject, Capability.CHAT)
-    rendered = [tokenizing(subject).render_chat(turns) for turns in _TURNS]
-
-    def ask(max_tokens: int, options: Options) -> list[Answer]:
-        request = {"max_tokens": max_tokens} | evidence(subject) | options
-        return [read(subject.model.chat(turns, **request)) for turns in _TURNS]
-
-    honours(subject, Operation("chat", ask), _generate(subject, rendered, "generate(render_chat)"))
+    _honours(subject, Capability.CHAT)
 
 
 @check(
@@ -55,13 +66,7 @@ def chat_honours_options(subject: Subject) -> None:
 )
 def submit_honours_options(subject: Subject) -> None:
     speaks(subject, Capability.SUBMITTING)
-
-    def ask(max_tokens: int, options: Options) -> list[Answer]:
-        config = GenerateConfig(max_tokens=max_tokens, **evidence(subject) | options)
-        streams = [submitting(subject).submit(prompt, config) for prompt in _ASKED]
-        return [read(stream) for stream in streams]
-
-    honours(subject, Operation("submit", ask), _generate(subject, _ASKED))
+    _honours(subject, Capability.SUBMITTING)
 
 
 @check(
@@ -71,7 +76,7 @@ def submit_honours_options(subject: Subject) -> None:
     Capability.GENERATE,
 )
 def batches_honour_options(subject: Subject) -> None:
-    honours(subject, _batch(subject), _generate(subject, _ASKED))
+    _honours(subject, Capability.BATCH_GENERATE)
 
 
 @check(
@@ -81,28 +86,38 @@ def batches_honour_options(subject: Subject) -> None:
     Capability.BATCH_GENERATE,
 )
 def batch_streams_honour_options(subject: Subject) -> None:
-    def ask(max_tokens: int, options: Options) -> list[Answer]:
-        request = {"max_tokens": max_tokens} | evidence(subject) | options
-        rows: list[list[Token]] = [[] for _ in _ASKED]
-        for row, token in cast("BatchStreaming", subject.model).batch_stream(_ASKED, **request):
-            rows[row].append(token)
-        return [Answer(tuple(tokens), None) for tokens in rows]
-
-    # Both are the same by then; what generate gives is known from other operations.
-    generates = subject.declares(Capability.GENERATE)
-    base = _generate(subject, _ASKED) if generates else _batch(subject)
-    honours(subject, Operation("batch_stream", ask), base)
+    _honours(subject, Capability.BATCH_STREAMING)
 
 
-def _generate(subject: Subject, prompts: Sequence[str], name: str = "generate") -> Operation:
-    def ask(max_tokens: int, options: Options) -> list[Answer]:
-        return [generate(subject, prompt, max_tokens, **options) for prompt in prompts]
+@check(
+    "classify.stream-options",
+    "classify_iter MUST honour every option of sampling as classify does",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+)
+def classify_iter_honours_options(subject: Subject) -> None:
+    _honours(subject, Capability.CLASSIFY_STREAMING)
 
-    return Operation(name, ask)
+
+@check(
+    "tokens.options",
+    "generate_tokens and stream_tokens MUST honour every option as generate does",
+    *_OF_IDS,
+    broad=True,
+)
+def prompts_of_ids_honour_options(subject: Subject) -> None:
+    for name in ("generate_tokens", "stream_tokens"):
+        _honours(subject, name)
 
 
-def _batch(subject: Subject) -> Operation:
-    def ask(max_tokens: int, options: Options) -> list[Answer]:
-        return [answer(row) for row in batch(subject, _ASKED, max_tokens, **options)]
-
-    return Operation("batch_generate", ask)
+@check(
+    "async.options",
+    "Every operation that is awaited MUST honour every option as the one that is called does",
+    Capability.ASYNCHRONOUS,
+    Capability.GENERATE,
+    broad=True,
+)
+def awaited_calls_honour_options(subject: Subject) -> None:
+    for name in _AWAITED:
+        if BY_NAME[f"awaited {name}"].declared(subject):
+            _honours(subject, f"awaited {name}")

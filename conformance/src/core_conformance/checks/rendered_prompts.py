@@ -11,8 +11,9 @@ from core.protocols import Capability, TextModel
 from core.types import Message
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.check import check, must, testable
-from core_conformance.checking.rows import WAYS, Row, Way, run, same_rows, undisturbed, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import run, same_rows, undisturbed
+from core_conformance.checking.ways.table import WAYS, Row, Way, ways
 
 _HELLO = [Message("user", "Hello")]
 _TOKENS = 4

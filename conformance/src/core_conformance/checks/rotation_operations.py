@@ -11,8 +11,9 @@ from core.protocols import Capability, TextModel
 from core.types import Token
 from core_conformance.checking.ask import PLAIN, SPEAKING, tokenizing
 from core_conformance.checking.check import check, leave_out, must, testable
-from core_conformance.checking.rows import BATCHES, run, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, run
+from core_conformance.checking.ways.table import ways
 
 _SMALL, _BEYOND = 32, 12  # positions; tokens for which there is no place
 _OF_A_CHAT = 64  # positions: a template may take more than the smaller context has

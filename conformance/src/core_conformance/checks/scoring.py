@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from typing import cast
+from collections.abc import Sequence
 
-from core.errors import EmptyPromptError, PromptTooLongError
-from core.extensions import Scoring
+from core.errors import EmptyPromptError
 from core.protocols import Capability
 from core.types import Score
 from core_conformance.checking import ask
 from core_conformance.checking.applies import goes_on
 from core_conformance.checking.ask import Answer, classify, generate, score, scoring, tokenizing
 from core_conformance.checking.calls import CHAT
-from core_conformance.checking.check import check, must, testable, well_formed
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import allowance, logprobs_by_steps, near, steps
-from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _CONTINUATIONS = tuple(f" {words}" for words in (*ask.SEVERAL_WORDS, *ask.LABELS))
@@ -25,7 +22,6 @@ _JOINED = (
     "identified: use a model with another tokenizer"
 )
 _OTHER = " zyx qqq"
-_FEW_TOKENS = 2048
 
 
 @check(
@@ -222,47 +218,6 @@ def _as_likely(subject: Subject, prompt: str, answer: Answer, other: Score) -> b
 
 def _shown(values: Sequence[float]) -> str:
     return "[" + ", ".join(f"{value:.4f}" for value in values) + "]"
-
-
-@check(
-    "scoring.full-context",
-    "A pair of which all but the last token fill the context MUST be scored, and one token more be "
-    "its row's PromptTooLongError",
-    Capability.SCORING,
-    Capability.TOKENIZING,
-    broad=True,
-)
-def scores_of_a_full_context(subject: Subject) -> None:
-    comparable = False
-    with short_context(subject, _FEW_TOKENS) as model:
-        limit = model.info.context_length
-        testable(
-            limit <= _FEW_TOKENS,
-            "the context is too long to fill: load the model with a smaller context_len",
-        )
-        for size, fits in ((limit + 1, True), (limit + 2, False)):
-            for prompt, continuation in _of_tokens(subject, size):
-                comparable = True
-                [scored] = cast("Scoring", model).score([prompt], [continuation])
-                must(
-                    scored.error is None if fits else isinstance(scored.error, PromptTooLongError),
-                    f"a pair of {size} tokens in a context of {limit} has {scored!r:.200}",
-                )
-    testable(comparable, "no text was found that fills the context to the token")
-
-
-def _of_tokens(subject: Subject, size: int) -> Iterator[tuple[str, str]]:
-    """Yield a prompt and a continuation of this many tokens together, if there are any."""
-    encode = tokenizing(subject).encode
-    well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
-    for word in dict.fromkeys(" ".join(ask.PLAIN).split()):
-        step = len(encode(f"{word} {word} {word}")) - len(encode(f"{word} {word}"))
-        words = (size - len(encode(word))) // max(1, step) + 1
-        whole, prompt = " ".join([word] * words), " ".join([word] * (words // 2))
-        ids, head = encode(whole), encode(prompt)
-        if len(ids) == size and ids[: len(head)] == head:
-            yield prompt, whole.removeprefix(prompt)
-            return
 
 
 @check(

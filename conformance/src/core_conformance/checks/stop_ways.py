@@ -10,8 +10,9 @@ from core_conformance.checking import ask
 from core_conformance.checking.ask import SPEAKING, Answer
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.rows import BATCHES, Way, run, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, run
+from core_conformance.checking.ways.table import Way, ways
 
 _NEEDS = (*SPEAKING, *BATCHES)
 _LENGTH = 32  # tokens: their text is longer than any window of an engine's detokenizer

@@ -23,8 +23,8 @@ from core_conformance.checking.budget import passes
 from core_conformance.checking.calls import must_raise
 from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import LONGEST_LABEL
-from core_conformance.checking.rows import asked
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import asked
 
 if TYPE_CHECKING:
     from core_tasks import Decision, Task

@@ -96,20 +96,6 @@ def text_is_unicode(subject: Subject) -> None:
     testable(not all(token.text.isascii() for token in chain(*answers)), _ONLY_ASCII)
 
 
-@check(
-    "text.odd-prompts",
-    "Any prompt with at least one character MUST be continued: white space, emoji, any script",
-    Capability.GENERATE,
-)
-def odd_prompts(subject: Subject) -> None:
-    for name, prompt in ask.ODD.items():
-        answer = generate(subject, prompt, 2)
-        must(
-            answer.finish_reason in ("stop", "length"),
-            f"a prompt with {name} ({prompt!r}) ended with {answer.finish_reason!r}",
-        )
-
-
 def _ways(subject: Subject) -> list[dict[str, float | int]]:
     if not subject.declares(Capability.SEED):
         return [{}]

@@ -25,17 +25,9 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.rows import (
-    Row,
-    Way,
-    asked,
-    run,
-    same_rows,
-    timed,
-    undisturbed,
-    ways,
-)
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import asked, run, same_rows, timed, undisturbed
+from core_conformance.checking.ways.table import Row, Way, ways
 
 _ROWS = 7
 _TOKENS = (8, 64)  # a fast model says more: clocks and threads must not be as long as its answer

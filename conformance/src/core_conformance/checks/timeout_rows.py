@@ -8,8 +8,9 @@ from core.errors import GenerationTimeout
 from core.protocols import Capability
 from core_conformance.checking.calls import CancelAfter, unless_refused
 from core_conformance.checking.check import check, leave_out, must
-from core_conformance.checking.rows import BATCHES, asked, timed, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import BATCHES, asked, timed
+from core_conformance.checking.ways.table import ways
 
 _ROWS, _TOKENS = 12, 3
 _LOOK, _TIMEOUT = 0.002, 0.02  # seconds

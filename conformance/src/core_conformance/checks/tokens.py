@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from core.errors import EmptyPromptError, InvalidOptionError, PromptTooLongError
+from core.errors import EmptyPromptError, InvalidOptionError
 from core.extensions import TokenPrompts
 from core.protocols import Capability
 from core.types import Token, TokenSequence
@@ -15,12 +15,10 @@ from core_conformance.checking.ask import EVEN, Answer, generate, score, tokeniz
 from core_conformance.checking.calls import must_raise
 from core_conformance.checking.check import check, must, testable, well_formed
 from core_conformance.checking.compare import near, same_answers, same_draws, same_speech
-from core_conformance.checking.sizes import short_context
 from core_conformance.checking.subject import Subject
 
 _NEEDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING)
 _PROMPTS = (ask.LONG, ask.SHORT, ask.QUESTION, *ask.PLAIN[1:4])
-_FEW_TOKENS = 2048
 _TOKENS, _STEPS, _SAMPLES, _SEED = 8, 4, 3, 7
 _SILENT = "no prompt tried is continued by any token: use a model that generates text"
 
@@ -314,30 +312,3 @@ def _paired(one: Sequence[Answer], other: Sequence[Answer]) -> list[tuple[Answer
 
 def _pairs(one: Any, other: Any) -> list[tuple[float, float]]:
     return list(zip(one.token_logprobs, other.token_logprobs, strict=False))
-
-
-@check(
-    "tokens.full-context",
-    "score_tokens MUST score a pair of which all but the last token fill the context, and give a "
-    "longer one PromptTooLongError",
-    *_NEEDS,
-    broad=True,
-)
-def scores_of_a_full_context(subject: Subject) -> None:
-    with short_context(subject, _FEW_TOKENS) as model:
-        limit = model.info.context_length
-        testable(
-            limit <= _FEW_TOKENS,
-            "the context is too long to fill: load the model with a smaller context_len",
-        )
-        ids = (tokenizing(subject).encode(ask.LONG) * limit)[: limit + 2]
-        tails = [ids[limit // 2 : limit + 1], ids[limit // 2 :]]
-        scores = cast("TokenPrompts", model).score_tokens([ids[: limit // 2]] * 2, tails)
-    must(
-        scores[0].error is None and len(scores[0].token_logprobs) == len(tails[0]),
-        f"a pair of {limit + 1} tokens in a context of {limit} has {scores[0]!r:.200}",
-    )
-    must(
-        isinstance(scores[1].error, PromptTooLongError),
-        f"a pair of {limit + 2} tokens in a context of {limit} has {scores[1]!r:.200}",
-    )

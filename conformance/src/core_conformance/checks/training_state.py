@@ -11,8 +11,9 @@ from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core_conformance.checking.ask import LABELS, PLAIN
 from core_conformance.checking.check import check, must
-from core_conformance.checking.rows import Way, asked, run, same_rows, ways
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.rows import asked, run, same_rows
+from core_conformance.checking.ways.table import Way, ways
 
 _ROWS, _TOKENS = 3, 4
 _EXAMPLES = tuple(

@@ -12,8 +12,8 @@ import itertools
 import os
 import threading
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import wraps
 from types import MappingProxyType
@@ -23,6 +23,8 @@ from core_conformance.checking.scratch import PREFIX
 from core_conformance.checking.script.spelling import spelled, texts_in
 
 M = TypeVar("M")
+Listener = Callable[[object, str, tuple[Any, ...], Mapping[str, Any]], tuple[Any, ...]]
+"""Hears of a call of a model: its operation, arguments and options; returns the arguments."""
 
 STREAMS = ("generate", "chat", "submit", "batch_stream", "classify_iter")
 _WORK = (
@@ -37,6 +39,7 @@ _WORK = (
     "inspect_attention",
     "close",
 )
+_AWAITED = ("call_async", "stream_async")
 _CLASSIFYING = ("classify", "classify_iter")
 _LOOKS = ("encode", "decode", "render_chat")
 _FIRST, _LAST = 8, 256  # calls that are kept: of the beginning, and of the end
@@ -86,6 +89,7 @@ class _Calls:
 _calls, _looks = _Calls(), _Calls()
 _loads: dict[int, _Load] = {}
 _closed: set[int] = set()
+_listeners: list[Listener] = []
 
 
 def begin() -> None:
@@ -94,6 +98,16 @@ def begin() -> None:
     _calls, _looks = _Calls(), _Calls()
     while _closed:
         _loads.pop(_closed.pop(), None)
+
+
+@contextmanager
+def listening(listener: Listener) -> Iterator[None]:
+    """Let a listener hear of every call of the models that are watched, while the block runs."""
+    _listeners.append(listener)
+    try:
+        yield
+    finally:
+        _listeners.remove(listener)
 
 
 def loading(
@@ -231,6 +245,11 @@ def _recording(kind: type[M], number: int, usual: Mapping[str, object]) -> type[
         for name in (*_WORK, *_LOOKS)
         if _is_method(member := inspect.getattr_static(kind, name, None))
     }
+    space |= {
+        name: _hearing(member)
+        for name in _AWAITED
+        if _is_method(member := inspect.getattr_static(kind, name, None))
+    }
     space |= {"__slots__": (), "__module__": kind.__module__, "__qualname__": kind.__qualname__}
     subclass: type[M] = type(kind).__call__(type(kind), kind.__name__, (kind,), space)
     return subclass
@@ -253,7 +272,7 @@ def _writing(
             options = {**usual, **options}
         call = _written(number, operation, arguments, options)
         try:
-            return method(self, *arguments, **options)
+            return method(self, *_heard(self, operation, arguments, options), **options)
         except Exception:
             call.raised = True
             raise
@@ -261,6 +280,30 @@ def _writing(
             _thread.inside = False
 
     return asked
+
+
+def _hearing(method: Any) -> Callable[..., Any]:
+    """Return an operation that is awaited: the one that it calls is written down."""
+
+    @wraps(method)
+    def awaited(self: object, name: str, /, *arguments: Any, **options: Any) -> Any:
+        given = _heard(self, f"awaited {name}", arguments, options)
+        _thread.awaiting = True  # what it calls meanwhile is written down, but is no other way in
+        try:
+            return method(self, name, *given, **options)
+        finally:
+            _thread.awaiting = False
+
+    return awaited
+
+
+def _heard(
+    model: object, operation: str, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    listeners = [] if getattr(_thread, "awaiting", False) else _listeners
+    for listener in listeners:
+        arguments = listener(model, operation, arguments, options)
+    return arguments
 
 
 def _written(
