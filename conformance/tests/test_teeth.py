@@ -108,12 +108,6 @@ def test_a_saboteur_that_survives_is_reported(path: str, records: Callable[..., 
     assert selftest.survivors(HARMLESS, path) == ["identity.name: passes harmless, unexpected"]
 
 
-def test_a_kill_that_was_not_recorded_is_reported(path: str, records: Callable[..., None]) -> None:
-    records(nameless=kills("identity.name"))
-    (line,) = selftest.kill_matrix(NAMELESS, path)
-    assert line.startswith("identity.registered: fails nameless, unexpected: ")
-
-
 @pytest.fixture
 def results(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Makes these the failures that one run after the other gives."""
@@ -123,6 +117,16 @@ def results(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
         monkeypatch.setattr(selftest, "failures", lambda *arguments: next(runs))
 
     return only
+
+
+def test_a_kill_that_was_not_recorded_is_reported(
+    path: str, records: Callable[..., None], results: Callable[..., None]
+) -> None:
+    records(nameless=kills("identity.name"))
+    failures = {"identity.name": "no name", "identity.registered": "nor there"}
+    results(failures, failures, failures)
+    (line,) = selftest.kill_matrix(NAMELESS, path)
+    assert line == "identity.registered: fails nameless, unexpected: nor there"
 
 
 def test_what_fails_sometimes_may_fail_or_pass(

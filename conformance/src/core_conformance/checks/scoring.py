@@ -238,7 +238,9 @@ def plain_text_behind_a_template(subject: Subject) -> None:
         )
     if subject.declares(Capability.SCORING):
         [score_of] = score(subject, [rendered], [_CONTINUATIONS[0]])
+        most = len(tokenizing(subject).encode(_CONTINUATIONS[0])) + 1  # one spans the border
         must(
-            bool(score_of.token_logprobs),
-            f"a continuation after what render_chat() gave has {score_of!r:.200}",
+            0 < len(score_of.token_logprobs) <= most,
+            f"a continuation of at most {most} tokens after what render_chat() gave has "
+            f"{score_of!r:.200}",
         )
