@@ -14,8 +14,9 @@ from hypothesis import strategies as st
 from sklearn.metrics import f1_score
 
 import core_tasks
-from core_cli.jobs.gold import ManyGold, labels_in
+from core_cli.jobs.gold import ManyGold
 from core_cli.reading.row import Row
+from core_cli.rows.gold_labels import labels_in
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from core_cli import output
+from core_cli.rows.gold_labels import labels_in
 from core_cli.values import UNSURE
 from core_cli.writing.answers import best, shown
 from core_tasks.agreement import Agreement, svg
@@ -101,35 +101,6 @@ def _confused(table: Mapping[str, Mapping[str, int]]) -> list[str]:
     first = sorted(wrong, key=lambda confusion: (-confusion[0], *confusion[1:]))[:_SHOWN]
     lines = [f"  {gold} predicted as {label}: {count}" for count, gold, label in first]
     return lines + _and_more(len(wrong), "confusion")
-
-
-_SEPARATORS = ";|,"
-
-
-def labels_in(value: object, known: Collection[str] = ()) -> frozenset[str] | None:
-    """Return the labels in a field: a list, its JSON, or a text separated by ``;``, ``|`` or ``,``.
-
-    A text equal to one of the ``known`` labels is that label. An empty text means no label. None,
-    for a missing field, returns None.
-    """
-    if isinstance(value, list):
-        return frozenset(map(str, value))
-    if value is None or not isinstance(value, str):
-        return None if value is None else frozenset((str(value),))
-
-    # A known label, a list in JSON, or labels with a separator between them.
-    text = value.strip()
-    if value in known or text in known:
-        return frozenset((value if value in known else text,))
-    if text.startswith("["):
-        try:
-            parsed = json.loads(text)
-        except (ValueError, RecursionError):
-            parsed = None
-        if isinstance(parsed, list):
-            return frozenset(map(str, parsed))
-    separator = next((character for character in _SEPARATORS if character in text), "\n")
-    return frozenset(part.strip() for part in text.split(separator) if part.strip())
 
 
 class ManyGold:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Protocol
 from core.errors import CalibrationError, CoreError
 from core_cli import output
 from core_cli.exits import in_flags
-from core_cli.jobs.gold import labels_in
+from core_cli.rows.gold_labels import labels_in
 from core_cli.values import Answered, Cost
 from core_cli.writing.answers import shown
 from core_tasks.fitting import prior_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
@@ -9,7 +10,6 @@ from typing import TYPE_CHECKING
 import click
 
 from core_cli import output
-from core_cli.jobs.gold import labels_in
 from core_cli.rows import input
 
 if TYPE_CHECKING:
@@ -130,3 +130,32 @@ def _listed(parts: Iterable[str]) -> str:
     items = list(parts)
     more = f", and {len(items) - _SHOWN} more" if len(items) > _SHOWN else ""
     return ", ".join(items[:_SHOWN]) + more
+
+
+_SEPARATORS = ";|,"
+
+
+def labels_in(value: object, known: Collection[str] = ()) -> frozenset[str] | None:
+    """Return the labels in a field: a list, its JSON, or a text separated by ``;``, ``|`` or ``,``.
+
+    A text equal to one of the ``known`` labels is that label. An empty text means no label. None,
+    for a missing field, returns None.
+    """
+    if isinstance(value, list):
+        return frozenset(map(str, value))
+    if value is None or not isinstance(value, str):
+        return None if value is None else frozenset((str(value),))
+
+    # A known label, a list in JSON, or labels with a separator between them.
+    text = value.strip()
+    if value in known or text in known:
+        return frozenset((value if value in known else text,))
+    if text.startswith("["):
+        try:
+            parsed = json.loads(text)
+        except (ValueError, RecursionError):
+            parsed = None
+        if isinstance(parsed, list):
+            return frozenset(map(str, parsed))
+    separator = next((character for character in _SEPARATORS if character in text), "\n")
+    return frozenset(part.strip() for part in text.split(separator) if part.strip())

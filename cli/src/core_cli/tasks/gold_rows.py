@@ -12,8 +12,8 @@ import click
 
 from core_cli import output
 from core_cli.flags import FitFlags
-from core_cli.jobs.gold import labels_in
 from core_cli.rows import gold_labels, input
+from core_cli.rows.gold_labels import labels_in
 from core_tasks.calibration import Threshold
 from core_tasks.calibration.thresholds import fewest_rows
 from core_tasks.folds import text_key
