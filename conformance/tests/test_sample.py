@@ -8,6 +8,7 @@ from click.testing import CliRunner, Result
 from core_cli.app import build
 from core_conformance.checking.check import all_checks
 from core_conformance.proof import sample
+from core_conformance.proof.record import Kills
 from core_conformance.proof.registry import Saboteur
 from core_conformance.reference import Reference
 
@@ -31,8 +32,9 @@ def test_a_sample_ends_in_time_and_tries_one_check_at_least() -> None:
 
 def test_a_check_that_cannot_tell_is_a_problem(monkeypatch: pytest.MonkeyPatch) -> None:
     check = all_checks()[QUICK]
-    harmless = Saboteur("harmless", "nothing", frozenset({QUICK}), Reference)
+    harmless = Saboteur("harmless", "nothing", Reference)
     monkeypatch.setattr(sample, "all_saboteurs", lambda: {"harmless": harmless})
+    monkeypatch.setattr(sample, "expected", lambda broken: Kills(frozenset({QUICK})))
     (problem,) = sample.run([check]).problems
     assert problem == f"{QUICK}: passes harmless (nothing)"
 
