@@ -63,7 +63,7 @@ def talk() -> Talk:
 def test_a_message_is_answered(
     infer_cli: InferCli, model: tuple[str, ...], backend: FakeBackend
 ) -> None:
-    done = infer_cli("chat", *model, "-s", "Be brief.", "hello", "you", "--max-tokens", "9")
+    done = infer_cli("chat", *model, "-s", "Be brief.", "hello", "you", "--max-tokens", "10")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "HELLO YOU\n", "")
     (call,) = backend.calls
     assert call.messages == (Message("system", "Be brief."), Message("user", "hello you"))
@@ -127,6 +127,71 @@ def test_the_commands(talk: Talk, tmp_path: Path, capsys: pytest.CaptureFixture[
     told = capsys.readouterr().err
     for words in ("Unknown command '/nonsense'.", "/save requires a file", "/reset          clear"):
         assert words in told
+
+
+def test_a_cut_answer_says_so(capsys: pytest.CaptureFixture[str]) -> None:
+    talk = Talk(FakeModel("one two three four"), GenerateConfig(max_tokens=2), Conversation())
+    talk.answer("hello")
+    assert capsys.readouterr().err == "(cut after 2 tokens; -n or /set max_tokens allows more)\n"
+    talk.obey("/set max_tokens 99")
+    talk.answer("hello")
+    assert "cut" not in capsys.readouterr().err
+
+
+def test_options_are_set_by_name(talk: Talk, capsys: pytest.CaptureFixture[str]) -> None:
+    talk.obey("/set temperature 0.5")
+    assert talk.config.temperature == 0.5
+    for line in ("/set", "/set temperature", "/set warmth 3"):
+        talk.obey(line)
+        assert "/set requires a name and a value" in capsys.readouterr().err
+    with pytest.raises(core.OptionError):
+        talk.obey("/set temperature hot")
+    assert talk.config.temperature == 0.5
+
+
+def test_the_last_message_is_answered_again(talk: Talk) -> None:
+    talk.obey("/regenerate")  # there is none
+    talk.answer("hello")
+    talk.answer("again")
+    talk.conversation.turns[-1] = Message("assistant", "another answer")
+    talk.obey("/regenerate")
+    assert talk.conversation.turns[2:] == [Message("user", "again"), Message("assistant", "AGAIN")]
+    talk.model.close()
+    with pytest.raises(core.ModelClosedError):
+        talk.obey("/regenerate")
+    assert len(talk.conversation.turns) == 4
+
+
+def long_after(turns: int) -> FakeModel:
+    """A model with room for this many messages."""
+
+    def errors(prompt: str) -> Exception | None:
+        messages = model.calls[-1].messages or ()
+        return core.PromptTooLongError(9, 8) if len(messages) > turns else None
+
+    model = FakeModel(str.upper, errors=errors)
+    return model
+
+
+def test_the_oldest_messages_are_dropped_by_choice(capsys: pytest.CaptureFixture[str]) -> None:
+    turns = [Message("user" if n % 2 == 0 else "assistant", str(n)) for n in range(6)]
+    talk = Talk(long_after(4), GenerateConfig(), Conversation("system", [*turns]))
+    with pytest.raises(core.PromptTooLongError):
+        talk.answer("hello")
+    assert talk.conversation.turns == turns
+    talk.forget = True
+    talk.answer("hello")
+    assert talk.conversation.messages() == [Message("system", "system"), *turns[4:], *HELLO]
+    assert "(the oldest 4 messages no longer fit)" in capsys.readouterr().err
+    talk.obey("/forget")
+    assert talk.conversation.turns == HELLO
+    assert "Dropped 2 messages; 2 messages left." in capsys.readouterr().err
+
+
+def test_a_message_that_alone_is_too_long_is_refused() -> None:
+    talk = Talk(long_after(0), GenerateConfig(), Conversation(), forget=True)
+    with pytest.raises(core.PromptTooLongError):
+        talk.answer("hello")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"messages": [5]}', "\udcff", '{"turns": []}'])

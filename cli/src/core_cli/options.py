@@ -49,11 +49,13 @@ several_models_option = _model_option(
 """The same for commands that compare several models."""
 
 
-def answer_options(command: Any) -> Any:
-    """Decorate a command with the options that limit an answer."""
+def answer_options(longest: str) -> Callable[[Any], Any]:
+    """Return a decorator that adds the options that limit an answer; ``longest`` by default."""
     flags = [
         click.option(
-            "-n", "--max-tokens", type=int, help="Maximum tokens per answer. [default: 256]"
+            *("-n", "--max-tokens"),
+            type=int,
+            help=f"Maximum tokens per answer. [default: {longest}]",
         ),
         click.option("--stop", multiple=True, metavar="TEXT", help="Stop before TEXT. Repeatable."),
         click.option(
@@ -64,9 +66,7 @@ def answer_options(command: Any) -> Any:
             help="Stop at this token id. Repeatable.",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return lambda command: _with(command, flags)
 
 
 def sampling_options(command: Any) -> Any:

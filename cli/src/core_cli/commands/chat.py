@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable
 from contextlib import closing
@@ -10,10 +11,13 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from core.sampling_options import SAMPLING_OPTIONS
 from core.system.terminal import stream
 from core_cli import exits, options, output
 
 if TYPE_CHECKING:
+    from prompt_toolkit.history import History
+
     from core.options import GenerateConfig
     from core.protocols import TextModel
     from core_cli.commands.conversation import Conversation
@@ -24,6 +28,9 @@ _HELP = """\
 /system TEXT    clear the conversation and set the system message (none without TEXT)
 /save FILE      save the conversation as a line of JSON, which generate -i can read
 /load FILE      continue a saved conversation
+/regenerate     answer the last message again
+/forget         drop the oldest message and its answer
+/set NAME VALUE set an option for later answers: temperature, top_p, max_tokens, seed ...
 /exit           leave, like Ctrl-D
 Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answer."""
 
@@ -33,21 +40,27 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
 @options.model_option
 @click.option("-s", "--system", help="System message for the conversation.")
 @options.template_options
-@options.answer_options
+@options.answer_options("to the end of the context, or 256 with a server")
 @options.sampling_options
 @options.load_options
+@click.option(
+    "--forget",
+    is_flag=True,
+    help="Drop the oldest messages when the conversation exceeds the context. [default: report it]",
+)
 @click.option(
     "-v",
     "--verbose",
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-def chat(message: tuple[str, ...], **given: Any) -> None:
+def chat(message: tuple[str, ...], forget: bool, **given: Any) -> None:
     """Chat with a model.
 
     On a terminal, type /help for commands. With MESSAGE or stdin input, prints one answer and
     exits.
     """
+    from core.models.files import is_address
     from core.protocols import Capability
     from core_cli.commands.conversation import Conversation
     from core_cli.flags import SamplingFlags
@@ -61,8 +74,12 @@ def chat(message: tuple[str, ...], **given: Any) -> None:
     with loaded.model as model:
         if flags.verbose:
             explain(loaded)
-        talk = Talk(model, config, Conversation(flags.system), flags.opening or "")
+        if flags.max_tokens is None and not is_address(model_name):  # servers refuse too many
+            config = replace(config, max_tokens=model.info.context_length)
+        talk = Talk(model, config, Conversation(flags.system), flags.opening or "", forget)
         if not text and sys.stdin.isatty():
+            name = os.path.basename(model_name.rstrip("/"))
+            output.say(f"Chatting with {name} ({loaded.backend.name}). /help lists the commands.")
             _converse(talk)
         elif not talk.answer(text or _piped()):
             raise KeyboardInterrupt
@@ -77,14 +94,18 @@ def _piped() -> str:
     return text
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class Talk:
-    """A model and its conversation; each answer begins with ``opening``."""
+    """A model and its conversation; each answer begins with ``opening``.
+
+    With ``forget``, the oldest messages are dropped when the conversation exceeds the context.
+    """
 
     model: TextModel
     config: GenerateConfig
     conversation: Conversation
     opening: str = ""
+    forget: bool = False
 
     def answer(self, text: str) -> bool:
         """Stream the answer to a message and keep both; return False if Ctrl-C ended it.
@@ -92,6 +113,22 @@ class Talk:
         An interrupted answer is kept. A message is dropped if it fails, has an empty answer, or
         is cancelled by the model's side. Raises `CoreError`.
         """
+        from core.errors import PromptTooLongError
+
+        dropped = 0
+        while True:
+            try:
+                whole = self._answer(text)
+                break
+            except PromptTooLongError:
+                if not self.forget or not self.conversation.turns:
+                    raise
+                dropped += self.conversation.drop_oldest()
+        if dropped:
+            output.say(f"(the oldest {output.counted(dropped, 'message')} no longer fit)")
+        return whole
+
+    def _answer(self, text: str) -> bool:
         from core.errors import GenerationCancelled
         from core.types import Message
         from core_cli.interrupts import Stop, noted
@@ -114,7 +151,16 @@ class Talk:
                     output.write_text("\n")
         if reply:
             self.conversation.turns += [user_message, Message("assistant", reply)]
+        if stream.finish_reason == "length":
+            output.say(self._cut(config, stream.metrics.generated_tokens))
         return not stop.asked.is_set()
+
+    def _cut(self, config: GenerateConfig, tokens: int) -> str:
+        """Return a note for an answer that did not end by itself."""
+        if tokens >= config.max_tokens:
+            return f"(cut after {tokens} tokens; -n or /set max_tokens allows more)"
+        length = self.model.info.context_length
+        return f"(cut: the context of {length} tokens is full; /forget or /reset makes room)"
 
     def obey(self, line: str) -> None:
         """Run a command that begins with a slash. Raises `CoreError` and OSError."""
@@ -125,18 +171,59 @@ class Talk:
 
         elif name == "/save":
             self.conversation.save(rest)
+            output.say(f"Saved to {rest}.")
         elif name == "/load":
             self.conversation.load(rest)
             output.say(f"{output.counted(len(self.conversation.turns), 'message')}.")
 
         elif name == "/reset":
             self.conversation.turns.clear()
+            output.say("The conversation is empty.")
         elif name == "/system":
             self.conversation.turns.clear()
             self.conversation.system = rest or None
+            output.say(
+                "New conversation, " + ("system message set." if rest else "no system message.")
+            )
+
+        elif name == "/regenerate":
+            self._regenerate()
+        elif name == "/forget":
+            count = self.conversation.drop_oldest()
+            left = output.counted(len(self.conversation.turns), "message")
+            output.say(f"Dropped {output.counted(count, 'message')}; {left} left.")
+        elif name == "/set":
+            self._set(rest)
 
         else:
             output.say(_HELP if name == "/help" else f"Unknown command {name!r}.\n{_HELP}")
+
+    def _regenerate(self) -> None:
+        before = [*self.conversation.turns]
+        question = self.conversation.take_last()
+        if question is None:
+            output.say("There is no answer yet.")
+            return
+        try:
+            self.answer(question.content)
+        except BaseException:
+            self.conversation.turns = before
+            raise
+
+    def _set(self, text: str) -> None:
+        """Set an option from ``NAME VALUE``. Raises `OptionError` for a wrong value."""
+        from core_cli.flags import value_of
+
+        name, _, value = text.partition(" ")
+        known = ("max_tokens", *(option.name for option in SAMPLING_OPTIONS))
+        if name not in known or not value.strip():
+            output.say(
+                f"/set requires a name and a value: /set NAME VALUE. Names: {', '.join(known)}"
+            )
+            return
+        option: dict[str, Any] = {name: value_of(value.strip())}
+        self.config = replace(self.config, **option)
+        output.say(f"{name} is {option[name]}.")
 
 
 def _converse(talk: Talk) -> None:
@@ -167,6 +254,20 @@ def _next(read: Callable[[], str]) -> str | None:
             output.say("Type /exit or Ctrl-D to leave.")
 
 
+def _history() -> History:
+    """Return the lines typed in earlier sessions; of this one alone if they cannot be kept."""
+    from prompt_toolkit.history import FileHistory, InMemoryHistory
+
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    file = os.path.join(state, "infer-cli", "chat_history")
+    try:
+        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
+        os.close(os.open(file, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600))
+    except OSError:
+        return InMemoryHistory()
+    return FileHistory(file)
+
+
 def _reader() -> Callable[[], str]:
     """Return a function that reads a message of one or more lines, with history."""
     from prompt_toolkit import PromptSession
@@ -185,6 +286,7 @@ def _reader() -> Callable[[], str]:
 
     session: PromptSession[str] = PromptSession(
         "> ",
+        history=_history(),
         multiline=True,
         key_bindings=keys,
         prompt_continuation="  ",

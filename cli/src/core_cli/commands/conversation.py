@@ -35,6 +35,22 @@ class Conversation:
         first = [] if self.system is None else [Message("system", self.system)]
         return [*first, *self.turns, *more]
 
+    def drop_oldest(self) -> int:
+        """Drop the oldest message with its answer; return the number of messages dropped."""
+        users = [place for place, turn in enumerate(self.turns) if turn.role == "user"]
+        end = users[1] if len(users) > 1 else len(self.turns)
+        del self.turns[:end]
+        return end
+
+    def take_last(self) -> Message | None:
+        """Remove the last message of the user and what follows it; return it, if there is one."""
+        users = [place for place, turn in enumerate(self.turns) if turn.role == "user"]
+        if not users:
+            return None
+        message = self.turns[users[-1]]
+        del self.turns[users[-1] :]
+        return message
+
     def save(self, file: str) -> None:
         """Write the conversation as one line of JSON, which ``generate -i`` can read.
 
@@ -56,8 +72,11 @@ class Conversation:
         """Continue the conversation in a file. Raises `ConversationError` and OSError."""
         import msgspec
 
-        with _path(file).open("rb") as stream:
-            text = stream.read(_LARGEST + 1)
+        try:
+            with _path(file).open("rb") as stream:
+                text = stream.read(_LARGEST + 1)
+        except FileNotFoundError:
+            raise ConversationError(f"There is no file {file!r}. /save FILE writes one.") from None
         if len(text) > _LARGEST:
             raise ConversationError(
                 f"{file} is not a conversation: it is longer than {_LARGEST} bytes."

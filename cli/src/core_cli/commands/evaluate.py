@@ -83,7 +83,7 @@ if TYPE_CHECKING:
     help="Compare two saved evaluations, models or settings NAME=VALUE (model, backend, "
     "template, adapter-path, system).",
 )
-@options.answer_options
+@options.answer_options("256")
 @options.of_output
 @options.sampling_options
 @options.load_options

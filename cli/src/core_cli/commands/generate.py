@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @options.of_rows
-@options.answer_options
+@options.answer_options("256")
 @click.option(
     "--logprobs",
     "return_logprobs",
