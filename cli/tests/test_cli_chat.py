@@ -67,7 +67,7 @@ def test_a_message_is_answered(
     assert (done.exit_code, done.stdout, done.stderr) == (0, "HELLO YOU\n", "")
     (call,) = backend.calls
     assert call.messages == (Message("system", "Be brief."), Message("user", "hello you"))
-    assert call.config.max_tokens == 9
+    assert call.config.max_tokens == 10
     piped = infer_cli("chat", *model, stdin="two\nlines\n")
     assert piped.stdout == "TWO\nLINES\n"
     assert infer_cli("chat", *model, stdin="\ufeffhello\r\n").stdout == "HELLO\n"
