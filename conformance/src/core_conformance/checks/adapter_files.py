@@ -6,7 +6,6 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from functools import partial
 from typing import cast
 
@@ -14,7 +13,7 @@ from core.extensions import Adapting, Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample
 from core_conformance.checking import ask
-from core_conformance.checking.check import check, must, testable
+from core_conformance.checking.check import check
 from core_conformance.checking.said import must_be, says
 from core_conformance.checking.subject import Subject
 
@@ -48,23 +47,3 @@ def _handle(subject: Subject, place: str) -> Iterator[TextModel]:
 
 def _with(model: TextModel, path: str | None) -> TextModel:
     return cast("Adapting", model).with_adapter(path)
-
-
-@check(
-    "training.continues",
-    "A second training MUST begin with the adapter of the first, not with a new one",
-    Capability.TRAINABLE,
-)
-def second_trainings_continue(subject: Subject) -> None:
-    with subject.loaded() as loaded:
-        run = cast("Trainable", loaded).train([_EXAMPLE], replace(_STEP, iterations=2))
-        first, second = (step.loss for step in run)
-    with subject.loaded() as loaded:
-        model = cast("Trainable", loaded)
-        losses = [step.loss for _ in range(2) for step in model.train([_EXAMPLE], _STEP)]
-    testable(abs(first - second) > 1e-2, "a step changes no loss: use a model with weights")
-    must(
-        abs(losses[1] - second) < abs(losses[1] - first),
-        f"two trainings of a step each have the losses {losses}, and one of two steps "
-        f"{[first, second]}: the second began anew",
-    )

@@ -4,37 +4,12 @@ from __future__ import annotations
 
 from typing import Any, cast
 
-from core.extensions import ClassifyStreaming
 from core.protocols import Capability
-from core_conformance.checking.ask import EVEN, classify, sampled
 from core_conformance.checking.check import check, must
-from core_conformance.checking.compare import same_draws
 from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 
 _ROWS = 150  # more than a block of any size that pays
-
-
-@check(
-    "classify.stream-seeded",
-    "classify_iter MUST draw each prompt's token with the seed as classify does, however many "
-    "prompts came before it",
-    Capability.CLASSIFY_STREAMING,
-    Capability.CLASSIFY,
-    Capability.SEED,
-    broad=True,
-)
-def every_block_has_the_seed(subject: Subject) -> None:
-    prompts, options = rows(_ROWS), {"seed": 7, **EVEN}
-    model = cast("ClassifyStreaming", subject.model)
-    streamed = list(model.classify_iter(iter(prompts), **options))  # type: ignore[arg-type]
-    must(len(streamed) == len(prompts), f"{_ROWS} prompts gave {len(streamed)} results")
-    wanted = classify(subject, prompts, **options)
-    pairs = [
-        (sampled(left, prompt), sampled(right))
-        for prompt, left, right in zip(prompts, wanted, streamed, strict=True)
-    ]
-    same_draws(subject, pairs, f"classify and classify_iter of {_ROWS} prompts with {options}")
 
 
 @check(

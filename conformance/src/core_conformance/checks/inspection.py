@@ -4,17 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from functools import partial
 from typing import cast
 
-from core.errors import EmptyPromptError
 from core.extensions import AttentionInspector
 from core.protocols import Capability
 from core_conformance.checking import ask
 from core_conformance.checking.ask import tokenizing
-from core_conformance.checking.calls import must_raise, raised
 from core_conformance.checking.check import check, must, testable, well_formed
-from core_conformance.checking.sizes import must_be_too_long, overlong, short_context
 from core_conformance.checking.subject import Subject
 
 _APART = 1e-3  # of a key's length: what a rotation by several positions turns it by, at least
@@ -52,21 +48,6 @@ def positions_turn_keys(subject: Subject) -> None:
                 "keys of the first layer are the same there: they are those before RoPE",
             )
     testable(compared > 0, _REPEATS)
-
-
-@check(
-    "inspection.refused",
-    "inspect_attention of a prompt that cannot run MUST raise its RequestError: EmptyPromptError, "
-    "and PromptTooLongError",
-    Capability.ATTENTION_INSPECTOR,
-)
-def prompts_that_cannot_run(subject: Subject) -> None:
-    with short_context(subject, _FEW_TOKENS) as model:
-        inspector = cast("AttentionInspector", model)
-        empty = partial(inspector.inspect_attention, "")
-        must_raise(EmptyPromptError, empty, "inspect_attention('')")
-        error = raised(partial(inspector.inspect_attention, overlong(model)))
-        must_be_too_long(model, error, None)
 
 
 def _at(head: Sequence[float], place: int, size: int) -> Sequence[float]:

@@ -13,7 +13,6 @@ from core_conformance.checking.compare import label_logprobs, same_logprobs
 from core_conformance.checking.subject import Subject
 
 _SPACED = ("good", "  good", "good ", "bad\n", "\tbad")
-_CASES = ("good", "Good", "GOOD")
 _NUL = ("good", "good\0bad", "bad")
 # A row or more for each kind of ending in the table of docs/options.md.
 _UNSPACED_ENDS = (
@@ -67,26 +66,6 @@ def blanks_belong_to_labels(subject: Subject) -> None:
     wanted = dict(zip(labels, label_logprobs(other).values(), strict=True))
     same_logprobs(subject, wanted, result, f"{labels}, and spelled with their prefix")
     for label in labels[1:3]:
-        alone = classify(subject, [ask.QUESTION], labels=(label,))[0]
-        same_logprobs(subject, label_logprobs(alone), result, f"{label!r} among {labels}")
-
-
-@check(
-    "labels.case",
-    "Labels that differ in case alone MUST be different labels, each scored as it is alone",
-    (Capability.CLASSIFY, Capability.LABEL_SENTENCES),
-    Capability.LABELS,
-)
-def labels_keep_their_case(subject: Subject) -> None:
-    labels = _told_apart(subject, _CASES)
-    result = classify(subject, [ask.QUESTION], labels=labels)[0]
-    must(
-        tuple(label_logprobs(result)) == labels,
-        f"labels={labels!r} came back as {list(label_logprobs(result))}",
-    )
-    if subject.declares(Capability.LABEL_SENTENCES):
-        return  # their probabilities depend on the other labels
-    for label in labels:
         alone = classify(subject, [ask.QUESTION], labels=(label,))[0]
         same_logprobs(subject, label_logprobs(alone), result, f"{label!r} among {labels}")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from itertools import pairwise
 from typing import Any
 
 from core_conformance.checking import ask
@@ -29,27 +28,6 @@ def long_stops_are_found(subject: Subject) -> None:
     for way, prompt, free in _spoken(subject):
         for start in (0, 1, len(free.text) // 3):
             _must_cut(subject, way, prompt, free, (free.text[start:-1],))
-
-
-@check(
-    "stop.in-one-token",
-    "Of stop strings that one token completes, the one that begins first MUST end the text, in "
-    "whatever order given",
-    _NEEDS,
-    broad=True,
-)
-def first_within_a_token(subject: Subject) -> None:
-    for way, prompt, free in _spoken(subject):
-        for token, after in pairwise(free.tokens):
-            # Of tokens that are characters, two take the place of two characters of one.
-            early, late = token.text[-2:-1] or token.text, (token.text + after.text)[-1:]
-            late = token.text[-1:] if len(token.text) > 1 else late
-            place, later = free.text.find(early), free.text.find(late)
-            if not early or not late or not -1 < place < later:
-                continue
-            for stops in ((early, late), (late, early)):
-                _must_cut(subject, way, prompt, free, stops)
-            break
 
 
 def _must_cut(

@@ -13,8 +13,8 @@ from core_conformance.checking.ways.rows import BATCHES, asked, timed
 from core_conformance.checking.ways.table import ways
 
 _ROWS, _TOKENS = 12, 3
-_LOOK, _TIMEOUT = 0.002, 0.02  # seconds
-_FACTOR, _SLACK = 4, 0.1  # a call that takes so much longer, and seconds, was not stopped
+_LOOK, _TIMEOUT = 0.008, 0.02  # seconds
+_FACTOR, _SLACK = 4, 0.05  # a call that takes so much longer, and seconds, was not stopped
 
 
 class SlowLooks(CancelAfter):

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import cast
 
-from core.errors import OptionError, PromptTooLongError, UnsupportedOptionError
-from core.extensions import AttentionInspector, HiddenStates
+from core.errors import UnsupportedOptionError
+from core.extensions import AttentionInspector
 from core.kit.chat import RenderedPrompt
 from core.protocols import Capability
 from core.types import AttentionSnapshot, HiddenResult, Message
 from core_conformance.checking import ask
 from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import hidden, logits, tokenizing
-from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.sizes import room, sized, words
 from core_conformance.checking.subject import Subject
@@ -65,39 +63,6 @@ def long_texts_are_read_to_their_end(subject: Subject) -> None:
             _differ(one, other),
             f"two texts of about {tokens} tokens that end in other words have the same embedding",
         )
-
-
-@check(
-    "hidden.full-context",
-    "hidden_states and inspect_attention MUST read a prompt that fills the context exactly, and "
-    "refuse one token more",
-    (Capability.HIDDEN_STATES, Capability.ATTENTION_INSPECTOR),
-    Capability.TOKENIZING,
-)
-def full_contexts_are_read(subject: Subject) -> None:
-    try:
-        model = subject.load(context_len=_SMALL)
-    except OptionError:
-        model = subject.load()  # a backend may refuse to make it smaller
-    with model:
-        limit = model.info.context_length
-        testable(limit <= 1024, f"a context of {limit} tokens takes too long to fill")
-        for size in (limit, limit + 1):
-            prompt = sized(subject, size, turn=5)
-            if prompt is None:
-                continue
-            errors: dict[str, Exception | None] = {}
-            if subject.declares(Capability.HIDDEN_STATES):
-                (row,) = cast("HiddenStates", model).hidden_states([prompt])
-                errors["hidden_states"] = row.error
-            if subject.declares(Capability.ATTENTION_INSPECTOR):
-                inspect = cast("AttentionInspector", model).inspect_attention
-                errors["inspect_attention"] = raised(partial(inspect, prompt))
-            for name, error in errors.items():
-                must(
-                    isinstance(error, PromptTooLongError) if size > limit else error is None,
-                    f"{name} of a prompt of {size} tokens in a context of {limit}: {error!r}",
-                )
 
 
 @check(
