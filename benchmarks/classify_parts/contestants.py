@@ -32,6 +32,7 @@ PEERS: dict[
     "ctranslate2 float32": ("ctranslate2", TENSORS, {"quantisation": "float32"}),
     "ctranslate2 int8": ("ctranslate2", TENSORS, {"quantisation": "int8_float32"}),
     "transformers": ("transformers", TENSORS, {}),
+    "transformers bfloat16": ("transformers", TENSORS, {"dtype": "bfloat16"}),
 }
 OWN: dict[
     str, tuple[str, str, dict[str, Any], dict[str, Any]]
