@@ -44,12 +44,18 @@ def test_the_speeds_are_the_recorded_ones() -> None:
     assert machine.caption(written["machine"]) in page("speed")
 
 
-def test_so_are_the_cpu_times_of_every_engine() -> None:
+@pytest.mark.parametrize("name", ["classify_cpu", "classify_avx512"])
+def test_so_are_the_cpu_times_of_every_engine(name: str) -> None:
     """``python -m benchmarks.classify_parts.report --cpu`` prints the table of such a file."""
-    written = recorded("classify_cpu")
+    written = recorded(name)
     results = [Result(**row) for row in written["results"]]
     assert report.cpu_markdown(results, OURS) in page("speed")
     assert machine.caption(written["machine"]) in page("speed")
+
+
+def test_so_are_the_cpu_times_of_decoding() -> None:
+    """``python -m benchmarks.classify_parts.report --cpu`` prints this table, too."""
+    assert report.decode_cpu_markdown(recorded("decode_avx512")) in page("speed")
 
 
 def test_so_are_those_of_calls_as_users_make_them() -> None:

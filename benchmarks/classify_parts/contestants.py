@@ -33,6 +33,12 @@ PEERS: dict[
     "ctranslate2 int8": ("ctranslate2", TENSORS, {"quantisation": "int8_float32"}),
     "transformers": ("transformers", TENSORS, {}),
     "transformers bfloat16": ("transformers", TENSORS, {"dtype": "bfloat16"}),
+    "openvino export bfloat16": (
+        "openvino_export",
+        TENSORS,
+        {"precision": "bf16", "int8": False},
+    ),
+    "openvino export int8": ("openvino_export", TENSORS, {"precision": "f32", "int8": True}),
 }
 OWN: dict[
     str, tuple[str, str, dict[str, Any], dict[str, Any]]
@@ -72,6 +78,7 @@ class Pythons:
     llama: str = sys.executable
     transformers: str = sys.executable
     ctranslate2: str = sys.executable
+    openvino_export: str = sys.executable
 
     def of(self, library: str) -> str:
         """The one that has this library."""
