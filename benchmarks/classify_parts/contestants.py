@@ -33,12 +33,14 @@ PEERS: dict[
     "ctranslate2 int8": ("ctranslate2", TENSORS, {"quantisation": "int8_float32"}),
     "transformers": ("transformers", TENSORS, {}),
     "transformers bfloat16": ("transformers", TENSORS, {"dtype": "bfloat16"}),
-    "openvino export bfloat16": (
-        "openvino_export",
-        TENSORS,
-        {"precision": "bf16", "int8": False},
-    ),
-    "openvino export int8": ("openvino_export", TENSORS, {"precision": "f32", "int8": True}),
+    **{
+        f"openvino export {name}": (
+            "openvino_export",
+            TENSORS,
+            {"precision": precision, "int8": name == "int8"},
+        )
+        for name, precision in (("float32", "f32"), ("bfloat16", "bf16"), ("int8", "f32"))
+    },
 }
 OWN: dict[
     str, tuple[str, str, dict[str, Any], dict[str, Any]]
