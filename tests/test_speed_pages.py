@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import choosing, machine
+from benchmarks import agreement, choosing, machine
 from benchmarks.classify_parts import report
 from benchmarks.classify_parts.contestants import OURS, PEERS
 from benchmarks.classify_parts.measuring import Result
@@ -51,6 +51,11 @@ def test_so_are_the_cpu_times_of_every_engine(name: str) -> None:
     results = [Result(**row) for row in written["results"]]
     assert report.cpu_markdown(results, OURS) in page("speed")
     assert machine.caption(written["machine"]) in page("speed")
+
+
+def test_so_is_the_agreement_of_labels() -> None:
+    """``python benchmarks/agreement.py --table`` prints the table of such a file."""
+    assert agreement.table([recorded("agreement")]) in page("speed")
 
 
 def test_so_are_the_cpu_times_of_decoding() -> None:
