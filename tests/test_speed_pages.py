@@ -44,7 +44,9 @@ def test_the_speeds_are_the_recorded_ones() -> None:
     assert machine.caption(written["machine"]) in page("speed")
 
 
-@pytest.mark.parametrize("name", ["classify_cpu", "classify_peers", "classify_avx512"])
+@pytest.mark.parametrize(
+    "name", ["classify_cpu", "classify_peers", "classify_export", "classify_avx512"]
+)
 def test_so_are_the_cpu_times_of_every_engine(name: str) -> None:
     """``python -m benchmarks.classify_parts.report --cpu`` prints the table of such a file."""
     written = recorded(name)
