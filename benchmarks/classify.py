@@ -2,18 +2,19 @@
 
 Every contestant has a separate process, with the same number of threads, and the MLX ones the same
 BLAS; runs are interleaved, one at a time, and medians are compared. The time is measured from texts
-to labels. The peers are mlx-lm, llama-cpp-python, CTranslate2 and transformers; the report names
-those that are not installed. llama.cpp reads the model's GGUF file, and files of other
-quantisations, which are made of it on the first run and cached; CTranslate2 converts the model on
-the first run, which needs transformers and torch beside it::
+to labels. The peers are mlx-lm, llama-cpp-python, CTranslate2, transformers and OpenVINO's own
+export (optimum-intel); the report names those that are not installed. llama.cpp reads the model's
+GGUF file, and files of other quantisations, which are made of it on the first run and cached;
+CTranslate2 converts the model on the first run, which needs transformers and torch beside it, and
+optimum-intel exports it::
 
     pip install mlx-lm==0.32.2 llama-cpp-python torch transformers
     python benchmarks/classify.py --json classify.json --chart classify.svg
 
 A peer may live in another environment (``--mlx-lm-python``, ``--llama-python``,
-``--transformers-python``, ``--ctranslate2-python``). ``--quick`` tries everything out in a minute
-or two. Ends with 1 when a mark is missed or labels differ where the first contestant is sure of
-them.
+``--transformers-python``, ``--ctranslate2-python``, ``--openvino-export-python``). ``--quick``
+tries everything out in a minute or two. Ends with 1 when a mark is missed or labels differ where
+the first contestant is sure of them.
 """
 
 from __future__ import annotations
@@ -103,7 +104,7 @@ def parse_arguments(given_arguments: Sequence[str] | None = None) -> argparse.Na
     add("--prompts", type=int, default=256)
     add("--runs", type=int, default=5, help="runs of each; default 5")
     add("--threads", type=int, default=os.cpu_count(), help="default: one for each core")
-    for library in ("mlx-lm", "llama", "transformers", "ctranslate2"):
+    for library in ("mlx-lm", "llama", "transformers", "ctranslate2", "openvino-export"):
         add(f"--{library}-python", default=sys.executable, metavar="PATH")
     add("--json", type=Path, metavar="FILE")
     add("--chart", type=Path, metavar="FILE", help="an SVG file")
@@ -117,6 +118,7 @@ def parse_arguments(given_arguments: Sequence[str] | None = None) -> argparse.Na
         llama=arguments.llama_python,
         transformers=arguments.transformers_python,
         ctranslate2=arguments.ctranslate2_python,
+        openvino_export=arguments.openvino_export_python,
     )
     return arguments
 

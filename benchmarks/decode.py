@@ -10,8 +10,8 @@ rounded. They take turns, and medians are compared. What is not installed is lef
         [--gguf FILE] [--kinds F32 Q8_0] [--json FILE]
 
 ``stream``: tokens/s of one stream, against ``mlx_lm.stream_generate`` and ``llama_cpp.Llama``.
-``batch``: of 8 prompts at once, against ``mlx_lm.batch_generate`` and a loop over
-``llama_cpp.Llama``, which has no batches. ``python -m benchmarks.classify_parts.report FILE``
+``batch``: of 8 prompts at once, against ``mlx_lm.batch_generate``, and ``llama_decode`` with a
+sequence for each prompt. ``python -m benchmarks.classify_parts.report FILE``
 prints the two as a table. ``refill``: 64 requests of 4 to 128 tokens through 8 slots,
 against the same engine when it admits nothing before all rows have ended. ``first_token``: seconds
 to the first token of a short request that arrives while a prompt of 2,000 tokens is prefilled,
@@ -43,6 +43,7 @@ from core_mlx_native.cpu.blas import ensure_blas
 BLAS = ensure_blas()  # before mlx
 
 import mlx.core as mx  # noqa: E402
+import numpy as np  # noqa: E402
 
 import core  # noqa: E402
 from benchmarks import machine  # noqa: E402
@@ -148,17 +149,66 @@ def own_calls(model: Any, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
     return stream, batch
 
 
-def llama_calls(path: Path, count: int) -> Calls:
-    """Return those of ``llama_cpp.Llama``; its batch is one prompt after another."""
+def llama_calls(path: Path, count: int, rows: Sequence[str] = PROMPTS) -> Calls:
+    """Return the stream of ``llama_cpp.Llama``, and a batch of llama.cpp's own functions."""
     library: Any = importlib.import_module("llama_cpp")
     threads = {"n_threads": usable_cores(), "n_threads_batch": usable_cores()}
     model = library.Llama(str(path), n_ctx=512, n_gpu_layers=0, verbose=False, **threads)
 
-    def made(prompt: str) -> int:
-        ids = model.tokenize(prompt.encode(), add_bos=True, special=False)
-        return sum(1 for _ in islice(model.generate(ids, temp=0.0), count))
+    def encoded(prompt: str) -> list[int]:
+        return list(model.tokenize(prompt.encode(), add_bos=True, special=False))
 
-    return lambda: made(PROMPTS[0]), lambda: sum(map(made, PROMPTS))
+    def stream() -> int:
+        return sum(1 for _ in islice(model.generate(encoded(PROMPTS[0]), temp=0.0), count))
+
+    prompts_ids = [encoded(row) for row in rows]
+    batch = LlamaBatch(library, model._model.model, len(rows), model.n_vocab())
+    return stream, lambda: batch.generate(prompts_ids, count)
+
+
+class LlamaBatch:
+    """A context of llama.cpp in which several sequences decode in one pass, greedily."""
+
+    def __init__(self, library: Any, model: Any, sequences: int, vocab_size: int) -> None:
+        params = library.llama_context_default_params()
+        params.n_seq_max, params.n_ctx = sequences, sequences * 512
+        params.n_batch = params.n_ubatch = 512
+        params.n_threads = params.n_threads_batch = usable_cores()
+        params.no_perf = True
+        self._library, self._vocab_size = library, vocab_size
+        self._context = library.llama_init_from_model(model, params)
+        assert self._context, "llama.cpp could not create a context"
+        self._batch = library.llama_batch_init(params.n_batch, 0, 1)
+
+    def generate(self, prompts_ids: Sequence[Sequence[int]], count: int) -> int:
+        """Decode ``count`` tokens after each prompt, and return the number of all of them."""
+        library = self._library
+        library.llama_memory_clear(library.llama_get_memory(self._context), False)
+        new: list[Sequence[int]] = list(prompts_ids)
+        ends = [0] * len(new)
+        for _ in range(count):
+            new = [[token] for token in self._pass(new, ends)]
+        return count * len(new)
+
+    def _pass(self, new: Sequence[Sequence[int]], ends: list[int]) -> list[int]:
+        """Decode the new tokens of each sequence, and return the likeliest next ones."""
+        batch, place, last = self._batch, 0, []
+        for sequence, ids in enumerate(new):
+            for token in ids:
+                batch.token[place], batch.pos[place] = token, ends[sequence]
+                batch.n_seq_id[place], batch.seq_id[place][0] = 1, sequence
+                batch.logits[place] = False
+                ends[sequence], place = ends[sequence] + 1, place + 1
+            batch.logits[place - 1] = True
+            last.append(place - 1)
+        batch.n_tokens = place
+        code = self._library.llama_decode(self._context, batch)
+        assert code == 0, f"llama_decode failed with the code {code}"
+        return [self._likeliest(row) for row in last]
+
+    def _likeliest(self, row: int) -> int:
+        logits = self._library.llama_get_logits_ith(self._context, row)
+        return int(np.ctypeslib.as_array(logits, (self._vocab_size,)).argmax())
 
 
 def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
@@ -179,7 +229,7 @@ def stream_and_batch(arguments: argparse.Namespace) -> dict[str, Any]:
             given = {arguments.gguf.stem.rpartition(".")[2]: arguments.gguf}
             quantised_files = {kind: quantised(arguments.gguf, kind) for kind in arguments.kinds}
             for kind, file in (given | quantised_files).items():
-                contestants[f"llama.cpp {kind}"] = llama_calls(file, count)
+                contestants[f"llama.cpp {kind}"] = llama_calls(file, count, rows)
                 model = core.load_model(file, backend="llama_cpp", parallel_slots=len(PROMPTS))
                 contestants[f"core llama_cpp {kind}"] = own_calls(stack.enter_context(model), count)
         return {

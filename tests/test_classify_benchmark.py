@@ -227,6 +227,16 @@ def test_the_table_of_decoding_has_a_line_for_each_contestant() -> None:
     ]
 
 
+def test_the_table_of_decoding_may_have_cpu_times() -> None:
+    written = {
+        "batch": {"core": {"cpu_ms_per_token": 6.0}, "peer": {"cpu_ms_per_token": 4.0}, "ratio": 2},
+    }  # fmt: skip
+    assert report.decode_cpu_markdown(written).splitlines()[2:] == [
+        "| core | 6.0 ms, 1.00 x |",
+        "| peer | 4.0 ms, 1.50 x |",
+    ]
+
+
 def test_marks_are_missed_in_words() -> None:
     ours = result(OURS, 3.0, peak_bytes=20)
     theirs = [result("mlx_lm default", 1.0, peak_bytes=10), result("mlx_lm best", 1.0)]

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from benchmarks import choosing, machine
+from benchmarks import agreement, choosing, machine
 from benchmarks.classify_parts import report
 from benchmarks.classify_parts.contestants import OURS, PEERS
 from benchmarks.classify_parts.measuring import Result
@@ -44,12 +44,25 @@ def test_the_speeds_are_the_recorded_ones() -> None:
     assert machine.caption(written["machine"]) in page("speed")
 
 
-def test_so_are_the_cpu_times_of_every_engine() -> None:
+@pytest.mark.parametrize(
+    "name", ["classify_cpu", "classify_peers", "classify_export", "classify_avx512"]
+)
+def test_so_are_the_cpu_times_of_every_engine(name: str) -> None:
     """``python -m benchmarks.classify_parts.report --cpu`` prints the table of such a file."""
-    written = recorded("classify_cpu")
+    written = recorded(name)
     results = [Result(**row) for row in written["results"]]
     assert report.cpu_markdown(results, OURS) in page("speed")
     assert machine.caption(written["machine"]) in page("speed")
+
+
+def test_so_is_the_agreement_of_labels() -> None:
+    """``python benchmarks/agreement.py --table`` prints the table of such a file."""
+    assert agreement.table([recorded("agreement")]) in page("speed")
+
+
+def test_so_are_the_cpu_times_of_decoding() -> None:
+    """``python -m benchmarks.classify_parts.report --cpu`` prints this table, too."""
+    assert report.decode_cpu_markdown(recorded("decode_avx512")) in page("speed")
 
 
 def test_so_are_those_of_calls_as_users_make_them() -> None:

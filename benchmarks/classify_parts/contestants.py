@@ -32,6 +32,15 @@ PEERS: dict[
     "ctranslate2 float32": ("ctranslate2", TENSORS, {"quantisation": "float32"}),
     "ctranslate2 int8": ("ctranslate2", TENSORS, {"quantisation": "int8_float32"}),
     "transformers": ("transformers", TENSORS, {}),
+    "transformers bfloat16": ("transformers", TENSORS, {"dtype": "bfloat16"}),
+    **{
+        f"openvino export {name}": (
+            "openvino_export",
+            TENSORS,
+            {"precision": precision, "int8": name == "int8"},
+        )
+        for name, precision in (("float32", "f32"), ("bfloat16", "bf16"), ("int8", "f32"))
+    },
 }
 OWN: dict[
     str, tuple[str, str, dict[str, Any], dict[str, Any]]
@@ -71,6 +80,7 @@ class Pythons:
     llama: str = sys.executable
     transformers: str = sys.executable
     ctranslate2: str = sys.executable
+    openvino_export: str = sys.executable
 
     def of(self, library: str) -> str:
         """The one that has this library."""

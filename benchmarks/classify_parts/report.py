@@ -3,7 +3,7 @@
     python -m benchmarks.classify_parts.report FILE.json [--cpu]
 
 prints the README's table from a report of ``classify.py --json``, with ``--cpu`` the one of CPU
-times, or a table of decoding from a report of ``decode.py --json``.
+times; or the tables of decoding from a report of ``decode.py --json``, in speed or in CPU times.
 """
 
 from __future__ import annotations
@@ -147,6 +147,23 @@ def decode_markdown(written: Mapping[str, Any]) -> str:
     return _lines(columns, rows)
 
 
+def decode_cpu_markdown(written: Mapping[str, Any]) -> str:
+    """Return a line for each contestant: CPU time of a token, and the ratio of core's to it."""
+    shown = [name for name in ("stream", "batch") if name in written]
+    titles = {"stream": "one stream", "batch": "eight streams together"}
+    rows = [
+        [who, *(_decode_cell(written[name], who) for name in shown)]
+        for who in written[shown[0]]
+        if who != "ratio"
+    ]
+    return _lines(["", *(titles[name] for name in shown)], rows)
+
+
+def _decode_cell(of: Mapping[str, Any], who: str) -> str:
+    own, ours = (of[name]["cpu_ms_per_token"] for name in (who, "core"))
+    return f"{own:.1f} ms, {ours / own:.2f} x"
+
+
 def _lines(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
     return "".join(
         f"| {' | '.join(cells)} |\n" for cells in [columns, ["---"] * len(columns), *rows]
@@ -159,7 +176,8 @@ def main() -> None:
 
     written = json.loads(Path(sys.argv[1]).read_text(encoding="utf-8"))
     if "results" not in written:
-        print(decode_markdown(written), end="")
+        shown = decode_cpu_markdown if "--cpu" in sys.argv else decode_markdown
+        print(shown(written), end="")
         return
     results = [Result(**row) for row in written["results"]]
     if "--cpu" in sys.argv:

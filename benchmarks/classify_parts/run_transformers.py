@@ -35,14 +35,17 @@ class Transformers:
         if threads := spec.options.get("threads"):
             self._torch.set_num_threads(threads)
         self._tokenizer = self._library.AutoTokenizer.from_pretrained(spec.model)
-        loaded = self._library.AutoModelForCausalLM.from_pretrained(
-            spec.model, dtype=getattr(self._torch, self._options["dtype"])
-        )
-        self._model = loaded.to(self._device).eval()
+        self._model = self._load(spec.model)
 
     @property
     def _on_gpu(self) -> bool:
         return bool(self._device != "cpu")
+
+    def _load(self, path: str) -> Any:
+        loaded = self._library.AutoModelForCausalLM.from_pretrained(
+            path, dtype=getattr(self._torch, self._options["dtype"])
+        )
+        return loaded.to(self._device).eval()
 
     def about(self) -> str:
         """Versions and settings."""

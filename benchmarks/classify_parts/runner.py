@@ -89,6 +89,7 @@ RUNNERS = {
     "llama": ("benchmarks.classify_parts.run_llama", "LlamaLoop"),
     "ctranslate2": ("benchmarks.classify_parts.run_ctranslate2", "CTranslate2"),
     "transformers": ("benchmarks.classify_parts.run_transformers", "Transformers"),
+    "openvino_export": ("benchmarks.classify_parts.run_openvino_export", "OpenVinoExport"),
     "matmul": ("benchmarks.classify_parts.run_matmul", "Matmul"),
 }
 

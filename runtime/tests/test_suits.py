@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from core_runtime.choices import suits_dense, suits_llama_cpp, suits_openvino
-from core_runtime.processor import bfloat16_instructions, cpu_flags, int8_instructions
+from core_runtime.processor import bfloat16_instructions, int8_instructions, reported_flags
 
 PLAIN = frozenset({"fpu", "avx2", "avx512f"})
 LINE = "flags\t: fpu sse2 avx2 avx512f"
@@ -45,9 +45,9 @@ def test_both_name_openvino_where_it_is_faster(flag: str, words: str) -> None:
 def test_the_flags_are_those_of_cpuinfo(tmp_path: Path) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(f"processor\t: 0\nmodel name\t: X\n{LINE}\n\nprocessor\t: 1\n{LINE}\n")
-    assert cpu_flags(file) == {"fpu", "sse2", "avx2", "avx512f"}
-    assert cpu_flags(tmp_path / "none") == frozenset()
+    assert reported_flags(file) == {"fpu", "sse2", "avx2", "avx512f"}
+    assert reported_flags(tmp_path / "none") == frozenset()
     file = tmp_path / "arm"
     file.write_text("Features\t: fp asimd bf16 i8mm\n")
-    assert bfloat16_instructions(cpu_flags(file)) == ("ARM BF16",)
-    assert int8_instructions(cpu_flags(file)) == ("ARM I8MM",)
+    assert bfloat16_instructions(reported_flags(file)) == ("ARM BF16",)
+    assert int8_instructions(reported_flags(file)) == ("ARM I8MM",)

@@ -91,13 +91,24 @@ def test_instructions_as_linux_reports_them(
 ) -> None:
     file = tmp_path / "cpuinfo"
     file.write_text(text)
-    flags = processor.cpu_flags(file)
+    flags = processor.reported_flags(file)
     assert processor.bfloat16_instructions(flags) == bfloat16
     assert processor.int8_instructions(flags) == int8
 
 
 def test_instructions_where_linux_does_not_say(tmp_path: Path) -> None:
-    assert processor.cpu_flags(tmp_path / "cpuinfo") == frozenset()
+    assert processor.reported_flags(tmp_path / "cpuinfo") == frozenset()
+
+
+@pytest.mark.parametrize("permitted", [True, False])
+def test_amx_counts_if_linux_lets_this_process_use_it(
+    monkeypatch: pytest.MonkeyPatch, permitted: bool
+) -> None:
+    reported = frozenset({"avx512_bf16", "amx_bf16", "amx_int8", "amx_tile"})
+    monkeypatch.setattr(processor, "reported_flags", lambda: reported)
+    monkeypatch.setattr(processor, "_may_use_tiles", lambda: permitted)
+    flags = processor.cpu_flags.__wrapped__()
+    assert flags == (reported if permitted else {"avx512_bf16"})
 
 
 def test_the_device_names_its_instructions(monkeypatch: pytest.MonkeyPatch) -> None:

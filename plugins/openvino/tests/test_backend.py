@@ -121,6 +121,15 @@ def test_auto_is_bfloat16_for_rounded_weights(flags: frozenset[str], instruction
     assert "dtype='bfloat16' is faster" in choice.reason
 
 
+def test_auto_is_float32_on_a_xeon_whose_amx_may_not_be_used() -> None:
+    flags = ZEN4 | {"avx512_fp16"}
+    choice = _dtype(flags, rounded=True)
+    assert choice.value == "float32"
+    assert "AMX may not be used" in choice.reason
+    assert _dtype(flags, rounded=True, dtype="bfloat16").value == "bfloat16"
+    assert _dtype(flags | {"amx_bf16"}, rounded=True).value == "bfloat16"
+
+
 @pytest.mark.parametrize("flags", [PLAIN, CASCADE_LAKE, ALDER_LAKE, frozenset[str]()])
 def test_auto_is_float32_without_instructions(flags: frozenset[str]) -> None:
     choice = _dtype(flags, rounded=True)

@@ -7,7 +7,7 @@ import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any, cast
 
 import numpy as np
 import pytest
@@ -25,6 +25,10 @@ from plugins.openvino.tests.conftest import write_weights
 from plugins.openvino.tests.passes import Logits, chunked_logits, skip_without_instructions
 from runtime.tests.gguf.tiny_gguf import tiny_gguf
 from runtime.tests.tiny import Checkpoint
+
+if TYPE_CHECKING:
+    from core_openvino.loaded import LoadedModel
+    from core_openvino.model import OpenVinoModel
 
 ROOM = 2**30
 PROMPT = list(range(3, 45))
@@ -355,12 +359,37 @@ def test_the_files_take_a_quarter_of_what_is_free(
     assert cache_of(directory)[0] == 2**34
 
 
+@pytest.mark.parametrize("options", [{}, {"weight_cache": ROOM}])
 def test_a_folder_that_cannot_be_used_is_a_reason(
-    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    checkpoint: Checkpoint,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    options: dict[str, int],
 ) -> None:
     (tmp_path / "file").write_bytes(b"")
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "file"))
     monkeypatch.setattr(stored, "_LEAST", 0)
-    size, reason = cache_of(checkpoint())
+    size, reason = cache_of(checkpoint(), **options)
     assert size == 0
     assert "cannot be used" in reason
+
+
+def test_the_estimate_counts_weights_that_no_file_can_keep(
+    checkpoint: Checkpoint, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def weights(size: int) -> int:
+        options = {"n_threads": 1, "dtype": "float32", "weight_cache": size}
+        with core.load_model(directory, backend="openvino", options=options) as model:
+            return cast("LoadedModel", cast("OpenVinoModel", model)._loaded).weight_bytes
+
+    directory = checkpoint()
+    mapped, in_memory = weights(ROOM), weights(0)
+    assert mapped < in_memory
+    the_file(folder).unlink()
+    usage = shutil.disk_usage("/")._replace(free=2**10)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: usage)
+    assert weights(ROOM) == in_memory
+    assert not [*folder.iterdir()]
+    folder.rmdir()
+    folder.write_bytes(b"")  # not a folder, so that nothing can be written there
+    assert weights(ROOM) == in_memory

@@ -7,7 +7,7 @@ from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
 from core_runtime.machine import usable_cores
-from core_runtime.processor import bfloat16_instructions, int8_instructions
+from core_runtime.processor import fast_bfloat16_instructions, int8_instructions
 
 _PREFIX_SHARE = 16  # the prefix cache gets one sixteenth of the free memory
 _UNKNOWN_PREFIXES, _MOST_PREFIXES = 256 << 20, 1 << 30  # bytes
@@ -47,7 +47,7 @@ def suits_openvino(flags: frozenset[str]) -> Choice:
 
 def _openvino_is_faster(flags: frozenset[str]) -> str:
     """Return what OpenVINO does faster on a processor; empty without instructions for it."""
-    if names := bfloat16_instructions(flags):
+    if names := fast_bfloat16_instructions(flags):
         return f"openvino classifies faster in bfloat16, with {' and '.join(names)}"
     if names := int8_instructions(flags):
         return f"openvino with dtype='int8' classifies faster, with {' and '.join(names)}"

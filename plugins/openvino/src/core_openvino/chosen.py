@@ -11,7 +11,11 @@ from core.kit.support import ASKED, Chosen, asked_integer
 from core.options import LoadConfig
 from core.types import Choice
 from core_runtime.choices import parallel_slots, pass_threads
-from core_runtime.processor import bfloat16_instructions, int8_instructions
+from core_runtime.processor import (
+    bfloat16_instructions,
+    fast_bfloat16_instructions,
+    int8_instructions,
+)
 
 DTYPES = ("float32", "bfloat16", "int8")
 AUTO = "auto"
@@ -84,6 +88,9 @@ def chosen_dtype(config: LoadConfig, rounded: bool, flags: frozenset[str]) -> Ch
 
     if not instructions:
         return Chosen("dtype", "float32", "this processor has no instructions for bfloat16")
+    if not fast_bfloat16_instructions(flags):
+        reason = "bfloat16 is slower on this processor, whose AMX may not be used"
+        return Chosen("dtype", "float32", reason)
     names = " and ".join(instructions)
     if rounded:
         reason = f"the weights have at most 16 bits, and the processor has {names}"

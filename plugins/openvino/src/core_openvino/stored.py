@@ -131,24 +131,28 @@ def stored_matrices(checkpoint: Checkpoint, dtype: str, limit: int) -> StoredMat
 
 
 def weight_cache(config: LoadConfig, tensors: TensorArrays, dtype: str) -> Chosen[int]:
-    """Return the bytes of files that may be kept; 0 for none.
+    """Return the bytes of files that may be kept; 0 for none, also if this model's cannot be.
 
     Raises `core.InvalidOptionError` for an invalid option value.
     """
     name, size = "weight_cache", layout(tensors, dtype)[1]
     requested = asked_integer(config, name, 0)
-    if requested is not None:
+    if requested is not None and requested.value < size:
         return requested
-    if size < _LEAST:
+    if requested is None and size < _LEAST:
         return Chosen(name, 0, "these weights are converted in a moment")
     try:
         folder = private_folder(_folder())
-        free = shutil.disk_usage(folder).free
+        free = shutil.disk_usage(folder).free + _used(folder)
     except OSError as error:
         return Chosen(name, 0, f"the folder for converted weights cannot be used: {error}")
-    share = (free + _used(folder)) // _SHARE
+    needed = f"their {size / 1e9:.1f} GB"
+    if requested is not None:
+        less = Chosen(name, 0, f"the free disk is less than {needed}")
+        return requested if size <= free else less
+    share = free // _SHARE
     if share < size:
-        return Chosen(name, 0, f"a quarter of the free disk is less than their {size / 1e9:.1f} GB")
+        return Chosen(name, 0, f"a quarter of the free disk is less than {needed}")
     purpose = "bytes of converted weights kept on disk, which later loads map"
     return Chosen(name, min(share, _MOST), purpose)
 
