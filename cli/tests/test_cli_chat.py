@@ -165,12 +165,13 @@ def test_the_last_message_is_answered_again(talk: Talk) -> None:
 def long_after(turns: int) -> FakeModel:
     """A model with room for this many messages."""
 
-    def errors(prompt: str) -> Exception | None:
-        messages = model.calls[-1].messages or ()
+    fake = FakeModel(str.upper, errors=lambda prompt: refusal())
+
+    def refusal() -> Exception | None:
+        messages = fake.calls[-1].messages or ()
         return core.PromptTooLongError(9, 8) if len(messages) > turns else None
 
-    model = FakeModel(str.upper, errors=errors)
-    return model
+    return fake
 
 
 def test_the_oldest_messages_are_dropped_by_choice(capsys: pytest.CaptureFixture[str]) -> None:
