@@ -1,4 +1,4 @@
-"""An accuracy beside what guessing reaches, and what to try if it is no better."""
+"""Compares an accuracy with guessing, and advises what to try if it is not better."""
 
 from __future__ import annotations
 

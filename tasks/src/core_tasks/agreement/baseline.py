@@ -1,4 +1,4 @@
-"""What accuracy is worth: always the commonest label, and a classifier that knows no language."""
+"""Accuracies without a model: always the commonest label, and naive Bayes on character n-grams."""
 
 from __future__ import annotations
 
