@@ -145,3 +145,43 @@ def test_the_right_prompt_wins_on_a_real_model(infer_cli: InferCli, tmp_path: Pa
     )
     assert done.exit_code == 0, done.output
     assert core_tasks.load_task(file).template == good
+
+
+def test_a_prompt_that_is_no_better_than_guessing_is_not_praised(run: Run, rows: Path) -> None:
+    done = run(
+        "tune", "-i", rows, "--gold", "gold", *ASKED[:2], "--labels", "a,b", "--level", "raw"
+    )
+    assert done.exit_code == 0, done.output
+    assert "for comparison, always 'a': 50.0 %; character n-grams (naive Bayes" in done.stderr
+    assert "No prompt is shown to be better than always answering 'a'." in done.stderr
+    assert "Try: " in done.stderr
+
+
+def test_of_a_good_prompt_nothing_else_is_advised(run: Run, tmp_path: Path, rows: Path) -> None:
+    lines = [json.loads(line) for line in rows.read_text().splitlines()[:60]]
+    file = tmp_path / "plain.jsonl"
+    # Every text has other letters, so that n-grams learn nothing.
+    file.write_text("\n".join(json.dumps(line | {"text": line["text"][:2]}) for line in lines))
+    done = run("tune", "-i", file, "--gold", "gold", "--template", GOOD, "--labels", "a,b")
+    assert done.exit_code == 0, done.output
+    assert "No prompt is shown" not in done.stderr
+
+
+def test_the_table_fits_80_columns(run: Run, rows: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from core_cli import output
+
+    monkeypatch.setattr(output, "is_terminal", lambda: True)
+    monkeypatch.setenv("COLUMNS", "80")
+    long = "A template of many words, which is longer than a line of eighty columns: {text} is"
+    flags = ("--template", long, "--template", "Of:\\n{text} is", "--labels", "a,b")
+    for more in (("--gold", "gold"), ()):
+        done = run("tune", "-i", rows, *flags, *more)
+        assert done.exit_code == 0, done.output
+        first, second, head, *table = done.stdout.splitlines()
+        assert {first, second} == {f" 1  {long}", " 2  Of:\\n{text} is"} or {first, second} == {
+            f" 2  {long}",
+            " 1  Of:\\n{text} is",
+        }
+        assert head.split()[:2] == ["#", "METHOD"]
+        assert all(len(line) <= 80 for line in (head, *table))
+        assert {line.split()[0] for line in table} == {"1", "2"}

@@ -202,7 +202,7 @@ class Talk:
         before = [*self.conversation.turns]
         question = self.conversation.take_last()
         if question is None:
-            output.say("There is no answer yet.")
+            output.say("/regenerate needs an earlier answer.")
             return
         try:
             self.answer(question.content)

@@ -76,7 +76,9 @@ class Conversation:
             with _path(file).open("rb") as stream:
                 text = stream.read(_LARGEST + 1)
         except FileNotFoundError:
-            raise ConversationError(f"There is no file {file!r}. /save FILE writes one.") from None
+            raise ConversationError(
+                f"The file {file!r} does not exist. /save FILE writes one."
+            ) from None
         if len(text) > _LARGEST:
             raise ConversationError(
                 f"{file} is not a conversation: it is longer than {_LARGEST} bytes."

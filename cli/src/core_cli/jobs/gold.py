@@ -11,6 +11,7 @@ from core_cli.rows.gold_labels import labels_in
 from core_cli.values import UNSURE
 from core_cli.writing.answers import best, shown
 from core_tasks.agreement import Agreement, svg
+from core_tasks.agreement.baseline import baseline_of
 from core_tasks.agreement.gaps import error_text
 from core_tasks.agreement.measures import LabelMeasures, macro_f1, share, wilson
 
@@ -20,6 +21,8 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 12
+_COMPARED = 2000
+"""Rows to compare with guessing, which takes a second or two."""
 
 
 class Gold:
@@ -31,6 +34,8 @@ class Gold:
         self.field = field
         self.agreement = Agreement()
         self.missing = 0
+        self._texts: list[str] = []
+        self._labels: list[str] = []
 
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count rows, except those that failed or have no gold label."""
@@ -43,6 +48,9 @@ class Gold:
                 prediction = label if isinstance(label, str) and label != UNSURE else None
                 sureness = shown(probability) if isinstance(probability, float) else None
                 self.agreement.add(str(gold), prediction, sureness)
+                if len(self._texts) < _COMPARED:
+                    self._texts.append(row.text)
+                    self._labels.append(str(gold))
 
     def tell(self) -> None:
         """Print the accuracy and the metrics of each label on stderr."""
@@ -60,6 +68,9 @@ class Gold:
             interval = metrics["calibration_error_interval"]
             parts.append(error_text(metrics["calibration_error"], interval))
         output.say(", ".join(parts))
+        if baseline := baseline_of(self._texts, self._labels):
+            rows = f" (first {baseline.rows} rows)" * (baseline.rows < metrics["rows"])
+            output.say(f"for comparison, {baseline}{rows}")
 
         if metrics["coverage"] < 1:
             output.say(f"answered: {100 * metrics['coverage']:.1f} %; the rest are unsure")

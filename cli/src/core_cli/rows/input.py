@@ -38,7 +38,7 @@ class Input:
 
 
 def is_empty(source: Input) -> bool:
-    """Return whether there are no rows; the first one is read for that, and stays."""
+    """Return whether a source has no rows; the first one is read, and stays in it."""
     first = list(islice(source.rows, 1))
     source.rows = chain(first, source.rows)
     return not first

@@ -14,11 +14,12 @@ from core.system import outputs
 from core_cli import output, suggestions
 from core_cli.flags import FitFlags, given, parse_labels
 from core_cli.rows import checks, gold_labels
-from core_cli.tasks import gold_rows
+from core_cli.tasks import gold_rows, yardsticks
 from core_cli.tasks.gold_rows import Texts
 from core_cli.tasks.question import refuse_own
 from core_tasks import Task, load_task
 from core_tasks.agreement.gaps import error_text
+from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import (
     Adjustment,
     Quality,
@@ -190,6 +191,8 @@ def _judged(
         gold_rows.warn_of_repeats(rows.texts)
     output.say(f"raw: {_told(quality(before, gold))}")
     output.say(f"{fitted.level}: {_told(quality(after, gold))}, on held-out rows ({FOLDS} folds)")
+    if task.mode != "many":
+        _compare(rows, before, after, gold)
     if flags.error_rate is None:
         return fitted
 
@@ -201,6 +204,20 @@ def _judged(
     ]
     threshold = row_threshold_for([*zip(*columns, strict=True)], flags.error_rate)
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
+
+
+def _compare(rows: Texts, before: list[Row], after: list[Row], gold: list[int]) -> None:
+    """Print what guessing reaches, and a warning if the calibration error has risen."""
+    raw, fitted = quality(before, gold), quality(after, gold)
+    baseline = yardsticks.say(rows.texts, rows.gold or ())
+    low, _ = wilson(round(fitted.accuracy * fitted.rows), fitted.rows) or (0.0, 1.0)
+    yardsticks.say_next(baseline, low)
+    if fitted.calibration_error > raw.calibration_error:
+        output.warn(
+            "the probabilities are less calibrated than without this calibration: error "
+            f"{fitted.calibration_error:.3f} instead of {raw.calibration_error:.3f}. Try --method "
+            "temperature or --method isotonic, or more rows."
+        )
 
 
 def _best(row: Row, gold: int) -> tuple[float, bool]:

@@ -12,7 +12,8 @@ from core.system import outputs
 from core_cli import output, suggestions
 from core_cli.flags import FitFlags, given
 from core_cli.rows import checks
-from core_cli.tasks import gold_rows
+from core_cli.tasks import gold_rows, yardsticks
+from core_tasks.agreement.measures import wilson
 from core_tasks.heads import learner
 
 _SHOWN = 20
@@ -56,6 +57,11 @@ def run(flags: LearnFlags) -> None:
     if flags.verbose:
         _tell_trials(few.trials)
     _tell(few, rows.gold)
+    baseline = yardsticks.say(rows.texts, rows.gold)
+    if few.head.accuracy is not None:
+        right = round(few.head.accuracy * len(rows.texts))
+        low, _ = wilson(right, len(rows.texts)) or (0.0, 1.0)
+        yardsticks.say_next(baseline, low, of="head")
     few.save(flags.output)
     command = suggestions.classify_command(flags, head=flags.output)
     output.say(f"{flags.output}: level L2. Use it with:\n{command}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -10,7 +10,7 @@ import click
 
 from core.system import outputs
 from core_cli import output, suggestions
-from core_cli.tasks import gold_rows
+from core_cli.tasks import gold_rows, yardsticks
 from core_cli.tasks.candidates import TuneFlags, candidates_of
 from core_cli.tasks.comparing import best_of
 from core_cli.tasks.trying import try_model
@@ -48,14 +48,18 @@ def run(flags: TuneFlags) -> None:
         flags, tried = best_of(models, flags, candidates, rows, levels)
     else:
         tried = try_model(flags, candidates, rows, levels)
-        _show(tried.tuning, tried.head, flags.as_json)
+        _show(tried.tuning, tried.head, flags.as_json, flags.verbose)
     tuning = tried.tuning
     _tell(tuning)
+    baseline = None if rows.gold is None else yardsticks.say(rows.texts, rows.gold)
     if tuning.threshold is not None:
         gold_rows.warn_of_repeats(rows.texts)
         gold_rows.threshold_value(tuning.threshold, flags.error_rate or 0.0)
     if tried.head is not None:
         _tell_of_head(tried.head, flags)
+    if tuning.expected is not None:
+        head_low = None if tried.head is None else tried.head["accuracy_interval"][0]
+        yardsticks.say_next(baseline, tuning.expected.interval[0], head_low)
     if flags.output:
         replace(tuning.best, model=flags.need_model()).save(flags.output)
         output.say(
@@ -84,9 +88,14 @@ def _levels(flags: TuneFlags) -> list[Any] | None:
 # ----------------------------------------------------------------- messages
 
 
-def _show(tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None:
+def _show(
+    tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool, verbose: bool = False
+) -> None:
     if as_json:
         output.write_bytes(output.json_lines([{**tuning.to_dict(), "head": head}]))
+        return
+    if output.is_terminal() and not verbose:
+        _draw(tuning)
         return
     rows = [_cells(trial) for trial in tuning.trials]
     columns = [place for place in range(len(_HEAD)) if any(row[place] for row in rows)]
@@ -94,10 +103,38 @@ def _show(tuning: Tuning, head: Mapping[str, Any] | None, as_json: bool) -> None
     names = [_HEAD[place] for place in columns]
     if output.is_terminal():
         output.draw(names, lines[:_SHOWN], cut=True)
-        if len(lines) > _SHOWN:
-            output.say(f"and {len(lines) - _SHOWN} more; --json has all")
+        _count_more(lines)
     else:
         output.write_lines([names, *lines])
+
+
+def _draw(tuning: Tuning) -> None:
+    """Draw the table for 80 columns, after the candidates, which it names by number."""
+    trials = [dict(zip(_HEAD, _cells(trial), strict=True)) for trial in tuning.trials]
+    names = [_candidate(trial, cells) for trial, cells in zip(tuning.trials, trials, strict=True)]
+    places = {name: place for place, name in enumerate(dict.fromkeys(names), 1)}
+    for name, place in places.items():
+        output.write_text(f"{place:>2}  {name}\n")
+    head = ["#", "METHOD", "STABLE", "MASS", "MARGIN"]
+    if tuning.expected is not None:
+        head = ["#", "METHOD", "ACCURACY", "INTERVAL", "CAL. ERROR"]
+    lines = [
+        [str(places[name]), *(cells[column] for column in head[1:])]
+        for name, cells in zip(names, trials, strict=True)
+    ]
+    output.draw(head, lines[:_SHOWN])
+    _count_more(lines)
+
+
+def _candidate(trial: Trial, cells: Mapping[str, str]) -> str:
+    """Return a candidate on one line: template, label sentence and words."""
+    name = trial.candidate.replace("\n", "\\n")
+    return f"{name}  [{cells['WORDS']}]" if cells["WORDS"] else name
+
+
+def _count_more(lines: Sequence[object]) -> None:
+    if len(lines) > _SHOWN:
+        output.say(f"and {len(lines) - _SHOWN} more; --json has all")
 
 
 def _cells(trial: Trial) -> list[str]:
