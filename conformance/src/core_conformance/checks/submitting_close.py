@@ -46,6 +46,7 @@ def closed_requests_end(subject: Subject) -> None:
         left = calm.seen - before
         if left < _FEW_LOOKS:
             leave_out(f"a request that had {left} looks at its cancel left when it was closed")
+            must(seen <= calm.seen, f"a closed request polled its cancel {seen} times")
             return
         must(
             seen - before < _MOST * left,
