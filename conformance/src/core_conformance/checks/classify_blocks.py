@@ -25,6 +25,7 @@ def every_block_counts(subject: Subject) -> None:
     whole = model.metrics
     list(model.classify_iter(iter(prompts)))
     streamed = model.metrics
+    must(whole.prompt_tokens > 0, "classify counts no prompt_tokens")
     must(
         streamed.prompt_tokens == whole.prompt_tokens,
         f"classify_iter of {_ROWS} prompts counts {streamed.prompt_tokens} prompt_tokens, and "

@@ -130,7 +130,7 @@ def rotation_forgets_no_penalty(subject: Subject) -> None:
     with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _LARGE, _TOO_LARGE)
-        many, repeats = 2 * limit, list[int]()
+        many, tokens, repeats = 2 * limit, 0, list[int]()
         for prompt in ask.PLAIN[:3]:
             for one in (subject.model, model):  # the shared one has room for the whole answer
                 try:
@@ -138,8 +138,10 @@ def rotation_forgets_no_penalty(subject: Subject) -> None:
                 except UnsupportedOptionError as error:
                     must(error.option == "repeat_penalty", f"a generation raised {error!r}")
                     return
+                tokens += len(answer.ids)
                 repeats.append(len(answer.ids) - len(set(answer.ids)))
     free, rotated = repeats[::2], repeats[1::2]
+    testable(tokens > 0, "the model ends at once: use one that continues")
     testable(not any(free), "the model repeats tokens whatever the penalty is")
     must(
         sum(rotated) <= len(rotated),

@@ -103,6 +103,7 @@ def counted_again(subject: Subject) -> None:
             for _ in range(2):
                 way.ask(model, [prompt], way.options(subject, 1))
                 counts.append(model.metrics.prompt_tokens)
+        must(counts[0] > 0, f"{way.name} counts no prompt_tokens")
         must(
             len({*counts, counts[0] if expected is None else expected}) == 1,
             f"{way.name} of one prompt of {expected} tokens, asked twice, counts {counts} "

@@ -40,11 +40,14 @@ def timeout_is_of_the_call(subject: Subject) -> None:
     prompts = asked(_ROWS)
     with unless_refused("timeout"), unless_refused("cancel"), subject.loaded(**one_slot) as model:
         for way in ways(subject, *BATCHES):
-            _, whole = timed(subject, way, model, prompts, _TOKENS, cancel=SlowLooks())
+            cancel = SlowLooks()
+            _, whole = timed(subject, way, model, prompts, _TOKENS, cancel=cancel)
+            must(cancel.seen > 0, f"{way.name} never looked at its cancel")
             timeout = max(_TIMEOUT, whole / 6)
             rows, took = timed(
                 subject, way, model, prompts, _TOKENS, cancel=SlowLooks(), timeout=timeout
             )
+            must(len(rows) == _ROWS, f"{way.name} of {_ROWS} prompts gave {len(rows)} rows")
             errors = [row.error for row in rows]
             stopped = any(isinstance(error, GenerationTimeout) for error in errors)
             if whole < _FACTOR * timeout + _SLACK and not stopped:

@@ -44,6 +44,7 @@ PASSES = frozenset(
         "growth.keywords",
         "growth.versions",
         # it accepts what has to be accepted
+        "loading.odd-configs",
         "loading.path-types",
         "loading.spelled-defaults",
         # it refuses to load nothing

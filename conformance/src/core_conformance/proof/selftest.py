@@ -156,9 +156,11 @@ def exactly(name: str, path: str) -> list[str]:
 
 
 def emptiness(path: str) -> list[str]:
-    """Return the differences between the checks that the empty backend fails and must fail."""
+    """Return the differences between the checks that the empty backend passes and may pass."""
     expected = set(all_checks()) - null_backend.PASSES
-    return differences(failures(null_backend.NullBackend(), path), expected, "the empty backend")
+    reasons = failures(null_backend.NullBackend(), path)
+    failed = {id.partition(" ")[0]: reason for id, reason in reasons.items()}
+    return differences(failed, expected, "the empty backend")
 
 
 def silences(poor: PoorModel, path: str) -> list[str]:
