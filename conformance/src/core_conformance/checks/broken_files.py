@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from core.choosing import refusal
-from core.errors import ModelError, OptionError
+from core.errors import CoreError, ModelError, OptionError
+from core.extensions import ModelFinding, ModelProbe
 from core.models.discovery import described_by
 from core.models.files import is_address
 from core.protocols import Capability
@@ -194,3 +196,54 @@ def _broken_adapters(folder: Path) -> Iterator[tuple[Path, str]]:
     yield unreadable, "a directory of files that are broken"
     yield bare, "a directory with an adapter_config.json of PEFT, and nothing else"
     yield file, "a file that is not an adapter"
+
+
+_KINDS: dict[str, Any] = {
+    "a list": ["llama"],
+    "an object": {"name": "llama"},
+    "a number": 7,
+    "a large number": 10**400,
+    "null": None,
+    "true": True,
+    "empty": "",
+    "a NUL": "\0",
+    "long": "x" * 10_000,
+    "half a character": "\ud800",
+}
+_WHOLE = ("[]", "7", "null", '"llama"', "{}", "[" * 5000, '{"model_type": "a", "model_type": [1]}')
+
+
+@check(
+    "loading.odd-configs",
+    "A config.json of any JSON MUST be described, refused and loaded without another error than a "
+    "CoreError: describe_model() raises none, refusal() and a load a ModelError",
+)
+def odd_configs_are_refused(subject: Subject) -> None:
+    texts = {
+        f"the model_type {what}": json.dumps({"model_type": kind, "architectures": kind})
+        for what, kind in _KINDS.items()
+    }
+    texts |= {f"nothing but {text:.40}": text for text in _WHOLE}
+    with tempfile.TemporaryDirectory(prefix="core-configs-") as folder:
+        for number, (what, text) in enumerate(texts.items()):
+            place = Path(folder, str(number))
+            place.mkdir()
+            (place / "config.json").write_text(text, encoding="utf-8")
+            (place / "model.safetensors").write_bytes(b"\2\0\0\0\0\0\0\0{}")
+            _must_be_refused(subject, str(place), what)
+
+
+def _must_be_refused(subject: Subject, path: str, what: str) -> None:
+    backend: Any = subject.backend
+    if Capability.MODEL_FINDING in backend.capabilities:
+        error = raised(lambda: cast("ModelFinding", backend).describe_model(path))
+        must(error is None, f"describe_model() of a config.json with {what} raised {error!r}")
+    calls: dict[str, Callable[[], object]] = {"a load": lambda: at(subject, path).load().close()}
+    if Capability.MODEL_PROBE in backend.capabilities:
+        calls["refusal()"] = lambda: cast("ModelProbe", backend).refusal(path)
+    for name, call in calls.items():
+        error = raised(call)
+        must(
+            error is None or isinstance(error, CoreError),
+            f"{name} of a config.json with {what} raised {error!r}: expected a ModelError",
+        )

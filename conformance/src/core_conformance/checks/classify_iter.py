@@ -19,6 +19,7 @@ from core_conformance.checking.compare import (
     same_logits,
     same_logprobs,
 )
+from core_conformance.checking.sizes import rows
 from core_conformance.checking.subject import Subject
 
 _LOOK_AHEAD = 20_000  # prompts: more than any sensible look-ahead
@@ -105,3 +106,27 @@ def _streamed(subject: Subject, **options: Any) -> list[ClassifyResult]:
     results = list(model.classify_iter(iter(_ASKED), **options))
     well_formed(len(results) == len(_ASKED), f"{len(_ASKED)} prompts gave {len(results)} results")
     return results
+
+
+_ROWS = 150  # more than a block of any size that pays
+
+
+@check(
+    "metrics.classify-iter",
+    "The metrics of classify_iter that was read to its end MUST count all of its prompts",
+    Capability.CLASSIFY_STREAMING,
+    Capability.CLASSIFY,
+    broad=True,
+)
+def every_block_counts(subject: Subject) -> None:
+    prompts, model = rows(_ROWS), cast("Any", subject.model)
+    model.classify(prompts)
+    whole = model.metrics
+    list(model.classify_iter(iter(prompts)))
+    streamed = model.metrics
+    must(whole.prompt_tokens > 0, "classify counts no prompt_tokens")
+    must(
+        streamed.prompt_tokens == whole.prompt_tokens,
+        f"classify_iter of {_ROWS} prompts counts {streamed.prompt_tokens} prompt_tokens, and "
+        f"classify {whole.prompt_tokens}",
+    )

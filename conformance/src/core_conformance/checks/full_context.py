@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from core.errors import OptionError, PromptTooLongError
 from core.protocols import Capability, TextModel
-from core_conformance.checking.ask import classify, evidence
+from core_conformance.checking.ask import classify, evidence, speak
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import ending
-from core_conformance.checking.check import check, must
+from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import same_results, telling
 from core_conformance.checking.sizes import reading, sized
 from core_conformance.checking.subject import Subject
@@ -71,3 +71,47 @@ def _generates(subject: Subject, model: TextModel, prompt: str, size: int) -> No
     must(end.error is None and len(end.tokens) <= min(most, places), seen)
     must(end.reason == "stop" or len(end.tokens) >= min(most, max(1, places - 1)), seen)
     must(end.reason == "stop" or places > most or end.reason == "length", seen)
+
+
+_TIGHT, _FILLABLE = 64, 1024  # positions
+_SIZES = (48, 32, 47, 33, 16, 40, 56, 31)  # whole blocks, and others
+_ENDS = "every answer ends before the context is full: use a model that continues"
+_TOO_LARGE = "the context cannot be made small enough to be filled: use another model"
+
+
+@check(
+    "context.room",
+    "After any prompt that leaves room, as many tokens MUST be drawn as fit: prompt and answer are "
+    "as long together after a prompt of whole blocks as after any other",
+    (Capability.GENERATE, Capability.SUBMITTING),
+    Capability.TOKENIZING,
+    broad=True,
+)
+def answers_fill_the_context(subject: Subject) -> None:
+    with _small(subject) as model:
+        limit = model.info.context_length
+        testable(limit <= _FILLABLE, _TOO_LARGE)
+        totals: dict[int, int] = {}
+        for size in _SIZES:
+            prompt = sized(subject, limit - _TIGHT + size, turn=6)
+            if prompt is None:
+                continue
+            for seed in ({}, {"temperature": 1e4}):  # a model that ends at once continues then
+                stream = speak(subject, model, prompt, max_tokens=2 * limit, **seed)
+                tokens = len(list(stream))
+                if stream.finish_reason == "length":
+                    totals[size] = tokens + limit - _TIGHT + size
+                    break
+        testable(len(totals) > 1, _ENDS)
+        must(
+            len(set(totals.values())) == 1,
+            f"in a context of {limit}, prompt and answer have these tokens together, by the "
+            f"prompt's: {totals}",
+        )
+
+
+def _small(subject: Subject) -> TextModel:
+    try:
+        return subject.load(context_len=_TIGHT)
+    except OptionError:
+        return subject.load()  # a backend may refuse to make it smaller

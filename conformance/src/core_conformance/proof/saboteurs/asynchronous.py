@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from core.aio.calls import ThreadStream
+from core.aio.calls import ThreadCalls, ThreadStream
 from core.extensions import AsyncStream
+from core.options import GenerateConfig
 from core.types import GenerateMetrics
 from core_conformance.proof.registry import saboteur
 from core_conformance.reference.optional import ReferenceModel
@@ -100,3 +101,19 @@ class LoopStandsStill(ReferenceModel):
     ) -> tuple[object, GenerateMetrics]:
         """Return the method's result, called where it should be awaited."""
         return getattr(self, operation)(*arguments, **options), self.metrics
+
+
+class LosesConfigs(ThreadCalls):
+    def stream_async(self, operation: str, /, *arguments: Any, **options: Any) -> ThreadStream:
+        """Pass the config on, but for a request that is submitted."""
+        if operation == "submit":
+            arguments = (arguments[0], GenerateConfig())
+        return super().stream_async(operation, *arguments, **options)
+
+
+@saboteur(
+    "submit-in-a-loop-loses-its-config",
+    "a request that is submitted in an event loop has the default options",
+)
+class SubmitInALoopLosesItsConfig(ReferenceModel):
+    calls_class = LosesConfigs

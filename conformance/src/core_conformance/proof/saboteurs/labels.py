@@ -8,6 +8,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from core.errors import LabelError
 from core.kit.labels import LabelTrie, build_trie, label_texts
 from core.options import GenerateConfig
 from core.types import ClassifyResult, Token
@@ -196,3 +197,36 @@ class LabelOfLikeliestTokens(Alone):
             path = (*path, max(tokens, key=row.__getitem__))
         label = self.trie.labels[self.trie.paths.index(path)]
         return dataclasses.replace(result, label=label)
+
+
+@saboteur(
+    "prefixes-are-stripped",
+    "white space at the ends of a label_prefix is lost, unless it is one space",
+)
+class PrefixesAreStripped(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        prefix = self.config.label_prefix
+        self.config = dataclasses.replace(
+            self.config, label_prefix=prefix if prefix == " " else prefix.strip()
+        )
+        return super()._labels(prompt, ids)
+
+
+@saboteur("labels-in-any-case", "labels that differ in case alone are taken for duplicates")
+class LabelsInAnyCase(Classifier):
+    def _labels(self, prompt: str, ids: list[int]) -> tuple[int, LabelTrie]:
+        labels = self.config.labels
+        if len({label.casefold() for label in labels}) < len(labels):
+            raise LabelError(f"labels={labels} hold one label twice.")
+        return super()._labels(prompt, ids)
+
+
+@saboteur(
+    "fields-by-the-lead", "labels_only leaves the probabilities out where one label leads clearly"
+)
+class FieldsByTheLead(Classifier):
+    def result(self, prompt: str, ids: list[int], logits: array[float]) -> ClassifyResult:
+        result = super().result(prompt, ids, logits)
+        if self._labels_alone and (result.margin or 0.0) > 0.1:
+            return dataclasses.replace(result, probabilities=None, margin=None)
+        return result

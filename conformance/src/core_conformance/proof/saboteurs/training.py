@@ -10,6 +10,9 @@ from itertools import count
 from typing import Any, ClassVar
 
 from core.errors import ModelClosedError
+from core.kit.base import RequestClock
+from core.kit.support import checked_pairs
+from core.options import GenerateConfig
 from core.training import (
     Examples,
     TrainConfig,
@@ -18,8 +21,10 @@ from core.training import (
     TrainStep,
     checked_examples,
 )
+from core.types import Score
 from core_conformance.proof.registry import saboteur
-from core_conformance.reference.classification import Classifier
+from core_conformance.reference.classification import Classifier, score
+from core_conformance.reference.engine import Engine
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.training import Place, Training
 
@@ -139,3 +144,113 @@ class LastTurnAlone(ReferenceModel):
             return example
         prompt = self.rendered(example.messages[:-1])
         return TrainingExample(prompt=prompt, completion=example.messages[-1].content)
+
+
+@saboteur("no-warm-up", "the rate is the same at every step")
+class NoWarmUp(Training):
+    def learning_rate(self, step: int) -> float:
+        return self.config.learning_rate
+
+
+@saboteur("accumulates-nothing", "accumulate is passed over")
+class AccumulatesNothing(Training):
+    def places(self, step: int) -> list[Place]:
+        places = super().places(step)
+        return places[: len(places) // self.config.accumulate]
+
+
+@saboteur("validates-at-the-end-alone", "the held-out examples are measured at the last step alone")
+class ValidatesAtTheEndAlone(Training):
+    def _is_due(self, step: int, every: int) -> bool:
+        return step == self.config.iterations or every == self.config.save_every
+
+
+@saboteur("begins-at-zero", "every training begins with a new adapter")
+class BeginsAtZero(Training):
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.bias.clear()
+
+
+@saboteur("resumes-at-one", "a checkpoint is written and never read")
+class ResumesAtOne(Training):
+    def resume(self) -> int:
+        return 0
+
+
+@saboteur(
+    "scores-from-before-training",
+    "score() answers what it was asked before with the weights of that time",
+)
+class ScoresFromBeforeTraining(ReferenceModel):
+    """Keeps the scores of pairs."""
+
+    scores: dict[tuple[str, str], Score] | None = None
+
+    def do_score(
+        self, prompts: Sequence[str], continuations: Sequence[str], request: GenerateConfig
+    ) -> list[Score]:
+        """Score each continuation once."""
+        clock, scores = RequestClock(request), self.scores if self.scores is not None else {}
+        self.scores = scores
+        pairs = list(zip(*checked_pairs("score", prompts, continuations), strict=True))
+        for pair in pairs:
+            if pair not in scores or scores[pair].error is not None:
+                scores[pair] = score(self.engine, clock, *pair)
+        return [scores[pair] for pair in pairs]
+
+
+class DroppingEngine(Engine):
+    """Drops some of the logits, others in each pass, once it is told to."""
+
+    dropout, calls = 0.0, 0
+
+    def forward(self, rows: Sequence[Sequence[int]]) -> list[array[float]]:
+        """Return the logits after each row's tokens, some of them smaller."""
+        results = super().forward(rows)
+        for logits in results if self.dropout else ():
+            self.calls += 1
+            for token in range(self.calls % 7, len(logits), 7):
+                logits[token] *= 1 - self.dropout
+        return results
+
+
+@saboteur(
+    "dropout-after-training", "after a training with dropout inputs are dropped in every call"
+)
+class DropoutAfterTraining(ReferenceModel):
+    """Leaves the model in the mode in which it was trained."""
+
+    engine_class = DroppingEngine
+
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train with dropout, from now on."""
+        run = super().train(examples, config)
+        if isinstance(self.engine, DroppingEngine):
+            self.engine.dropout = config.dropout if config else 0.0
+        return run
+
+
+@saboteur("padding-counted", "a step counts each of its examples as long as the longest")
+class PaddingCounted(Training):
+    """Counts the tokens of the array that a batch is."""
+
+    def report(
+        self, step: int, loss: float, tokens: int, learned: int, seconds: float
+    ) -> TrainStep:
+        """Return the report of a step, with the tokens of its array."""
+        count, size = len(self.examples), self.config.batch_size
+        rows = [self.examples[(size * (step - 1) + row) % count] for row in range(size)]
+        longest = max(sum(len(seen) for seen, _ in row) for row in rows)
+        return super().report(step, loss, longest * size, learned, seconds)
+
+
+@saboteur(
+    "labels-after-a-space", "a training spells labels after a space, whatever label_prefix is"
+)
+class LabelsAfterASpace(ReferenceModel):
+    """Knows one way to write an example."""
+
+    def train(self, examples: Examples, config: TrainConfig | None = None, /) -> TrainingRun:
+        """Train on labels after a space."""
+        return super().train(examples, config and replace(config, label_prefix=" "))
