@@ -166,7 +166,7 @@ def test_the_record_is_as_the_command_writes_it() -> None:
 
 
 def test_another_line_in_the_record_is_refused() -> None:
-    with pytest.raises(ValueError, match="write the file anew"):
+    with pytest.raises(ValueError, match="write the file again"):
         record.parsed("nameless identity.name often\n")
 
 

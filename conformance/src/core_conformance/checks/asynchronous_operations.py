@@ -1,4 +1,4 @@
-"""Checks that each operation gives in an event loop what it gives elsewhere, and can be cancelled."""
+"""Checks of operations in an event loop: as they are elsewhere, and cancelled with their task."""
 
 from __future__ import annotations
 

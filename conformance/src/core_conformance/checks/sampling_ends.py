@@ -1,4 +1,4 @@
-"""Options of sampling at the ends of their ranges, beyond the vocabulary, and draws without a seed."""
+"""Options of sampling at the ends of their ranges, and draws without a seed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Checks of the steps of a training: their rates, batches, checkpoints, and what they leave in the model."""
+"""Checks of the steps of a training, its checkpoints, and what it leaves in the model."""
 
 from __future__ import annotations
 

@@ -37,13 +37,13 @@ class Kills:
         """Every check that may fail."""
         return self.always | self.sometimes
 
-    def updated(self, seen: Kills, asked: Collection[str]) -> Kills:
-        """Return these kills after runs of the checks ``asked``, which gave ``seen``.
+    def updated(self, seen: Kills, checks_run: Collection[str]) -> Kills:
+        """Return these kills after runs of the checks ``checks_run``, which gave ``seen``.
 
-        What was once recorded as "sometimes" stays so: a few runs that agree prove nothing.
+        A check recorded as "sometimes" stays so: a few runs that agree prove nothing.
         """
         sometimes = self.sometimes | seen.sometimes
-        return Kills(self.always.difference(asked) | seen.always - sometimes, sometimes)
+        return Kills(self.always.difference(checks_run) | seen.always - sometimes, sometimes)
 
 
 @cache
@@ -82,7 +82,7 @@ def parsed(text: str) -> dict[str, Kills]:
             continue
         name, check, *rest = line.split()
         if rest not in ([], [_SOMETIMES]):
-            raise ValueError(f"{FILE.name} has a line {line!r}: write the file anew.")
+            raise ValueError(f"{FILE.name} has a line {line!r}: write the file again.")
         (sometimes if rest else always).setdefault(name, set()).add(check)
     return {
         name: Kills(frozenset(always.get(name, ())), frozenset(sometimes.get(name, ())))
