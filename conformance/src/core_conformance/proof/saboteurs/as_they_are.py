@@ -19,7 +19,7 @@ from core_conformance.reference.files import MODEL_TYPE
 from core_conformance.reference.meter import Meter
 from core_conformance.reference.optional import ReferenceModel
 from core_conformance.reference.sentences import SentenceClassifier
-from core_conformance.reference.vocabulary import BOS
+from core_conformance.reference.vocabulary import BOS, EOS
 
 
 @saboteur("one-bos", "ids that begin with two BOS lose one of them")
@@ -90,3 +90,13 @@ class SentenceIsAFormat(SentenceClassifier):
     def sentences(self) -> list[str]:
         """Return the sentence of each label."""
         return [self.config.label_sentence.format(label=label) for label in self.config.labels]
+
+
+@saboteur("end-of-ids-dropped", "an end token at the end of a prompt of ids is dropped")
+class EndOfIdsDropped(Engine):
+    """Takes the end of a text for the end of a prompt."""
+
+    def prompt_ids(self, prompt: str) -> list[int]:
+        """Return the ids of a prompt without an end token at their end."""
+        ids = super().prompt_ids(prompt)
+        return ids[:-1] if isinstance(prompt, GivenIds) and ids[1:] and ids[-1] == EOS else ids
