@@ -46,7 +46,7 @@ def test_what_is_wrong_with_ids_is_raised_from_their_stream(model: Any, wrong: l
 
 
 def test_several_prompts_are_no_stream(model: Any) -> None:
-    with pytest.raises(core.InvalidOptionError, match="not valid"):
+    with pytest.raises(TypeError, match="a list or an array of integers"):
         model.stream_tokens([[1], [2]])
 
 

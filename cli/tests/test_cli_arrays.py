@@ -214,7 +214,10 @@ def test_a_line_has_the_same_words_for_it() -> None:
 def test_bytes_that_are_not_utf8_are_one_element_s_error(classified: Classified) -> None:
     code, rows = classified(b'[{"text": "a"},\n{"text": "\xff"},\n{"text": "\xc3\xa9"}]')
     assert (code, [row.get("text") for row in rows]) == (5, ["a", None, "é"])
-    assert rows[1]["error"]["message"] == "line 2 is not valid UTF-8."
+    assert rows[1]["error"]["message"] == (
+        "line 2 is not valid UTF-8. If Excel or another program of Windows wrote the file, pass "
+        "--encoding cp1252."
+    )
 
 
 @pytest.mark.parametrize(

@@ -266,7 +266,7 @@ def test_a_backend_that_never_gives_a_token_fails_all_the_same(path: str) -> Non
             return stream
 
     outcomes = results(reference(model_class=Swallows), path, "stop.")
-    assert ids(outcomes, Status.FAILED) == set(outcomes)
+    assert ids(outcomes, Status.FAILED) == set(outcomes) - {"stop.long"}  # of other operations
 
 
 @pytest.mark.parametrize("length", [CONTEXT - 1, pytest.param(CONTEXT, marks=pytest.mark.slow)])
@@ -299,7 +299,8 @@ def test_without_a_chat_template_only_chat_is_not_testable(path: str, suite: lis
     outcomes = results(reference(model_class=NoTemplate), path, suite=suite)
     assert ids(outcomes, Status.FAILED) == set()
     mute = ids(outcomes, Status.NOT_TESTABLE)
-    assert mute == {id for id in outcomes if id.startswith("chat.") or id == "pairs.chat"}
+    others = {"pairs.chat", "hidden.rendered", "growth.keywords", "stop.special"}  # render a chat
+    assert mute == {id for id in outcomes if id.startswith("chat.") or id in others}
     assert "use a model that has one" in outcomes["chat.answers"].reason
 
 

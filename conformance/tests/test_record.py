@@ -176,10 +176,10 @@ def test_a_load_from_files_that_are_deleted_since_says_so(tmp_path: Path) -> Non
 
 # Of broken files and adapters, of odd paths, and of an adapter that was trained.
 OF_OWN_FILES = {
-    "adapter-best-effort": "loading.broken-adapter",
-    "weights-at-random": "loading.incomplete-model",
+    "wrong-adapter-skipped": "loading.broken-adapter",
+    "untyped-broken-file": "loading.incomplete-model",
     "paths-are-ascii": "loading.odd-paths",
-    "adapter-saved-as-it-began": "training.saved",
+    "adapter-read-and-forgotten": "training.saved",
 }
 
 

@@ -76,7 +76,8 @@ def classify(**given: Any) -> None:
     if flags.plot and not flags.gold:
         raise click.UsageError("--plot requires --gold FIELD.")
     _warn(labels)
-    gold_labels.warn(flags, labels, checks.template_of_rows(flags))
+    if flags.gold:
+        gold_labels.warn(flags, labels, checks.template_of_rows(flags))
     input.warn_of_file(flags.prompts)
     _classify(flags, labels)
 
@@ -118,7 +119,8 @@ def _classify_as(flags: RowFlags) -> None:
         raise click.UsageError(
             "--plot supports one label per row; this task is multi-label. Remove --plot."
         )
-    gold_labels.warn(flags, question.labels, many=question.mode == "many")
+    if flags.gold:
+        gold_labels.warn(flags, question.labels, many=question.mode == "many")
     run(flags, questions.work_of(question, flags.min_margin))
 
 

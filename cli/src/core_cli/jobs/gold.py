@@ -11,7 +11,6 @@ from core_cli.rows.gold_labels import labels_in
 from core_cli.values import UNSURE
 from core_cli.writing.answers import best, shown
 from core_tasks.agreement import Agreement, svg
-from core_tasks.agreement.baseline import baseline_of
 from core_tasks.agreement.gaps import error_text
 from core_tasks.agreement.measures import LabelMeasures, macro_f1, share, wilson
 
@@ -54,6 +53,8 @@ class Gold:
 
     def tell(self) -> None:
         """Print the accuracy and the metrics of each label on stderr."""
+        from core_tasks.agreement.baseline import baseline_of
+
         metrics = self.agreement.to_dict()
         if metrics["accuracy"] is None:
             output.say(f"no row has a gold label in {self.field!r}")

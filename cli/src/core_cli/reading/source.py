@@ -12,8 +12,6 @@ import click
 
 from core_cli.reading import (
     array_rows,
-    encoded,
-    excel_rows,
     json_rows,
     parquet_rows,
     recognising,
@@ -41,6 +39,8 @@ class Source:
     ) -> None:
         self.name, self._file = name, stream
         if encoding is not None:
+            from core_cli.reading import encoded
+
             stream = encoded.as_utf8(stream, encoded.check(encoding))
         head, self._stream = looked_at(stream, partial(recognising.is_decided_by, name, form))
         self._fields = fields
@@ -72,6 +72,8 @@ class Source:
         if self.form == "parquet":
             return parquet_rows.rows_of_parquet(stream, name, fields)
         if self.form == "xlsx":
+            from core_cli.reading import excel_rows
+
             return excel_rows.rows_of_excel(stream, name, fields)
         return table_rows.rows_of_table(stream, name, self.form, fields)
 

@@ -7,6 +7,7 @@ from typing import cast
 from core.extensions import TokenPrompts
 from core.protocols import Capability
 from core.types import Message
+from core_conformance.checking.applies import has_template
 from core_conformance.checking.ask import PLAIN, tokenizing
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import near
@@ -54,7 +55,7 @@ def _rows(subject: Subject) -> list[list[int]]:
     encode = tokenizing(subject).encode
     ids = list(encode(PLAIN[0]))
     special = [ids[0]]
-    if subject.declares(Capability.CHAT):
+    if subject.declares(Capability.CHAT) and has_template(subject):
         rendered = tokenizing(subject).render_chat(_HELLO)
         plain = set(encode(str.__str__(rendered)))
         special += [id for id in dict.fromkeys(encode(rendered)) if id not in plain]

@@ -158,8 +158,8 @@ _SETS = (
     "labels.as-given",
     "A label MUST be named in the results as it was given, whatever its accents, width and blanks; "
     "labels with the same tokens are a LabelError",
-    Capability.LABELS,
     (Capability.CLASSIFY, Capability.LABEL_SENTENCES),
+    Capability.LABELS,
     broad=True,
 )
 def labels_are_named_as_given(subject: Subject) -> None:
