@@ -253,7 +253,8 @@ def test_a_model_that_ends_at_once_is_not_held_against_its_backend(
     outcomes = results(reference(language_class=Mute), path, suite=narrow)
     assert {id: outcomes[id].reason for id in ids(outcomes, Status.FAILED)} == {}
     mute = ids(outcomes, Status.NOT_TESTABLE)
-    assert mute >= {id for id in outcomes if id.startswith("stop.")}
+    stops = {id for id in outcomes if id.startswith("stop.")}
+    assert mute >= stops - {"stop.special"}  # which also asks for stops that never come
     assert mute >= {"streaming.tokens", "streaming.max-tokens", "batch.stop", "cancel.midway"}
     assert "use a model that continues" in outcomes["stop.tokens"].reason
 
