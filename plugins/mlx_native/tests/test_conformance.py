@@ -32,6 +32,7 @@ def test_mlx_cpu_passes_what_neither_sweeps_nor_searches(small_smollm2: Path) ->
 
 
 @pytest.mark.slow
+@pytest.mark.load  # checks of cancels and timeouts reckon with a processor that is free
 def test_mlx_cpu_is_certified(certify: Certify, small_smollm2: Path) -> None:
     assert certify("mlx_cpu", small_smollm2) == {each.value for each in BACKEND_CAPABILITIES}
 

@@ -28,6 +28,7 @@ def test_openvino_passes_the_checks_that_neither_sweep_nor_search(small_smollm2:
 
 
 @pytest.mark.slow
+@pytest.mark.load  # checks of cancels and timeouts reckon with a processor that is free
 def test_openvino_is_certified(certify: Certify, small_smollm2: Path) -> None:
     assert certify("openvino", small_smollm2) == DECLARED
 
