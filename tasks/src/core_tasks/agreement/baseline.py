@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from core_tasks.folds import FOLDS, folds_of
 
 _LONGEST = 4  # characters of an n-gram
-_CHARACTERS = 2000  # of a text that are counted
+_CHARACTERS = 300  # of a text that are counted
+_MOST_ROWS = 1000  # that the classifier learns and judges, evenly spaced: a few seconds at most
 _SMOOTHING = 0.1
 _FEWEST = 2 * FOLDS
 
@@ -45,15 +46,17 @@ def baseline_of(texts: Sequence[str], gold: Sequence[str]) -> Baseline | None:
 
     The classifier is multinomial naive Bayes (A. McCallum, K. Nigam, A comparison of event models
     for naive Bayes text classification, AAAI 1998) over the n-grams of one to four characters
-    within the words. On the labelled sets of this project it is within 1.5 points of logistic
-    regression on the same n-grams, and needs no library.
+    within the words of the first 300 characters, on at most 1,000 rows. On the labelled sets of
+    this project it is within 1.5 points of logistic regression on the same n-grams, and needs no
+    library.
     """
     if not texts:
         return None
     counts = Counter(gold)
     label, most = min(counts.items(), key=lambda pair: (-pair[1], pair[0]))
     enough = len(texts) >= _FEWEST and len(counts) > 1
-    ngrams = _cross_validated(texts, gold) if enough else None
+    step = -(-len(texts) // _MOST_ROWS)
+    ngrams = _cross_validated(texts[::step], gold[::step]) if enough else None
     return Baseline(len(texts), label, most / len(texts), ngrams)
 
 
@@ -82,25 +85,34 @@ def _ngrams(text: str) -> Counter[str]:
 
 
 class _NaiveBayes:
-    """The counts of the n-grams of each label."""
+    """What each n-gram says for each label that it occurs with, and the labels' own shares."""
 
     def __init__(self, rows: Sequence[Counter[str]], gold: Sequence[str]) -> None:
-        self._counts: Mapping[str, Counter[str]] = defaultdict(Counter)
+        counts: dict[str, Counter[str]] = defaultdict(Counter)
         for row, label in zip(rows, gold, strict=True):
-            self._counts[label].update(row)
-        vocabulary = len({ngram for counts in self._counts.values() for ngram in counts})
-        self._totals = {
-            label: math.log(counts.total() + _SMOOTHING * (vocabulary or 1))
-            for label, counts in self._counts.items()
-        }
-        self._rows = Counter(gold)
+            counts[label].update(row)
+        self._labels, shares = list(counts), Counter(gold)
+        self._shares = [math.log(shares[label]) for label in self._labels]
+
+        # An n-gram that a label lacks counts as `_SMOOTHING`, which is a factor of all labels.
+        self._evidence: dict[str, list[tuple[int, float]]] = defaultdict(list)
+        for place, label in enumerate(self._labels):
+            for ngram, count in counts[label].items():
+                self._evidence[ngram].append((place, math.log1p(count / _SMOOTHING)))
+        vocabulary = len(self._evidence) or 1
+        self._totals = [
+            math.log(counts[label].total() + _SMOOTHING * vocabulary) for label in self._labels
+        ]
 
     def label(self, row: Counter[str]) -> str | None:
         """Return the likeliest label of a text; None if nothing was learned."""
-        return max(self._counts, key=lambda label: self._score(label, row.items()), default=None)
-
-    def _score(self, label: str, ngrams: Iterable[tuple[str, int]]) -> float:
-        counts, total = self._counts[label], self._totals[label]
-        return math.log(self._rows[label]) + math.fsum(
-            times * (math.log(counts.get(ngram, 0) + _SMOOTHING) - total) for ngram, times in ngrams
-        )
+        size = row.total()
+        scores = [
+            share - size * total for share, total in zip(self._shares, self._totals, strict=True)
+        ]
+        for ngram, times in row.items():
+            for place, evidence in self._evidence.get(ngram, ()):
+                scores[place] += times * evidence
+        if not scores:
+            return None
+        return self._labels[scores.index(max(scores))]
