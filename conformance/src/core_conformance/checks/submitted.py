@@ -75,7 +75,7 @@ def unread_requests_end(subject: Subject) -> None:
     most = min(_LONG, subject.model.info.context_length // 2)
     with unless_refused("cancel"):
         for options in ({}, _HOT):
-            witness = CancelAfter()
+            witness = SeesOthers()
             config = GenerateConfig(max_tokens=most, cancel=witness, **options)  # type: ignore[arg-type]
             stream = submitting(subject).submit(ask.LONG, config)
             try:
@@ -86,6 +86,11 @@ def unread_requests_end(subject: Subject) -> None:
             if len(answer.tokens) < most:
                 continue
             must(
+                seen > 0 or witness.own <= most // 8,
+                f"an unread request polled its cancel never, and {witness.own} times once it was "
+                "read: it began then",
+            )
+            must(
                 witness.seen - seen <= most // 8,
                 f"an unread request of {most} tokens polled its cancel {seen} times, and "
                 f"{witness.seen - seen} times more once it was read: it stood still",
@@ -94,12 +99,29 @@ def unread_requests_end(subject: Subject) -> None:
     testable(False, _ENDS)
 
 
+class SeesOthers(CancelAfter):
+    """A cancel that counts the looks of other threads; ``own``: those of the thread that reads."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.own, self._thread = 0, threading.get_ident()
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        if threading.get_ident() != self._thread:
+            return super().is_set()
+        self.own += 1
+        return False
+
+
 def _looks(subject: Subject, witness: CancelAfter) -> int:
     """Return the number of looks, once there are no more."""
-    seen, still = -1, 0
+    pause = max(_PAUSE, pass_seconds(subject))
+    seen, still, begins = -1, 0, time.monotonic() + 2 * _PATIENCE + 100 * pause
     while still < _STILL:
-        time.sleep(max(_PAUSE, pass_seconds(subject)))
-        still = still + 1 if witness.seen == seen and seen > 0 else 0
+        time.sleep(pause)
+        begun = seen > 0 or time.monotonic() > begins
+        still = still + 1 if witness.seen == seen and begun else 0
         seen = witness.seen
     return seen
 

@@ -141,8 +141,11 @@ class BatchStreamingMethods(BatchStreamingOperations, ContractModel):
     def plan_batch_stream(self, prompts: Sequence[str], request: GenerateConfig) -> Pairs:
         """Return the plan of ``batch_stream``."""
         texts = checked_prompts("batch_stream", prompts)
-        wrong, sound = sorted_out(texts)
-        call = self.call("batch_stream", {"prompts": sound})
+        wrong, _ = sorted_out(texts)
+        # The server raises the error of the first row that fails: each keeps its place, and a text
+        # that cannot be sent fails there as an empty one.
+        sent = ["" if place in wrong else text for place, text in enumerate(texts)]
+        call = self.call("batch_stream", {"prompts": sent})
         return Pairs(call, request, len(texts), wrong, self.record)
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterator
 
-from core.errors import CoreError, GenerationCancelled
+from core.errors import CoreError, EmptyPromptError, GenerationCancelled
 from core.kit.base import STOPPED, RequestClock
 from core.options import GenerateConfig
 from core.types import GenerateMetrics, Token
@@ -28,20 +28,20 @@ class Pairs:
         wrong: dict[int, CoreError],
         record: Callable[[GenerateMetrics], None],
     ) -> None:
-        self._call, self._config, self._rows, self._wrong = call, config, rows, wrong
-        self._places = [place for place in range(rows) if place not in wrong]
+        self._call, self._config, self._wrong = call, config, wrong
+        self._rows = 0 if len(wrong) == rows else rows  # that are sent
         self._record = record
         self._clock: RequestClock | None = None
         self._error: Exception | None = None
         self._given, self._whole = Counter[int](), False
-        self._most = len(self._places) * config.max_tokens
+        self._most = self._rows * config.max_tokens
         self.metrics = GenerateMetrics()
 
     def read(self) -> Iterator[Pair]:
         """Yield the pairs as they come; then raise the error of the first row that failed."""
         clock = self._begun()
         try:
-            if self._places:
+            if self._rows:
                 exchange = self._call.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
@@ -65,7 +65,7 @@ class Pairs:
         """Yield the same, for a task."""
         clock = self._begun()
         try:
-            if self._places:
+            if self._rows:
                 exchange = self._call.send(self._config, clock, self._most)
                 try:
                     while not self._whole:
@@ -97,12 +97,12 @@ class Pairs:
         event = call.event(line)
         if "token" in event:
             row = call.value(int, event.get("row"))
-            if not 0 <= row < len(self._places):
+            if not 0 <= row < self._rows:
                 raise call.nonsense(f"a token of row {row}")
             self._given[row] += 1
             if self._given[row] > self._config.max_tokens:
                 raise call.nonsense(checking.too_many(self._config))
-            return [(self._places[row], call.token(event["token"]))]
+            return [(row, call.token(event["token"]))]
         if "end" in event:
             self.metrics = call.end(event["end"]).metrics
         if "error" in event:
@@ -118,8 +118,8 @@ class Pairs:
         self._record(self.metrics)
 
     def _raise(self) -> None:
-        """Raise the error of the first row that failed, which may be one that was not sent."""
-        if self._wrong:
+        """Raise the error of the first row that failed; an empty text may stand for another."""
+        if self._wrong and isinstance(self._error, EmptyPromptError | None):
             raise self._wrong[min(self._wrong)]
         if self._error is not None:
             raise self._error
