@@ -190,9 +190,10 @@ def test_the_oldest_messages_are_dropped_by_choice(capsys: pytest.CaptureFixture
 
 
 def test_a_message_that_alone_is_too_long_is_refused() -> None:
-    talk = Talk(long_after(0), GenerateConfig(), Conversation(), forget=True)
+    talk = Talk(long_after(0), GenerateConfig(), Conversation(turns=[*HELLO]), forget=True)
     with pytest.raises(core.PromptTooLongError):
         talk.answer("hello")
+    assert talk.conversation.turns == HELLO
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"messages": [5]}', "\udcff", '{"turns": []}'])

@@ -115,13 +115,14 @@ class Talk:
         """
         from core.errors import PromptTooLongError
 
-        dropped = 0
+        before, dropped = [*self.conversation.turns], 0
         while True:
             try:
                 whole = self._answer(text)
                 break
             except PromptTooLongError:
                 if not self.forget or not self.conversation.turns:
+                    self.conversation.turns = before  # the message alone is too long
                     raise
                 dropped += self.conversation.drop_oldest()
         if dropped:
