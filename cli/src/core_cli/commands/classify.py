@@ -70,13 +70,14 @@ def classify(**given: Any) -> None:
         _classify_as(flags)
         return
     checks.refuse(flags)
-    labels = parse_labels(flags.labels, flags.labels_file) or gold_labels.labels_of_rows(flags)
+    typed = parse_labels(flags.labels, flags.labels_file)
+    labels = typed or gold_labels.labels_of_rows(flags)
     if flags.min_margin is not None and not labels:
         raise click.UsageError("--min-margin requires --labels.")
     if flags.plot and not flags.gold:
         raise click.UsageError("--plot requires --gold FIELD.")
     _warn(labels)
-    if flags.gold:
+    if flags.gold and typed:
         gold_labels.warn(flags, labels, checks.template_of_rows(flags))
     input.warn_of_file(flags.prompts)
     _classify(flags, labels)
