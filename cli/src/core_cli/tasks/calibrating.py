@@ -189,10 +189,11 @@ def _judged(
     gold = [place for question in questions for place in question.gold]
     if flags.error_rate is not None:
         gold_rows.warn_of_repeats(rows.texts)
-    output.say(f"raw: {_told(quality(before, gold))}")
-    output.say(f"{fitted.level}: {_told(quality(after, gold))}, on held-out rows ({FOLDS} folds)")
+    raw, held_out = quality(before, gold), quality(after, gold)
+    output.say(f"raw: {_in_words(raw)}")
+    output.say(f"{fitted.level}: {_in_words(held_out)}, on held-out rows ({FOLDS} folds)")
     if task.mode != "many":
-        _compare(rows, before, after, gold)
+        _compare(rows, raw, held_out)
     if flags.error_rate is None:
         return fitted
 
@@ -206,9 +207,8 @@ def _judged(
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
 
 
-def _compare(rows: Texts, before: list[Row], after: list[Row], gold: list[int]) -> None:
+def _compare(rows: Texts, raw: Quality, fitted: Quality) -> None:
     """Print what guessing reaches, and a warning if the calibration error has risen."""
-    raw, fitted = quality(before, gold), quality(after, gold)
     baseline = yardsticks.say(rows.texts, rows.gold or ())
     low, _ = wilson(round(fitted.accuracy * fitted.rows), fitted.rows) or (0.0, 1.0)
     yardsticks.say_next(baseline, low)
@@ -279,7 +279,7 @@ def _of(fitted: Task, question: str) -> Adjustment:
 # ------------------------------------------------------------------ messages
 
 
-def _told(quality: Quality) -> str:
+def _in_words(quality: Quality) -> str:
     error = error_text(quality.calibration_error, quality.calibration_error_interval)
     rows = output.counted(quality.rows, "row")
     return (
