@@ -43,7 +43,7 @@ def token_prompt(prompt: Any) -> list[int]:
     row = _plain(prompt)
     if not isinstance(row, list) or any(isinstance(_plain(token), list) for token in row):
         raise TypeError("prompt must be a list or an array of integers.")
-    return token_prompts([row])[0]
+    return list(validate.integers("prompts", row, 0))
 
 
 def token_pairs(prompts: Any, continuations: Any) -> list[tuple[list[int], list[int]]]:

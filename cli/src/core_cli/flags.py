@@ -211,7 +211,7 @@ class RowFlags(SamplingFlags):
         """
         requested = self.to or ("jsonl" if self.as_json else None)
         suffix = os.path.splitext(self.output or "")[1].lower()
-        form = requested or ("text" if suffix == ".txt" else form_of_name(suffix and f"x{suffix}"))
+        form = requested or ("text" if suffix == ".txt" else form_of_name(self.output or ""))
         if form in FORMS:
             return form
         if suffix:

@@ -114,13 +114,16 @@ def template_options(command: Any) -> Any:
     return command
 
 
-format_option = click.option(
-    "--format",
-    "form",
-    type=click.Choice(["auto", *INPUT_FORMS]),
-    default="auto",
-    help="Input format; auto detects it by name and content. [default: auto]",
-)
+def _format_option(*more: str) -> Callable[[Any], Any]:
+    return click.option(
+        *("--format", "form"),
+        type=click.Choice(["auto", *INPUT_FORMS, *more]),
+        default="auto",
+        help="Input format; auto detects it by name and content. [default: auto]",
+    )
+
+
+format_option = _format_option()
 encoding_option = click.option(
     "--encoding",
     metavar="NAME",
@@ -232,12 +235,7 @@ _ROWS = [
     click.option(
         "-i", "--input", "file", type=FILE_OR_STDIN, help="Read rows from FILE; - is stdin."
     ),
-    click.option(
-        *("--format", "form"),
-        type=click.Choice(["auto", *INPUT_FORMS, "openai"]),
-        default="auto",
-        help="Input format; auto detects it by name and content. [default: auto]",
-    ),
+    _format_option("openai"),
     encoding_option,
     _FIELD,
     click.option("--id-field", help="Input field with the row id. [default: custom_id or id]"),

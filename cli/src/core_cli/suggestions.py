@@ -124,23 +124,22 @@ def _line(
         "--gold": flags.gold if gold else None,
         "-i": FILE if file in (None, "-") else str(file),
     }
-    arguments = ["infer-cli", command, *_load_arguments(flags)]
-    for named in (rows, *options):
+    arguments = ["infer-cli", command]
+    for named in (_load_flags(flags), rows, *options):
         arguments += [
             part for flag, value in named.items() if value is not None for part in (flag, value)
         ]
+    arguments += [part for pair in public_pairs(flags.pairs) for part in ("-O", pair)]
     arguments += ["--allow-blank"] * bool(flags.allow_blank)
     return " ".join(map(quoted, arguments))
 
 
-def _load_arguments(flags: LoadFlags) -> list[str]:
-    options = {"--model": flags.model, "--backend": flags.backend, **flags.load_options()}
-    arguments = []
-    for name, value in options.items():
-        if value is not None:
-            flag = "-m" if name == "--model" else f"--{name.lstrip('-').replace('_', '-')}"
-            arguments += [flag, str(value)]
-    return arguments + [part for pair in public_pairs(flags.pairs) for part in ("-O", pair)]
+def _load_flags(flags: LoadFlags) -> dict[str, str | None]:
+    options = {"-m": flags.model, "--backend": flags.backend}
+    own = {f"--{name.replace('_', '-')}": value for name, value in flags.load_options().items()}
+    return {
+        flag: None if value is None else str(value) for flag, value in {**options, **own}.items()
+    }
 
 
 def _question(flags: RowFlags) -> dict[str, str | None]:

@@ -10,21 +10,19 @@ MAX_SKIPPED_BYTES = 2**30
 """The rest of such a line is skipped; if it is longer than this, reading ends."""
 
 FORMS: tuple[str, ...] = ("text", "jsonl", "json", "csv", "tsv", "parquet")
+INPUT_FORMS = (*FORMS, "xlsx")
 
 _SUFFIXES = {
-    **{".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json"},
-    **{
-        ".xlsx": "xlsx",
-        ".csv": "csv",
-        ".tsv": "tsv",
-        ".tab": "tsv",
-        ".parquet": "parquet",
-        ".pq": "parquet",
-    },
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+    ".csv": "csv",
+    ".tsv": "tsv",
+    ".tab": "tsv",
+    ".parquet": "parquet",
+    ".pq": "parquet",
+    ".xlsx": "xlsx",
 }
-
-
-INPUT_FORMS = (*FORMS, "xlsx")
 
 
 def form_of_name(name: str) -> str | None:

@@ -200,8 +200,9 @@ def _unreadable(name: str, data: bytes) -> str | None:
     if data.startswith(_UTF_32):
         command = _piped("iconv -f UTF-32 -t UTF-8", name)
         return f"{shown} is UTF-32. Pass --encoding utf-32, or convert it: {command}"
-    if data.startswith(_UTF_16) or (half := _zeros(data)):
-        half = "" if data.startswith(_UTF_16) else half
+    marked = data.startswith(_UTF_16)
+    half = "" if marked else _zeros(data)
+    if marked or half:
         coding = f"UTF-16{half}"
         command = _piped(f"iconv -f {coding} -t UTF-8", name)
         return (
