@@ -16,6 +16,7 @@ from core_conformance.checking.ask import EVEN, Answer, seeds
 from core_conformance.checking.check import Violation, leave_out, must
 from core_conformance.checking.compare import near, same_answers, same_draws
 from core_conformance.checking.subject import Subject
+from core_conformance.checking.ways.agreeing import with_texts
 
 Options = dict[str, Any]
 _LENGTH, _FEW = 6, 2  # tokens
@@ -33,6 +34,7 @@ class Operation:
     name: str
     ask: Callable[[int, Options], list[Answer]]
     generates: bool = True  # more than one token
+    textless: bool = False  # its answers are ids alone
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,8 @@ def _of_base(subject: Subject, base: Operation, trial: Trial) -> list[Answer]:
 def _agree(subject: Subject, trial: Trial, operation: Operation, base: Operation) -> None:
     expected = _of_base(subject, base, trial)
     answers = operation.ask(trial.max_tokens, trial.options)
+    if operation.textless:
+        answers = list(map(with_texts, expected, answers))
     if _STOPS.intersection(trial.options):
         for answer in answers:
             _is_stopped(answer, operation.name, trial.options)

@@ -11,7 +11,7 @@ from core_conformance.checking.ask import Answer, speaks
 from core_conformance.checking.check import check
 from core_conformance.checking.options import Operation, Options, honours
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.ways.agreeing import gives, judge, wanted, with_texts
+from core_conformance.checking.ways.agreeing import gives, judge, wanted
 from core_conformance.checking.ways.table import BY_NAME
 
 _OF_IDS = (Capability.TOKEN_PROMPTS, Capability.TOKENIZING, Capability.GENERATE)
@@ -29,10 +29,7 @@ def _honours(subject: Subject, name: str) -> None:
 
     def answers(max_tokens: int, options: Options) -> list[Answer]:
         request = way.options(subject, max_tokens) | options
-        rows = [row.answer for row in gives(subject, way, subject.model, prompts, request)]
-        if not way.textless:
-            return rows
-        return list(map(with_texts, expected(max_tokens, options), rows))
+        return [row.answer for row in gives(subject, way, subject.model, prompts, request)]
 
     def expected(max_tokens: int, options: Options) -> list[Answer]:
         request = way.options(subject, max_tokens) | options
@@ -41,7 +38,7 @@ def _honours(subject: Subject, name: str) -> None:
     known = base.name if texts == [*prompts] else f"{base.name}(render_chat)"
     honours(
         subject,
-        Operation(way.name, answers, way.generates),
+        Operation(way.name, answers, way.generates, way.textless),
         Operation(known, expected, way.generates),
     )
 
