@@ -14,10 +14,28 @@ from dataclasses import dataclass, field
 from typing import Any, cast
 from weakref import WeakKeyDictionary
 
-from core.extensions import BatchStreaming, HiddenStates, Scoring, Submitting, Tokenizing
+from core.errors import ChatTemplateError
+from core.extensions import (
+    AttentionInspector,
+    BatchStreaming,
+    HiddenStates,
+    Scoring,
+    Submitting,
+    Tokenizing,
+    Trainable,
+)
 from core.options import GenerateConfig
 from core.protocols import Capability, TextModel, TokenStream
-from core.types import BatchResult, ClassifyResult, HiddenResult, Message, Score, Token
+from core.types import (
+    AttentionSnapshot,
+    BatchResult,
+    ClassifyResult,
+    Conversation,
+    HiddenResult,
+    Message,
+    Score,
+    Token,
+)
 from core_conformance.checking.check import well_formed
 from core_conformance.checking.material import labels, own
 from core_conformance.checking.subject import Subject
@@ -322,6 +340,24 @@ def submitting(subject: Subject) -> Submitting:
 def showing(subject: Subject) -> HiddenStates:
     """Return the model, which is declared to show hidden states."""
     return cast("HiddenStates", subject.model)
+
+
+def trainable(model: TextModel) -> Trainable:
+    """Return a model of a backend that is declared to train."""
+    return cast("Trainable", model)
+
+
+def inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
+    """Call ``inspect_attention`` of the model, which is declared to show its attention keys."""
+    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
+
+
+def rendered(subject: Subject, turns: Conversation) -> str | None:
+    """Render a prompt; None if the model's template refuses, as it may."""
+    try:
+        return tokenizing(subject).render_chat(turns)
+    except ChatTemplateError:
+        return None
 
 
 def _one_each(call: str, prompts: Sequence[str], results: Sequence[object]) -> None:

@@ -262,6 +262,30 @@ class CancelAfter:
             self.heard = self.seen
         return answer
 
+    def settled(self, pause: float) -> int:
+        """Wait until a pause, in seconds, passes without a look; return the number of looks."""
+        seen = -1
+        while seen != self.seen:
+            seen = self.seen
+            time.sleep(pause)
+        return seen
+
+
+class SlowLooks(CancelAfter):
+    """A cancel that is never set, each of whose looks takes some seconds.
+
+    A backend looks at least once for each token of a row: so rows take their time on any machine.
+    """
+
+    def __init__(self, seconds: float) -> None:
+        super().__init__()
+        self._seconds = seconds
+
+    def is_set(self) -> bool:
+        """See `core.CancelToken`."""
+        time.sleep(self._seconds)
+        return super().is_set()
+
 
 def promptly(subject: Subject, run: Callable[[], T], what: str, seconds: float | None = None) -> T:
     """Run a call in another thread, and return what it does; `Violation` if it does not end.

@@ -8,8 +8,9 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import Any
 
-from core.errors import PromptTooLongError, UnsupportedOptionError
+from core.errors import OptionError, PromptTooLongError, UnsupportedOptionError
 from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import tokenizing
 from core_conformance.checking.check import must, well_formed
@@ -109,6 +110,14 @@ def _cut(subject: Subject, text: str, tokens: int) -> str | None:
     # At the end of a word, what comes next does not change the tokens before it.
     whole = [end for end in fits if text[end : end + 1] in ("", " ") and text[end - 1] != " "]
     return next((text[:end] for end in (*whole, *fits)), None)
+
+
+def small(subject: Subject, context_len: int, **options: Any) -> TextModel:
+    """Load a model of this context, or of its own if the backend refuses to make it smaller."""
+    try:
+        return subject.load(context_len=context_len, **options)
+    except OptionError:
+        return subject.load(**options)
 
 
 @contextmanager

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-import threading
 import time
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine
 from typing import Any, TypeVar
 
 from core.errors import InvalidOptionError, ModelClosedError
@@ -27,6 +26,13 @@ from core_conformance.checking.calls import (
 )
 from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.compare import same_answers
+from core_conformance.checking.loops import (
+    FEW_LOOKS,
+    CancelsItsTask,
+    HoldsItsRequest,
+    WatchesItsLoop,
+    cancelled_in,
+)
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ways.rows import asked
 
@@ -37,10 +43,8 @@ _FEW, _MANY = 4, 48  # tokens
 _SECONDS, _OF_A_PASS = 0.2, 20  # of a long answer; tokens
 _TASKS = 4
 _ALONE = 0.25  # seconds without a look, after which polling has ended
-_FEW_LOOKS = 12
 _READ, _SHORT = 24, 0.1  # rows; seconds
 _AT, _STOPPED = 0.25, 0.75  # shares of the looks: where a task is cancelled, where all is over
-_TURNS, _PATIENCE = 32, 5.0  # of an event loop; seconds
 
 
 @check(
@@ -159,11 +163,12 @@ def cancelled(subject: Subject) -> None:
         for way in ways:
             calm = CancelAfter()
             _run(subject, _awaited(model, way, prompt, most, calm))
-            if calm.seen < _FEW_LOOKS:
+            if calm.seen < FEW_LOOKS:
                 leave_out(f"{way}, whose cancel is looked at {calm.seen} times")
                 continue
             witness = CancelsItsTask(max(1, int(_AT * calm.seen)))
-            seen = _looks(_given_up(model, way, prompt, most, witness), subject)
+            _run(subject, cancelled_in(witness, _awaited(model, way, prompt, most, witness)))
+            seen = witness.settled(_ALONE)
             must(
                 seen < _STOPPED * calm.seen,
                 f"the task that awaited {way} was cancelled at its beginning, but its request "
@@ -190,16 +195,17 @@ def cancelled_rows(subject: Subject) -> None:
         for name, arguments in _reading(subject, [*asked(_READ)]).items():
             witness = CancelAfter()
             getattr(model, name)(*arguments, cancel=witness)
-            if witness.seen < _FEW_LOOKS:
+            if witness.seen < FEW_LOOKS:
                 leave_out(f"{name}, whose cancel is looked at {witness.seen} times")
                 continue
             calm[name] = witness.seen
             cancels = CancelsItsTask(max(1, int(_AT * witness.seen)))
-            given_up[name] = _run(subject, _row_task(model, name, arguments, cancels))
+            work = model.call_async(name, *arguments, cancel=cancels)
+            _run(subject, cancelled_in(cancels, work))
+            given_up[name] = cancels
     testable(bool(calm), "no operation looks at its cancel often enough while it reads rows")
-    before = -1
-    while before != (before := sum(witness.seen for witness in given_up.values())):
-        time.sleep(_SHORT)  # until none of them looks any more
+    for witness in given_up.values():
+        witness.settled(_SHORT)
     for name, witness in given_up.items():
         if witness.in_loop:  # a client that reads what has come already does not work meanwhile
             leave_out(f"{name}, whose cancel is looked at in the event loop")
@@ -263,7 +269,7 @@ def loop_runs_on(subject: Subject) -> None:
             not watch.stood,
             f"while {way} was awaited, its request blocked the event loop",
         )
-        if watch.seen < _FEW_LOOKS:
+        if watch.seen < FEW_LOOKS:
             leave_out(f"{way}, whose cancel is looked at {watch.seen} times")
     prompts = [*PLAIN[:_TASKS]]
     alone = [_run(subject, _read(subject, model, text))[0] for text in prompts]
@@ -274,35 +280,6 @@ def loop_runs_on(subject: Subject) -> None:
     concurrent = [tokens for tokens, _ in _run(subject, together())]
     pairs = list(zip(alone, concurrent, strict=True))
     same_answers(subject, pairs, "streams of several tasks, alone and alongside one another")
-
-
-class WatchesItsLoop(CancelAfter):
-    """A cancel that is never set, whose looks see whether the event loop turns meanwhile.
-
-    In another thread, a look waits for a turn; in the loop itself, where a client asks now and
-    then, the loop has to have turned some looks later.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.stood = self._asked = False
-        self._turned = threading.Event()
-
-    def watch(self) -> None:
-        """Take the running event loop as the one to watch; called in it."""
-        self._loop, self._thread = asyncio.get_running_loop(), threading.get_ident()
-
-    def is_set(self) -> bool:
-        """See `core.CancelToken`."""
-        super().is_set()
-        if not self._asked:
-            self._asked = True
-            self._loop.call_soon_threadsafe(self._turned.set)
-        if threading.get_ident() != self._thread:
-            self.stood = self.stood or not self._turned.wait(_PATIENCE)
-        elif self.seen >= _FEW_LOOKS:
-            self.stood = self.stood or not self._turned.is_set()
-        return False
 
 
 async def _watched(model: Any, way: str, prompt: str, most: int, watch: WatchesItsLoop) -> None:
@@ -319,93 +296,6 @@ async def _awaited(model: Any, way: str, prompt: str, most: int, witness: Cancel
             await asyncio.sleep(0)
 
 
-class HoldsItsRequest(CancelAfter):
-    """A cancel that is never set, and whose looks wait, from `hold` on, until ``released`` is set.
-
-    That is when the event loop has told the request what became of it: none is over before,
-    however fast it is and however busy the machine. A look in the loop itself does not wait;
-    ``in_loop`` tells that there was one.
-    """
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.in_loop = False
-        self.released = threading.Event()
-        self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = 0
-
-    def hold(self) -> None:
-        """Let looks wait, and the loop turn; to be called in the loop."""
-        self._thread = threading.get_ident()
-        self._loop = asyncio.get_running_loop()
-        self._turn(_TURNS)
-
-    def is_set(self) -> bool:
-        """See `core.CancelToken`."""
-        super().is_set()
-        here = threading.get_ident() == self._thread
-        self.in_loop = self.in_loop or here
-        if self._loop is not None and not here:
-            self.released.wait(_PATIENCE)
-        return False
-
-    def _turn(self, left: int) -> None:
-        """Let the loop turn: a task waits for a future that waits for others, and so on."""
-        if left and self._loop is not None:
-            self._loop.call_soon(self._turn, left - 1)
-        else:
-            self.released.set()
-
-
-class CancelsItsTask(HoldsItsRequest):
-    """At one of its looks, the task is cancelled that asked."""
-
-    def __init__(self, at: int) -> None:
-        super().__init__()
-        self._at = at
-        self._task: asyncio.Future[Any] | None = None
-
-    def watch(self, task: asyncio.Future[Any]) -> None:
-        """Take the task to cancel; called in its event loop."""
-        self._task, self._thread = task, threading.get_ident()
-
-    def is_set(self) -> bool:
-        """See `core.CancelToken`."""
-        task = self._task
-        if task is not None and self.seen + 1 >= self._at:
-            self._task = None
-            task.get_loop().call_soon_threadsafe(self._cancel, task)
-            if threading.get_ident() != self._thread:
-                self.released.wait(_PATIENCE)
-        return super().is_set()
-
-    def _cancel(self, task: asyncio.Future[Any]) -> None:
-        task.cancel()
-        self.hold()
-
-
-async def _given_up(
-    model: Any, way: str, prompt: str, most: int, witness: CancelsItsTask
-) -> CancelAfter:
-    """Cancel a task that waits for a long answer, while its request is at work."""
-    task = asyncio.ensure_future(_awaited(model, way, prompt, most, witness))
-    witness.watch(task)
-    await asyncio.gather(task, return_exceptions=True)
-    witness.released.set()  # the loop ends here, perhaps before it has turned so often
-    return witness
-
-
-async def _row_task(
-    model: Any, name: str, arguments: Sequence[object], witness: CancelsItsTask
-) -> CancelsItsTask:
-    """Cancel a task that waits for many rows, while its request is at work."""
-    task = asyncio.ensure_future(model.call_async(name, *arguments, cancel=witness))
-    witness.watch(task)
-    await asyncio.gather(task, return_exceptions=True)
-    witness.released.set()
-    return witness
-
-
 def _reading(subject: Subject, prompts: list[str]) -> dict[str, tuple[object, ...]]:
     """Return the operations on rows that generate nothing, each with its arguments."""
     calls: dict[str, tuple[object, ...]] = {}
@@ -420,16 +310,6 @@ def _reading(subject: Subject, prompts: list[str]) -> dict[str, tuple[object, ..
         ids = [model.encode(text) for text in prompts]
         calls["score_tokens"] = (ids, ids)
     return calls
-
-
-def _looks(given_up: Coroutine[Any, Any, CancelAfter], subject: Subject) -> int:
-    """Return the number of polls of a request's cancel, once they have ended."""
-    witness = _run(subject, given_up)
-    seen = -1
-    while seen != witness.seen:
-        seen = witness.seen
-        time.sleep(_ALONE)
-    return seen
 
 
 async def _read(subject: Subject, model: Any, prompt: str) -> tuple[Answer, Any]:

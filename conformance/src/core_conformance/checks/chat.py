@@ -8,6 +8,7 @@ from functools import partial
 from core.errors import ChatTemplateError, CoreError, InvalidOptionError
 from core.protocols import Capability, TextModel
 from core.types import Conversation, Message
+from core_conformance.checking import ask
 from core_conformance.checking.ask import (
     Answer,
     evidence,
@@ -66,7 +67,7 @@ def conversations_are_answered(subject: Subject) -> None:
     Capability.TOKENIZING,
 )
 def system_messages_count(subject: Subject) -> None:
-    rendered = _render(subject, _SYSTEM)
+    rendered = ask.rendered(subject, _SYSTEM)
     answer = _chat(subject, _SYSTEM)
     must(
         (rendered is None) == (answer is None),
@@ -106,7 +107,7 @@ def every_message_is_there(subject: Subject) -> None:
 def chat_is_generate(subject: Subject) -> None:
     pairs = []
     for turns in (_HELLO, _TURNS):
-        prompt, answer = _render(subject, turns), _chat(subject, turns)
+        prompt, answer = ask.rendered(subject, turns), _chat(subject, turns)
         if prompt is not None and answer is not None:
             pairs.append((answer, generate(subject, prompt, 6)))
     same_speech(subject, pairs, "chat, and generate after render_chat")
@@ -263,17 +264,9 @@ def _length(subject: Subject, turns: Conversation) -> int | None:
     return len(tokenizing(subject).encode(tokenizing(subject).render_chat(turns)))
 
 
-def _render(subject: Subject, turns: tuple[Message, ...]) -> str | None:
-    """Render a prompt; None if the model's template refuses, as it may."""
-    try:
-        return tokenizing(subject).render_chat(turns)
-    except ChatTemplateError:
-        return None
-
-
 def _rendered(subject: Subject, turns: tuple[Message, ...]) -> str:
     """Render a prompt of turns that nearly every template takes."""
-    rendered = _render(subject, turns)
+    rendered = ask.rendered(subject, turns)
     testable(rendered is not None, _NO_TURNS)
     assert rendered is not None
     return rendered

@@ -8,7 +8,8 @@ from typing import Any
 from core.errors import ChatTemplateError, InvalidOptionError
 from core.protocols import Capability
 from core.types import Conversation, Message
-from core_conformance.checking.ask import Answer, evidence, generate, read, speaks, tokenizing
+from core_conformance.checking import ask
+from core_conformance.checking.ask import Answer, evidence, generate, read, speaks
 from core_conformance.checking.calls import ending
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.compare import same_answers
@@ -83,7 +84,7 @@ def names_count(subject: Subject) -> None:
     ]
     for turns in named:
         end = ending(partial(subject.model.chat, turns, max_tokens=1))
-        rendered = _render(subject, turns) if subject.declares(Capability.TOKENIZING) else None
+        rendered = ask.rendered(subject, turns) if subject.declares(Capability.TOKENIZING) else None
         must(
             end.error is None or isinstance(end.error, ChatTemplateError),
             f"chat of {turns!r} gave {end.error!r}: expected an answer, or a ChatTemplateError",
@@ -91,7 +92,7 @@ def names_count(subject: Subject) -> None:
         if subject.declares(Capability.TOKENIZING):
             must(
                 (rendered is None) == isinstance(end.error, ChatTemplateError)
-                and rendered != _render(subject, [_HELLO]),
+                and rendered != ask.rendered(subject, [_HELLO]),
                 f"chat of {turns!r} ended with {end.error!r}, and its prompt is {rendered!r:.300}: "
                 "it has to depend on the name, or to be refused",
             )
@@ -108,7 +109,7 @@ def a_new_turn_begins(subject: Subject) -> None:
     speaks(subject, Capability.CHAT)
     begun = "The weather is"
     turns = [_HELLO, Message("assistant", begun)]
-    prompt = _render(subject, turns)
+    prompt = ask.rendered(subject, turns)
     testable(prompt is not None, _NO_TURNS)
     assert prompt is not None
     must(
@@ -126,7 +127,7 @@ def _same_conversation(subject: Subject, plain: Conversation, other: Conversatio
     """Check that two spellings of a conversation have one prompt, or one answer."""
     what = f"{plain!r} and {other!r}"
     if subject.declares(Capability.TOKENIZING):
-        prompts = [_render(subject, turns) for turns in (plain, other)]
+        prompts = [ask.rendered(subject, turns) for turns in (plain, other)]
         must(prompts[0] == prompts[1], f"{what} have the prompts {prompts[0]!r} and {prompts[1]!r}")
     answers = [_answer(subject, turns) for turns in (plain, other)]
     must(
@@ -141,13 +142,5 @@ def _answer(subject: Subject, turns: Conversation) -> Answer | None:
     options: dict[str, Any] = evidence(subject)
     try:
         return read(subject.model.chat(turns, max_tokens=_LENGTH, **options))
-    except ChatTemplateError:
-        return None
-
-
-def _render(subject: Subject, turns: Conversation) -> str | None:
-    """Render a prompt; None if the model's template refuses, as it may."""
-    try:
-        return tokenizing(subject).render_chat(turns)
     except ChatTemplateError:
         return None

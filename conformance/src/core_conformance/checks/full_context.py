@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from core.errors import OptionError, PromptTooLongError
+from core.errors import PromptTooLongError
 from core.protocols import Capability, TextModel
 from core_conformance.checking.ask import classify, evidence, speak
 from core_conformance.checking.budget import within
 from core_conformance.checking.calls import ending
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import same_results, telling
-from core_conformance.checking.sizes import reading, sized
+from core_conformance.checking.sizes import reading, sized, small
 from core_conformance.checking.subject import Subject
 
 _SMALL, _LARGE = 64, 1024  # positions
@@ -25,12 +25,7 @@ _SHARE = 0.3  # of the passes for one check
     broad=True,
 )
 def to_the_contexts_end(subject: Subject) -> None:
-    try:
-        model = subject.load(context_len=_SMALL)
-    except OptionError:
-        model = subject.load()  # a backend may refuse to make it smaller
-
-    with model:
+    with small(subject, _SMALL) as model:
         limit = model.info.context_length
         sizes = [limit, limit + 1, limit - 1]
         sizes.insert(0 if limit > _LARGE else 3, _SMALL // 2)  # to look at something, if it is slow
@@ -88,7 +83,7 @@ _TOO_LARGE = "the context cannot be made small enough to be filled: use another 
     broad=True,
 )
 def answers_fill_the_context(subject: Subject) -> None:
-    with _small(subject) as model:
+    with small(subject, _TIGHT) as model:
         limit = model.info.context_length
         testable(limit <= _FILLABLE, _TOO_LARGE)
         totals: dict[int, int] = {}
@@ -108,10 +103,3 @@ def answers_fill_the_context(subject: Subject) -> None:
             f"in a context of {limit}, prompt and answer have these tokens together, by the "
             f"prompt's: {totals}",
         )
-
-
-def _small(subject: Subject) -> TextModel:
-    try:
-        return subject.load(context_len=_TIGHT)
-    except OptionError:
-        return subject.load()  # a backend may refuse to make it smaller

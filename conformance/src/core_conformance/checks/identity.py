@@ -174,14 +174,14 @@ def devices(subject: Subject) -> None:
 )
 def choices(subject: Subject) -> None:
     model: Any = subject.model
-    value: object = model.choices()
+    value: Any = model.choices()
     must(
         isinstance(value, Sequence), f"choices() returned a {type(value).__name__}, not a sequence"
     )
-    strange = [choice for choice in model.choices() if not isinstance(choice, Choice)]
+    strange = [choice for choice in value if not isinstance(choice, Choice)]
     must(not strange, f"choices() lists {strange!r}, not core.Choice objects")
-    names = [choice.name for choice in model.choices()]
+    names = [choice.name for choice in value]
     must("device" in names, f"choices() lists {names}, and not the device, with the reason for it")
-    for choice in model.choices():
+    for choice in value:
         must(bool(choice.name and choice.value), f"{choice!r} does not name what was chosen")
         must(bool(choice.reason), f"the choice {choice.name}={choice.value} has no reason")

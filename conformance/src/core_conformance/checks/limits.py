@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from functools import partial
 from typing import Any, cast
 
-from core.errors import OptionError, UnsupportedOptionError
-from core.extensions import AttentionInspector, MemoryReporting
+from core.errors import UnsupportedOptionError
+from core.extensions import MemoryReporting
 from core.protocols import Capability, TextModel
 from core.types import AttentionSnapshot, MemoryReport, Message
 from core_conformance.checking import ask
@@ -30,7 +30,7 @@ from core_conformance.checking.check import (
     testable,
 )
 from core_conformance.checking.compare import same_answers
-from core_conformance.checking.sizes import SMALL_CONTEXT, must_be_too_long, overlong
+from core_conformance.checking.sizes import SMALL_CONTEXT, must_be_too_long, overlong, small
 from core_conformance.checking.subject import Subject
 
 _SMALL = 32  # positions
@@ -57,15 +57,11 @@ _NEAR = 0.02  # of the largest key: two runs may differ in rounding only
     Capability.GENERATE,
 )
 def context_ends_generation(subject: Subject) -> None:
-    try:
-        model = subject.load(context_len=_SMALL)
-    except OptionError:
-        model = subject.load()  # a backend may refuse to make it smaller
-    with model:
+    with small(subject, _SMALL) as model:
         limit = model.info.context_length
-        small = limit <= _LARGE
-        prompts = ask.PLAIN if small else _nearly_full(subject, limit)
-        many = _BEYOND + (limit if small else _ROOM)
+        is_small = limit <= _LARGE
+        prompts = ask.PLAIN if is_small else _nearly_full(subject, limit)
+        many = _BEYOND + (limit if is_small else _ROOM)
         prompt, answer = _fill(subject, model, prompts, many)
         _ends_within(subject, prompt, limit, answer, many)
 
@@ -78,7 +74,6 @@ def context_ends_generation(subject: Subject) -> None:
     Capability.ROTATE,
 )
 def rotation_goes_on(subject: Subject) -> None:
-    many = 0
     with subject.loaded(context_len=_SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _LARGE, _TOO_LARGE)
@@ -239,7 +234,7 @@ def _ends_within(subject: Subject, prompt: str, limit: int, answer: Answer, many
     Capability.ATTENTION_INSPECTOR,
 )
 def sizes_agree(subject: Subject) -> None:
-    seen = _inspect(subject, ask.PLAIN[0])
+    seen = ask.inspect(subject, ask.PLAIN[0])
     must(
         len(seen.keys) == seen.num_layers and all(len(k) == seen.num_heads for k in seen.keys),
         f"{seen!r} holds {len(seen.keys)} layers with {[len(k) for k in seen.keys]} heads",
@@ -275,7 +270,7 @@ def sizes_agree(subject: Subject) -> None:
 def longer_prompts_begin_alike(subject: Subject) -> None:
     prompt = ask.PLAIN[0]
     longer, other = f"{prompt} a city of light", ask.PLAIN[3]
-    short, long = _inspect(subject, prompt), _inspect(subject, longer)
+    short, long = ask.inspect(subject, prompt), ask.inspect(subject, longer)
     shared = _common(subject, prompt, longer)
     must(
         _apart(short, long, shared) <= _NEAR,
@@ -283,15 +278,11 @@ def longer_prompts_begin_alike(subject: Subject) -> None:
         "are not",
     )
     must(
-        _apart(short, _inspect(subject, other), min(2, len(other))) > 0
+        _apart(short, ask.inspect(subject, other), min(2, len(other))) > 0
         or _common(subject, prompt, other) >= 2,
         f"{prompt!r} and {other!r} have the same keys, so the keys do not depend on the prompt",
     )
     testable(shared > 0, f"{prompt!r} and {longer!r} share no token: use another model")
-
-
-def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
-    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
 
 
 def _common(subject: Subject, left: str, right: str) -> int:

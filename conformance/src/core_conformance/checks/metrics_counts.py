@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from core.errors import OptionError
-from core.protocols import Capability, TextModel
+from core.protocols import Capability
 from core.types import GenerateMetrics
 from core_conformance.checking import ask
 from core_conformance.checking.ask import Answer, generate, speak, speaks, voice
 from core_conformance.checking.calls import encoded_length
 from core_conformance.checking.check import check, leave_out, must, testable
+from core_conformance.checking.sizes import small
 from core_conformance.checking.subject import Subject
 
 _LENGTH, _SMALL, _BEYOND = 12, 32, 6  # tokens, positions, and tokens after the context is full
@@ -94,7 +94,7 @@ def reading_calls(subject: Subject) -> None:
 )
 def rotated_answers(subject: Subject) -> None:
     speaks(subject, Capability.GENERATE)
-    with _rotating(subject) as model:
+    with small(subject, _SMALL, context_overflow="rotate") as model:
         limit = model.info.context_length
         many = limit + _BEYOND if limit <= 2 * _SMALL else _LENGTH
         for prompt in ask.PLAIN[:2]:
@@ -102,13 +102,6 @@ def rotated_answers(subject: Subject) -> None:
             given, what = len(list(stream)), f"{prompt!r} in a rotating context of {limit}"
             _must_be(stream.metrics, given, what)
             _must_read(stream.metrics, [encoded_length(subject, prompt)], what)
-
-
-def _rotating(subject: Subject) -> TextModel:
-    try:
-        return subject.load(context_len=_SMALL, context_overflow="rotate")
-    except OptionError:
-        return subject.load(context_overflow="rotate")  # it may refuse to make it smaller
 
 
 def _stops(subject: Subject) -> Iterator[tuple[str, dict[str, Any]]]:

@@ -11,7 +11,13 @@ from core.protocols import Capability, TokenStream
 from core_conformance.checking import ask
 from core_conformance.checking.ask import evidence, read, speaks, submitting
 from core_conformance.checking.budget import pass_seconds
-from core_conformance.checking.calls import CancelAfter, close_quietly, longest, unless_refused
+from core_conformance.checking.calls import (
+    CancelAfter,
+    SlowLooks,
+    close_quietly,
+    longest,
+    unless_refused,
+)
 from core_conformance.checking.check import check, leave_out, must, testable
 from core_conformance.checking.compare import same_speech
 from core_conformance.checking.subject import Subject
@@ -137,15 +143,6 @@ _MOST = 0.75  # of the looks that are left when it is closed
 _ALONE = 0.25  # seconds without a look, after which polling has ended
 
 
-class SlowLooks(CancelAfter):
-    """A cancel that is never set, and whose looks take their time."""
-
-    def is_set(self) -> bool:
-        """See `core.CancelToken`."""
-        time.sleep(_LOOK)
-        return super().is_set()
-
-
 @check(
     "submitting.close-stops",
     "A submitted request whose stream is closed MUST end, not run on without a reader",
@@ -154,16 +151,13 @@ class SlowLooks(CancelAfter):
 def closed_requests_end(subject: Subject) -> None:
     prompt, _ = longest(subject)
     with unless_refused("cancel"):
-        calm, witness = SlowLooks(), SlowLooks()
+        calm, witness = SlowLooks(_LOOK), SlowLooks(_LOOK)
         whole = submitting(subject).submit(prompt, _options(calm))
         list(whole)
         stream = submitting(subject).submit(prompt, _options(witness))
         next(stream, None)
         stream.close()
-        before, seen = witness.seen, -1
-        while seen != witness.seen:
-            seen = witness.seen
-            time.sleep(_ALONE)
+        before, seen = witness.seen, witness.settled(_ALONE)
         left = calm.seen - before
         if left < _FEW_LOOKS:
             leave_out(f"a request that had {left} looks at its cancel left when it was closed")

@@ -19,6 +19,7 @@ from core_conformance.checking.ask import SPEAKING, Answer, read, speak, voice
 from core_conformance.checking.budget import pass_seconds, within
 from core_conformance.checking.calls import (
     CancelAfter,
+    SlowLooks,
     greedy_options,
     promptly,
     unless_refused,
@@ -163,18 +164,6 @@ _LOOK, _TIMEOUT = 0.008, 0.02  # seconds
 _FACTOR, _SLACK = 4, 0.05  # a call that takes so much longer, and seconds, was not stopped
 
 
-class SlowLooks(CancelAfter):
-    """A cancel that is never set, and whose looks take their time: so the rows do, on any machine.
-
-    A backend looks at least once for each token of a row.
-    """
-
-    def is_set(self) -> bool:
-        """See `core.CancelToken`."""
-        time.sleep(_LOOK)
-        return super().is_set()
-
-
 @check(
     "cancel.timeout-in-slots",
     "The timeout of a batch MUST begin with the call for every row, those that wait for a slot "
@@ -186,12 +175,12 @@ def timeout_is_of_the_call(subject: Subject) -> None:
     prompts = asked(_WAITING)
     with unless_refused("timeout"), unless_refused("cancel"), subject.loaded(**one_slot) as model:
         for way in ways(subject, *BATCHES):
-            cancel = SlowLooks()
+            cancel = SlowLooks(_LOOK)
             _, whole = timed(subject, way, model, prompts, _FEW_TOKENS, cancel=cancel)
             must(cancel.seen > 0, f"{way.name} never looked at its cancel")
             timeout = max(_TIMEOUT, whole / 6)
             rows, took = timed(
-                subject, way, model, prompts, _FEW_TOKENS, cancel=SlowLooks(), timeout=timeout
+                subject, way, model, prompts, _FEW_TOKENS, cancel=SlowLooks(_LOOK), timeout=timeout
             )
             must(len(rows) == _WAITING, f"{way.name} of {_WAITING} prompts gave {len(rows)} rows")
             errors = [row.error for row in rows]

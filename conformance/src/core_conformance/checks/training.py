@@ -8,13 +8,11 @@ import time
 from collections.abc import Sequence
 from dataclasses import replace
 from functools import partial
-from typing import cast
 
 from core.errors import CoreError, ModelClosedError, TrainingError
-from core.extensions import Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainingRun
-from core_conformance.checking.ask import PLAIN
+from core_conformance.checking.ask import PLAIN, trainable
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.recall import long_story, relatives
@@ -91,19 +89,19 @@ def untouched(subject: Subject) -> None:
 def saved(subject: Subject) -> None:
     with scratch() as folder, subject.loaded() as model:
         place = os.path.join(folder, "adapter")
-        error = raised(lambda: _trainable(model).save_adapter(place))
+        error = raised(lambda: trainable(model).save_adapter(place))
         must(
             isinstance(error, TrainingError), f"save_adapter() without an adapter raised {error!r}"
         )
 
-        run = _trainable(model).train(_DICTIONARIES, _CONFIG)
+        run = trainable(model).train(_DICTIONARIES, _CONFIG)
         must(isinstance(run, TrainingRun), f"train() gave {run!r}, and no core.TrainingRun")
         last = run.run()
         must(last is not None and last.step == _STEPS, f"{_STEPS} steps were run to {last!r}")
-        _trainable(model).save_adapter(place)
+        trainable(model).save_adapter(place)
         below = os.path.join(folder, "file", "adapter")
         open(os.path.join(folder, "file"), "wb").close()
-        error = raised(lambda: _trainable(model).save_adapter(below))
+        error = raised(lambda: trainable(model).save_adapter(below))
         must(isinstance(error, OSError), f"save_adapter() below a file raised {error!r}")
         trained = says(subject, model)
         with subject.loaded(adapter_path=place) as other:
@@ -189,11 +187,11 @@ def refused(subject: Subject) -> None:
             ((*_EXAMPLES, {**_DICTIONARIES[0], "answer": "yes"}), _CONFIG),
             (_EXAMPLES, wrong),
         ):
-            error = raised(lambda e=examples, c=config: _trainable(model).train(e, c))  # type: ignore[misc]
+            error = raised(lambda e=examples, c=config: trainable(model).train(e, c))  # type: ignore[misc]
             what = f"train({examples!r:.80}, targets={config.targets})"
             must(isinstance(error, CoreError), f"{what} raised {error!r}")
         for other in ({"rank": 4}, "fast"):
-            error = raised(lambda c=other: _trainable(model).train(_EXAMPLES, c))  # type: ignore[misc]
+            error = raised(lambda c=other: trainable(model).train(_EXAMPLES, c))  # type: ignore[misc]
             must(
                 isinstance(error, TypeError), f"train() with the config {other!r} raised {error!r}"
             )
@@ -205,7 +203,7 @@ def refused(subject: Subject) -> None:
         for what, use in {
             "train()": lambda: _train(model),
             "the next step": lambda: next(steps),
-            "save_adapter()": lambda: _trainable(model).save_adapter(os.path.join(folder, "a")),
+            "save_adapter()": lambda: trainable(model).save_adapter(os.path.join(folder, "a")),
         }.items():
             error = raised(use)
             must(isinstance(error, ModelClosedError), f"{what} of a closed model raised {error!r}")
@@ -216,8 +214,4 @@ def _train(
     config: TrainConfig = _CONFIG,
     examples: Sequence[TrainingExample] = _EXAMPLES,
 ) -> TrainingRun:
-    return _trainable(model).train(examples, config)
-
-
-def _trainable(model: TextModel) -> Trainable:
-    return cast("Trainable", model)
+    return trainable(model).train(examples, config)

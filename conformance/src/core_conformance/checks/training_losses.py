@@ -9,14 +9,13 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any, cast
+from typing import Any
 
 from core.errors import ChatTemplateError, CoreError
-from core.extensions import Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainStep
 from core.types import Message
-from core_conformance.checking.ask import LABELS, PLAIN
+from core_conformance.checking.ask import LABELS, PLAIN, trainable
 from core_conformance.checking.calls import raised
 from core_conformance.checking.check import check, must, testable
 from core_conformance.checking.subject import Subject
@@ -130,7 +129,7 @@ def epochs(subject: Subject) -> None:
     with subject.loaded() as model:
         single_steps = [_step(model, [example]) for example in _EXAMPLES]
         config = replace(_CONFIG, batch_size=2, iterations=2)
-        steps = [*_trainable(model).train(_EXAMPLES, config)]
+        steps = [*trainable(model).train(_EXAMPLES, config)]
         learned = sum(step.learned for step in steps)
         must(
             learned == sum(one.learned for one in single_steps),
@@ -158,7 +157,7 @@ def longest(subject: Subject) -> None:
             step = _step(model, [example], max_tokens=tokens)
             must(step.learned > 0, f"with max_tokens={tokens} a step is reported as {step}")
             config = replace(_CONFIG, max_tokens=tokens - 1)
-            error = raised(lambda: _trainable(model).train([example], config))  # noqa: B023
+            error = raised(lambda: trainable(model).train([example], config))  # noqa: B023
             must(
                 isinstance(error, CoreError),
                 f"train() of an example of {tokens} tokens with max_tokens={tokens - 1} "
@@ -177,7 +176,7 @@ def scale(subject: Subject) -> None:
         for name, value in {"scale": by, "alpha": by * _CONFIG.rank}.items():
             options: Any = {name: value, "learning_rate": _FAR, "iterations": 2}
             with subject.loaded() as model:
-                first, second = _trainable(model).train(_EXAMPLES[:1], replace(_CONFIG, **options))
+                first, second = trainable(model).train(_EXAMPLES[:1], replace(_CONFIG, **options))
             falls[by, name] = first.loss - second.loss
     noise = _PER_TOKEN * subject.tolerance
     (little, _), (much, _) = ((falls[by, "scale"], falls[by, "alpha"]) for by in _SCALES)
@@ -203,8 +202,8 @@ def scale(subject: Subject) -> None:
 )
 def defaults(subject: Subject) -> None:
     with subject.loaded() as model, subject.loaded() as other:
-        without = next(_trainable(model).train(_EXAMPLES))
-        spelled = next(_trainable(other).train(_EXAMPLES, TrainConfig()))
+        without = next(trainable(model).train(_EXAMPLES))
+        spelled = next(trainable(other).train(_EXAMPLES, TrainConfig()))
     must(
         without.steps == spelled.steps and without.learned == spelled.learned,
         f"the first step is reported as {without} without config, but {spelled} with TrainConfig()",
@@ -249,9 +248,5 @@ def _conversation(*texts: str) -> TrainingExample:
 
 def _step(model: TextModel, examples: Sequence[TrainingExample], **options: Any) -> TrainStep:
     """Return the only step of a training that changes no weight."""
-    (step,) = _trainable(model).train(examples, replace(_CONFIG, **options))
+    (step,) = trainable(model).train(examples, replace(_CONFIG, **options))
     return step
-
-
-def _trainable(model: TextModel) -> Trainable:
-    return cast("Trainable", model)

@@ -13,7 +13,7 @@ from typing import Any, cast
 from core.extensions import Trainable
 from core.protocols import Capability, TextModel
 from core.training import TrainConfig, TrainingExample, TrainStep
-from core_conformance.checking.ask import LABELS, PLAIN
+from core_conformance.checking.ask import LABELS, PLAIN, trainable
 from core_conformance.checking.check import check, must
 from core_conformance.checking.subject import Subject
 from core_conformance.checking.ways.rows import asked, run, same_rows
@@ -86,7 +86,7 @@ def validated(subject: Subject) -> None:
     held_out = _EXAMPLES[2:]
     still: Any = {"learning_rate": _STILL}
     with subject.loaded() as model:
-        own = next(_trainable(model).train(held_out, replace(_CONFIG, iterations=1, **still)))
+        own = next(trainable(model).train(held_out, replace(_CONFIG, iterations=1, **still)))
         options: Any = {"validation": held_out, "validate_every": 2, "iterations": 5}
         steps = _train(model, **still, **options)
     measured = [step.step for step in steps if step.validation_loss is not None]
@@ -124,10 +124,10 @@ def resumed(subject: Subject) -> None:
     with tempfile.TemporaryDirectory(prefix="core-trained-") as folder:
         place = os.path.join(folder, "run")
         config = replace(_CONFIG, directory=place, save_every=1)
-        with subject.loaded() as model, closing(_trainable(model).train(_EXAMPLES, config)) as run:
+        with subject.loaded() as model, closing(trainable(model).train(_EXAMPLES, config)) as run:
             begun = list(islice(run, 2))
         with subject.loaded() as model:
-            rest = list(_trainable(model).train(_EXAMPLES, replace(config, resume=True)))
+            rest = list(trainable(model).train(_EXAMPLES, replace(config, resume=True)))
     numbers = [step.step for step in (*begun, *rest)]
     must(numbers == [1, 2, 3, 4], f"two steps, and those after resume=True, are {numbers}")
     for one, other in zip(whole, (*begun, *rest), strict=True):
@@ -142,7 +142,7 @@ def _rates(model: TextModel, **options: Any) -> list[float]:
 def _train(
     model: TextModel, examples: tuple[TrainingExample, ...] = _EXAMPLES, **options: Any
 ) -> list[TrainStep]:
-    return list(_trainable(model).train(examples, replace(_CONFIG, **options)))
+    return list(trainable(model).train(examples, replace(_CONFIG, **options)))
 
 
 def _same_loss(subject: Subject, one: TrainStep, other: TrainStep, what: str) -> None:
@@ -150,10 +150,6 @@ def _same_loss(subject: Subject, one: TrainStep, other: TrainStep, what: str) ->
         one.learned > 0 and abs(one.loss - other.loss) <= max(1e-3, _PER_TOKEN * subject.tolerance),
         f"{what}: the losses are {one.loss:.6g} and {other.loss:.6g}",
     )
-
-
-def _trainable(model: TextModel) -> Trainable:
-    return cast("Trainable", model)
 
 
 _ROWS, _TOKENS = 3, 4

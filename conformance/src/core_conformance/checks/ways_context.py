@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
 from functools import partial
-from typing import Any
 
-from core.errors import OptionError, PromptTooLongError, RequestError
+from core.errors import PromptTooLongError, RequestError
 from core.protocols import Capability, TextModel
 from core.types import Message, Score
 from core_conformance.checking import ask
@@ -16,10 +14,10 @@ from core_conformance.checking.budget import within
 from core_conformance.checking.calls import promptly
 from core_conformance.checking.check import check, leave_out, must, testable, well_formed
 from core_conformance.checking.draws.judging import stopped
-from core_conformance.checking.sizes import NO_SIZES, sized
+from core_conformance.checking.sizes import NO_SIZES, sized, small
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import Options, agree, alike, draws_tell, gives, wanted
-from core_conformance.checking.ways.forms import Awaited
+from core_conformance.checking.ways.forms import forms
 from core_conformance.checking.ways.oddities import BROKEN, MIXED
 from core_conformance.checking.ways.table import BY_NAME, Row, Way, every_way
 
@@ -38,7 +36,7 @@ _A_TOKEN = 1 / 20  # passes
     broad=True,
 )
 def the_contexts_end(subject: Subject) -> None:
-    with _small(subject) as model:
+    with small(subject, _CONTEXT) as model:
         limit, tried = model.info.context_length, False
         sizes = [(way, limit + more) for more in (0, 1, 2) for way in every_way(subject)]
 
@@ -62,17 +60,6 @@ def the_contexts_end(subject: Subject) -> None:
                 f"{what}, and one of a letter: {way.name} has {[row.error for row in expected]}",
             )
     testable(tried, NO_SIZES)
-
-
-@contextmanager
-def _small(subject: Subject, **options: Any) -> Iterator[TextModel]:
-    """Yield a model of a small context, or of its own where it cannot be made smaller."""
-    try:
-        model = subject.load(context_len=_CONTEXT, **options)
-    except OptionError:
-        model = subject.load(**options)
-    with model:
-        yield model
 
 
 def _sized(subject: Subject, way: Way, size: int) -> str | None:
@@ -100,13 +87,13 @@ def _sized(subject: Subject, way: Way, size: int) -> str | None:
 def scores_of_a_full_context(subject: Subject) -> None:
     encode = tokenizing(subject).encode
     well_formed(bool(encode(ask.PLAIN[0])), f"encode() has no ids for {ask.PLAIN[0]!r}")
-    with _small(subject) as model:
+    with small(subject, _CONTEXT) as model:
         limit = model.info.context_length
         testable(limit <= _FEW_TOKENS, "the context is too long to fill: use a smaller context_len")
         pairs = [(size <= limit + 1, _pair(subject, size)) for size in (limit + 1, limit + 2)]
         known = [(fits, *pair) for fits, pair in pairs if pair]
         testable(bool(known), "no text was found that fills the context to the token")
-        for form, caller in _forms(subject, model):
+        for form, caller in forms(subject, model):
             if subject.declares(Capability.SCORING):
                 texts = [*known, (False, ask.QUESTION, ""), (None, ask.QUESTION, BROKEN)]
                 given = [prompt for _, prompt, _ in texts], [text for _, _, text in texts]
@@ -136,12 +123,6 @@ def _fit(
         )
 
 
-def _forms(subject: Subject, model: TextModel) -> Iterator[tuple[str, Any]]:
-    yield "", model
-    if subject.declares(Capability.ASYNCHRONOUS):
-        yield "awaited ", Awaited(model)
-
-
 def _pair(subject: Subject, size: int) -> tuple[str, str] | None:
     """Return a prompt and a continuation of this many tokens together, if there are any."""
     encode = tokenizing(subject).encode
@@ -168,7 +149,7 @@ def _pair(subject: Subject, size: int) -> tuple[str, str] | None:
     broad=True,
 )
 def beyond_the_context(subject: Subject) -> None:
-    with _small(subject, context_overflow="rotate") as model:
+    with small(subject, _CONTEXT, context_overflow="rotate") as model:
         limit = model.info.context_length
         testable(limit <= _MOST, "the context is too long to be filled: use one that is shorter")
         callers = [way for way in every_way(subject) if way.generates]

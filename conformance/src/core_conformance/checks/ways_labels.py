@@ -16,7 +16,7 @@ from core_conformance.checking.check import check, must
 from core_conformance.checking.compare import best_label, label_logprobs, same_logprobs
 from core_conformance.checking.sizes import words
 from core_conformance.checking.subject import Subject
-from core_conformance.checking.ways.forms import Awaited
+from core_conformance.checking.ways.forms import forms
 from core_conformance.checking.ways.oddities import BROKEN, TEXTS
 
 _SETS = {
@@ -84,10 +84,8 @@ def _callers(subject: Subject) -> list[tuple[str, Any, str]]:
     operations = {"classify": "classify"}
     if subject.declares(Capability.CLASSIFY_STREAMING):
         operations["classify_iter"] = "classify_iter"
-    models: dict[str, Any] = {"": subject.model}
-    if subject.declares(Capability.ASYNCHRONOUS):
-        models["awaited "] = Awaited(subject.model)
-    return [(form + name, model, name) for form, model in models.items() for name in operations]
+    models = [*forms(subject, subject.model)]
+    return [(form + name, model, name) for form, model in models for name in operations]
 
 
 def _results(subject: Subject, model: Any, operation: str, **options: Any) -> list[ClassifyResult]:

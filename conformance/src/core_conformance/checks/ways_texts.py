@@ -24,7 +24,7 @@ from core_conformance.checking.compare import (
 )
 from core_conformance.checking.subject import OPERATIONS, Subject
 from core_conformance.checking.ways.agreeing import agree
-from core_conformance.checking.ways.forms import Awaited
+from core_conformance.checking.ways.forms import forms
 from core_conformance.checking.ways.oddities import BROKEN, TEXTS
 from core_conformance.checking.ways.table import every_way
 
@@ -115,25 +115,25 @@ def odd_messages(subject: Subject) -> None:
         )
         request = evidence(subject) | {"max_tokens": _TOKENS}
         own = ending(lambda: subject.model.generate(rendered, **request))  # noqa: B023
-        for name, model in _models(subject):
+        for form, model in forms(subject, subject.model):
             end = promptly(
                 subject,
                 lambda: ending(lambda: model.chat(messages, **request, **options)),  # noqa: B023
-                name,
+                f"{form}chat",
             )
-            what = f"{name} of {messages!r}, and generate of what render_chat gives"
+            what = f"{form}chat of {messages!r}, and generate of what render_chat gives"
             must(type(end.error) is type(own.error), f"{what}: {end.error!r}, not {own.error!r}")
             pair = Answer(own.tokens, own.reason, rendered), Answer(end.tokens, end.reason)
             same_rows(subject, [pair], what)
 
 
 def _refuse(subject: Subject, messages: list[Message], options: dict[str, Any]) -> None:
-    for name, model in _models(subject):
+    for form, model in forms(subject, subject.model):
         call = partial(model.chat, messages, max_tokens=1, **options)
-        error = promptly(subject, partial(ending, call), name).error
+        error = promptly(subject, partial(ending, call), f"{form}chat").error
         must(
             error is None or isinstance(error, CoreError),
-            f"{name} of {messages!r} ended with {error!r}: expected a CoreError",
+            f"{form}chat of {messages!r} ended with {error!r}: expected a CoreError",
         )
 
 
@@ -144,13 +144,6 @@ def _conversation(role: str, text: str) -> list[Message]:
     if role == "user":
         return [first, Message("assistant", "Good."), Message("user", text)]
     return [first, Message("assistant", text), *([last] if role == "assistant" else [])]
-
-
-def _models(subject: Subject) -> Iterator[tuple[str, Any]]:
-    """Yield the model, and in a form whose operations are awaited."""
-    yield "chat", subject.model
-    if subject.declares(Capability.ASYNCHRONOUS):
-        yield "awaited chat", Awaited(subject.model)
 
 
 # --------------------------------------------------------------------------- continuations
@@ -195,10 +188,7 @@ def _logprobs(subject: Subject, prompt: str, text: str) -> Iterator[tuple[str, f
     if known and steps_of and len(steps_of) <= _LONGEST:
         yield "classify, step by step", sum(logprobs_by_steps(subject, steps_of))
 
-    forms: list[tuple[str, Any]] = [("", subject.model)]
-    if subject.declares(Capability.ASYNCHRONOUS):
-        forms.append(("awaited ", Awaited(subject.model)))
-    for form, model in forms:
+    for form, model in forms(subject, subject.model):
         if subject.declares(Capability.SCORING):
             yield f"{form}score", _logprob(subject, lambda: model.score([prompt], [text]))  # noqa: B023
         if subject.declares(Capability.TOKEN_PROMPTS, Capability.TOKENIZING):

@@ -40,7 +40,7 @@ def keys_depend_on_the_beginning(subject: Subject) -> None:
         if not _apart(subject, *pair):
             continue
         comparable = True
-        left, right = (_inspect(subject, prompt) for prompt in pair)
+        left, right = (ask.inspect(subject, prompt) for prompt in pair)
         must(
             _last(left) != _last(right),
             f"prompts of {left.seq_len} tokens that begin with {pair[0][:8]!r} and "
@@ -99,7 +99,7 @@ def rendered_prompts_are_read(subject: Subject) -> None:
                 "text",
             )
     if subject.declares(Capability.ATTENTION_INSPECTOR):
-        seen = _inspect(subject, rendered)
+        seen = ask.inspect(subject, rendered)
         must(
             seen.seq_len == len(encode(rendered)),
             f"a rendered chat has {len(encode(rendered))} tokens, and seq_len={seen.seq_len}",
@@ -120,10 +120,6 @@ def _pair(subject: Subject, tail: str) -> list[str]:
         ids = tokenizing(subject).encode(prompt)
         alike.setdefault((len(ids), ids[-1]), []).append(prompt)
     return max(alike.values(), key=len)[:2] if any(len(g) > 1 for g in alike.values()) else []
-
-
-def _inspect(subject: Subject, prompt: str) -> AttentionSnapshot:
-    return cast("AttentionInspector", subject.model).inspect_attention(prompt)
 
 
 def _last(seen: AttentionSnapshot) -> list[list[float]]:

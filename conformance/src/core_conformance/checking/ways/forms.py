@@ -8,8 +8,9 @@ from dataclasses import replace
 from typing import Any
 
 from core.options import GenerateConfig
-from core.protocols import TextModel
+from core.protocols import Capability, TextModel
 from core_conformance.checking.script.record import STREAMS
+from core_conformance.checking.subject import Subject
 
 _OVER, _NEVER = 1e-9, 600.0  # seconds
 
@@ -48,6 +49,13 @@ class Awaited:
             read.error = error
         read.finish_reason = stream.finish_reason
         return read
+
+
+def forms(subject: Subject, model: TextModel) -> Iterator[tuple[str, Any]]:
+    """Yield the forms of a model's operations, each after the beginning of its name."""
+    yield "", model
+    if subject.declares(Capability.ASYNCHRONOUS):
+        yield "awaited ", Awaited(model)
 
 
 class Configured:
