@@ -69,7 +69,7 @@ def test_an_answer_to_what_is_not_declared_is_a_failure(
     assert "classify is not declared, and its call was not refused" in done.err
 
 
-def test_behind_a_hang_the_rest_runs_in_other_processes(command: Command) -> None:
+def test_after_a_hang_the_rest_runs_in_other_processes(command: Command) -> None:
     done = command("toy_hangs", "-m", "model", "--timeout", "3", alone=True)
     assert done.code == 1
     assert done.statuses == but_second("timeout")
@@ -97,7 +97,7 @@ def test_ctrl_c_ends_a_hang() -> None:
         process.send_signal(signal.SIGINT)
         out, _ = process.communicate(timeout=300)
     assert process.returncode == 130
-    assert out.splitlines()[-1] == b"toy.second\t"  # begun, and nothing behind it
+    assert out.splitlines()[-1] == b"toy.second\t"  # begun, and nothing after it
 
 
 def test_a_dead_process_leaves_what_was_found_and_the_name_of_the_check(command: Command) -> None:

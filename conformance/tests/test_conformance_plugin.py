@@ -185,7 +185,7 @@ def test_a_model_that_is_refused_fails_once(pytester: pytest.Pytester) -> None:
     done.stdout.fnmatch_lines(["toy_refuses: incomplete (0 of 4 ran);*does not load*"])
 
 
-def test_behind_a_hang_the_rest_runs(pytester: pytest.Pytester) -> None:
+def test_after_a_hang_the_rest_runs(pytester: pytest.Pytester) -> None:
     hangs = ("--core-backend", "toy_hangs", "--core-model", "model", "--core-timeout", "3")
     done = session(pytester, *SUITE, *hangs, alone=True)
     done.assert_outcomes(passed=3, failed=1)

@@ -18,7 +18,7 @@ from core_conformance.running.run import Run
 from core_conformance.running.settings import Settings
 
 _TEXT = "the é sea, 漢字 and 🎉 wind: "
-_BLANK = 0.9  # the probability of a blank behind a character
+_BLANK = 0.9  # the probability of a blank after a character
 
 
 class Fake(FakeBackend):

@@ -72,15 +72,15 @@ SHOWN = {
     "equal-as-far-as-seen": "classify.equal-prompts",
     "labels-of-before": "history.labels",
     "answer-is-kept": "history.speech",
-    "scored-behind-another": "history.scores",
+    "scored-after-another": "history.scores",
     "shows-bos": "tokenizing.round-trip",
     "not-a-list": "tokenizing.ids",
     "strips-prompts": "text.odd-prompts",
     "special-for-everyone": "chat.special-text",
     "nul-ends-a-row": "generated.batches",
     "counted-in-utf16": "generated.texts",
-    "behind-a-closed-request": "generated.calls",
-    "behind-another-close": "generated.calls",
+    "after-a-closed-request": "generated.calls",
+    "after-another-close": "generated.calls",
     "one-label-in-another": "generated.labels",
 }
 

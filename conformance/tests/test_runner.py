@@ -1,4 +1,4 @@
-"""Running checks: threads, limits, what a failed check leaves behind, what remains at exit."""
+"""Running checks: threads, limits, what a failed check leaves after, what remains at exit."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ def test_the_words_of_a_violation_are_the_reason(subject: Subject) -> None:
     assert result.details == ""
 
 
-def test_an_error_behind_a_violation_is_shown(subject: Subject) -> None:
+def test_an_error_after_a_violation_is_shown(subject: Subject) -> None:
     def run(_: Subject) -> None:
         try:
             raise KeyError("weights")
@@ -182,7 +182,7 @@ def test_a_model_that_fails_while_it_is_timed_gets_the_usual_time(subject: Subje
         assert runner_module.limit_for(subject, None) == LIMIT
 
 
-def test_behind_a_hang_that_no_other_process_can_follow_nothing_runs(
+def test_after_a_hang_that_no_other_process_can_follow_nothing_runs(
     toys: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refused(self: Isolated) -> None:

@@ -281,13 +281,13 @@ def closing_one_leaves_the_others(subject: Subject) -> None:
 
 
 @check(
-    "submitting.behind-own-stream",
+    "submitting.after-own-stream",
     "A submitted request that waits for a stream which its reader has open MUST raise "
     "ModelBusyError where it is read, or be answered; it never hangs",
     Capability.SUBMITTING,
     Capability.GENERATE,
 )
-def submitted_behind_the_own_stream(subject: Subject) -> None:
+def submitted_after_the_own_stream(subject: Subject) -> None:
     prompt = talkative(subject)
     config = GenerateConfig(**greedy_options(subject, 2))
 

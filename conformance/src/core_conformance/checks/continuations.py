@@ -82,7 +82,7 @@ def every_continuation(subject: Subject) -> None:
     Capability.SCORING,
     broad=True,
 )
-def labels_behind_every_length(subject: Subject) -> None:
+def labels_after_every_length(subject: Subject) -> None:
     lengths, compared = telling(room(subject, spare=2 * len(_NEXT)))[:_PLACES], 0
     for length in within(subject, lengths, reading(3), "tokens of a prompt with labels", _SOME):
         prompt = sized(subject, length, turn=10)

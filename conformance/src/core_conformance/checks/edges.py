@@ -290,12 +290,12 @@ def failed_rows_count_nothing(subject: Subject) -> None:
 
 
 @check(
-    "labels.behind-failed",
+    "labels.after-failed",
     "A row that fails MUST NOT keep labels from the rows after it",
     Capability.CLASSIFY,
     Capability.LABELS,
 )
-def labels_behind_failed_rows(subject: Subject) -> None:
+def labels_after_failed_rows(subject: Subject) -> None:
     alone = classify(subject, ask.PLAIN[:2], labels=ask.LABELS)
     mixed = subject.model.classify(["", ask.PLAIN[0], "", ask.PLAIN[1]], labels=ask.LABELS)
     for prompt, one, other in zip(ask.PLAIN, alone, mixed[1::2], strict=False):

@@ -63,7 +63,7 @@ def long_labels(subject: Subject) -> None:
     for size in within(subject, sizes, lambda size: 4 + size / 5, "tokens of a label", _SOME):
         # Another label begins with the same tokens, all but the last.
         front, middle = fronts[head + size], fronts[head + size // 2]
-        label, other = _behind(front), _behind(fronts[head + size - 1]) + " or else"
+        label, other = _after(front), _after(fronts[head + size - 1]) + " or else"
         logprobs = label_logprobs(classify(subject, [ask.QUESTION], labels=(label, other))[0])
         _agree(subject, logprobs, label, _in_parts(subject, middle, front), size, "in two parts")
 
@@ -182,7 +182,7 @@ def _continued(subject: Subject) -> tuple[int, dict[int, str]]:
     return head, {size: text for size, text in fronts.items() if not text.endswith(" ")}
 
 
-def _behind(front: str) -> str:
+def _after(front: str) -> str:
     return front[len(ask.QUESTION) + 1 :]
 
 

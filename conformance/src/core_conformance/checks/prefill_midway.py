@@ -47,7 +47,7 @@ def prefill(subject: Subject) -> None:
             leave_out(f"a cancel between two looks: {length} tokens take {seconds:.3f} s")
             return
         for share in within(subject, (0.5, 0.8), lambda _: cost, "cancels within a long prompt"):
-            _heard_behind_the_last_chunk(subject, prompt, share, seconds)
+            _heard_after_the_last_chunk(subject, prompt, share, seconds)
 
 
 def _long_prompt(subject: Subject) -> tuple[str, int]:
@@ -103,7 +103,7 @@ def _heard_at(subject: Subject, prompt: str, at: int, looks: int) -> None:
     )
 
 
-def _heard_behind_the_last_chunk(
+def _heard_after_the_last_chunk(
     subject: Subject, prompt: str, share: float, seconds: float
 ) -> None:
     """Set the cancel by time, between two polls; a token that comes soon after it is excused."""

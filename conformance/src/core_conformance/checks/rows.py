@@ -103,13 +103,13 @@ def many_streamed_rows(subject: Subject) -> None:
 
 
 @check(
-    "rows.told",
+    "rows.details",
     "A prompt's result from classify, its labels and logits too, MUST be the one it has alone",
     Capability.CLASSIFY,
     (Capability.LABELS, Capability.LOGITS),
     broad=True,
 )
-def all_that_is_told(subject: Subject) -> None:
+def all_details(subject: Subject) -> None:
     options = telling(subject)
     if subject.declares(Capability.LABELS):
         options["labels"] = ask.SEVERAL_WORDS

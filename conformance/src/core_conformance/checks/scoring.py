@@ -228,7 +228,7 @@ def _shown(values: Sequence[float]) -> str:
     Capability.TOKENIZING,
     (Capability.LABELS, Capability.SCORING),
 )
-def plain_text_behind_a_template(subject: Subject) -> None:
+def plain_text_after_a_template(subject: Subject) -> None:
     rendered = tokenizing(subject).render_chat(CHAT)
     if subject.declares(Capability.LABELS, Capability.CLASSIFY):
         [result] = classify(subject, [rendered], labels=ask.LABELS)

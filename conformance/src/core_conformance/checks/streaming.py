@@ -166,11 +166,11 @@ def close_ends(subject: Subject) -> None:
 
 
 @check(
-    "streaming.close-behind",
+    "streaming.close-after",
     "close() after a stream's end MUST leave it as it ended: its finish_reason, its metrics",
     SPEAKING,
 )
-def close_behind_the_end(subject: Subject) -> None:
+def close_after_the_end(subject: Subject) -> None:
     for name in SPEAKING:
         if not subject.declares(name) or (name is Capability.CHAT and not has_template(subject)):
             continue

@@ -63,7 +63,7 @@ PASSES = frozenset(
         "lifecycle.threads",
         "memory.report",
         "metrics.stream-final",
-        "streaming.close-behind",
+        "streaming.close-after",
     }
 )
 """The ids of the checks that emptiness honestly satisfies."""

@@ -150,7 +150,7 @@ def places_of(
         places = [
             place
             for prompt, completion in _spelled(example, config, render)
-            for place in _behind(prompt, completion, config.mask_prompt)
+            for place in _after(prompt, completion, config.mask_prompt)
         ]
         if not places or len(places[-1][0]) >= most:
             raise TrainingError(f"Nothing can be learned from {example!r:.80}. Leave it out.")
@@ -174,7 +174,7 @@ def _spelled(
         yield example.prompt, example.completion or example.text
 
 
-def _behind(prompt: str, completion: str, masked: bool) -> list[Place]:
+def _after(prompt: str, completion: str, masked: bool) -> list[Place]:
     ids = vocabulary.encode_continued(prompt, completion)
     begin = common_length(vocabulary.encode(prompt), ids) if masked else 1
     return [(tuple(ids[:end]), ids[end]) for end in range(begin, len(ids))]

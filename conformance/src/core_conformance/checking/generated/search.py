@@ -78,7 +78,7 @@ class _Search(Generic[Input]):
         self._end = time.monotonic() + effort.seconds if effort.deep else math.inf
         self._tried = self._calls = 0
         self._before = set[str]()
-        self._behind: _Found[Input] | None = None  # fails after the inputs before it, not alone
+        self._after: _Found[Input] | None = None  # fails after the inputs before it, not alone
         self._whole: _Found[Input] | None = None  # fails alone
         self._smallest: _Found[Input] | None = None  # as well, and is small
         self._number = 0
@@ -95,7 +95,7 @@ class _Search(Generic[Input]):
 
         if self._smallest is None and not self._is_new(generated):
             return
-        if self._smallest is not None or self._behind is not None:
+        if self._smallest is not None or self._after is not None:
             self._world.renew()
 
         error = self._error(generated)
@@ -120,8 +120,8 @@ class _Search(Generic[Input]):
         """Return the error of the smallest input that failed, with its call; None if all passed."""
         which = f"generated input {self._number} of --seed {self._subject.effort.seed}"
         if self._smallest is None or self._whole is None:
-            return self._behind and _told(
-                self._behind, f"{which}, after the inputs before it: alone it does not fail"
+            return self._after and _told(
+                self._after, f"{which}, after the inputs before it: alone it does not fail"
             )
         again = sum(self._fails_again(self._smallest[0]) for _ in range(_AGAIN))
         smallest = self._smallest if again else self._whole
@@ -150,7 +150,7 @@ class _Search(Generic[Input]):
         return enough or self._passes <= 0
 
     def _error(self, generated: Input) -> BaseException | None:
-        if self._behind or self._smallest:  # else the calls of all inputs belong together
+        if self._after or self._smallest:  # else the calls of all inputs belong together
             record.begin()
         try:
             self._run(self._world, generated)
@@ -167,9 +167,9 @@ class _Search(Generic[Input]):
 
         Where it does not, the search continues with models that are loaded for each input.
         """
-        behind = self._behind or (generated, error, record.script(whole=True))
+        after = self._after or (generated, error, record.script(whole=True))
         self._number = self._tried
-        self._behind, start = behind, time.monotonic()
+        self._after, start = after, time.monotonic()
         self._world.renew()
         own = self._error(generated)
         if own is not None:

@@ -135,7 +135,7 @@ class SixteenRowsStream(ReferenceModel):
 
 
 @saboteur(
-    "one-behind-three-rounds",
+    "one-after-three-rounds",
     "of three times as many rows as slots and one more, the last loses a token of its prompt",
 )
 class OneBehindThreeRounds(Batch):

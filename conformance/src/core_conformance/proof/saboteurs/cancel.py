@@ -294,7 +294,7 @@ _MANY = 600  # tokens
 
 
 @saboteur(
-    "deaf-behind-the-last-chunk",
+    "deaf-after-the-last-chunk",
     "a cancel that comes while the last chunk of a prompt is read is heard after the first token",
 )
 class DeafBehindTheLastChunk(ReferenceStream):

@@ -224,7 +224,7 @@ class FailedRowsCount(Batch):
         self.meter.prompt_tokens += len(self.errors)
 
 
-@saboteur("labels-lost-behind-errors", "after a row that failed, no labels are looked at")
+@saboteur("labels-lost-after-errors", "after a row that failed, no labels are looked at")
 class LabelsLostBehindErrors(Classifier):
     def read(self, prompts: Sequence[str]) -> list[ClassifyResult]:
         results = super().read(prompts)

@@ -61,7 +61,7 @@ class _WrongOnce(Engine):
 
 
 @saboteur(
-    "behind-a-closed-request",
+    "after-a-closed-request",
     "what is read after a submitted request that was closed half read lacks its first token",
 )
 class BehindAClosedRequest(ReferenceModel):
@@ -85,7 +85,7 @@ class BehindAClosedRequest(ReferenceModel):
 
 
 @saboteur(
-    "behind-another-close",
+    "after-another-close",
     "a stream that is open while another model is closed forgets its last token then",
 )
 class BehindAnotherClose(ReferenceModel):

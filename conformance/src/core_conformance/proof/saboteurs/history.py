@@ -38,7 +38,7 @@ class Remembers(Classifier):
 
 
 @saboteur(
-    "found-by-its-beginning",
+    "matched-by-its-beginning",
     "a kept prompt is found by the beginning of its text, and taken for any that begins like it",
 )
 class FoundByItsBeginning(Remembers):
@@ -191,7 +191,7 @@ class HalfReadRowsKept(Remembers):
 
 
 @saboteur(
-    "scored-behind-another",
+    "scored-after-another",
     "a continuation is scored after a shorter prompt that was scored before",
 )
 class ScoredBehindAnother(ReferenceModel):

@@ -74,7 +74,7 @@ class PenaltyLast64(Generation):
 
 
 @saboteur(
-    "labels-behind-a-block",
+    "labels-after-a-block",
     "after a prompt of a multiple of 16 tokens, labels are read from its last token but one on",
 )
 class LabelsBehindABlock(Classifier):

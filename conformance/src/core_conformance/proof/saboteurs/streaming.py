@@ -70,7 +70,7 @@ class Leftovers(ReferenceStream):
 
 
 @saboteur(
-    "cancelled-behind-its-end", "close() says that a stream was cancelled, which had ended before"
+    "cancelled-after-its-end", "close() says that a stream was cancelled, which had ended before"
 )
 class CancelledBehindItsEnd(ReferenceStream):
     def close(self) -> None:
@@ -163,7 +163,7 @@ class UncancelledCalls(ThreadCalls):
 
 
 @saboteur(
-    "reading-goes-on-uncancelled",
+    "reading-continues-uncancelled",
     "a cancelled task does not stop what reads rows: scores and hidden states",
 )
 class ReadingGoesOnUncancelled(ReferenceModel):

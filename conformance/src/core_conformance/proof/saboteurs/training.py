@@ -54,7 +54,7 @@ class TrainingAtTheCall(ReferenceModel):
         yield from steps
 
 
-@saboteur("kept-behind-a-training", "what long prompts gave is kept while the model is trained")
+@saboteur("kept-after-a-training", "what long prompts gave is kept while the model is trained")
 class KeptBehindATraining(ReferenceModel):
     class Remembers(Classifier):
         """Finds a long prompt again."""
@@ -120,7 +120,7 @@ class Reads(ReferenceModel):
 
 
 @saboteur(
-    "training-labels-behind-the-text",
+    "training-labels-after-the-text",
     "a label is learned after its text, whatever the template says",
 )
 class LabelsBehindTheText(Reads):
