@@ -85,6 +85,7 @@ SHOWN = {
 }
 
 
+@pytest.mark.load  # some calls cancel requests of other threads, at any of their tokens
 @pytest.mark.parametrize("name", SHOWN)
 def test_the_call_shows_the_difference_to_a_sound_backend(name: str, path: str) -> None:
     call = failed(name, SHOWN[name], path).call

@@ -1,4 +1,4 @@
-"""Running checks: threads, limits, what a failed check leaves after, what remains at exit."""
+"""Running checks: threads, limits, what a failed check leaves behind, what remains at exit."""
 
 from __future__ import annotations
 
