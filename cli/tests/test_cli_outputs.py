@@ -47,6 +47,7 @@ READ = {
         "given",
         "gold",
         "head",
+        "heads",
     ),
     *(
         "host",
