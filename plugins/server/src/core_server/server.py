@@ -2,22 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from core_server.models import Loadable, Models
 from core_server.places import Places
+from core_server.questions import NamedQuestion, named_questions
 from core_server.served import Served
 from core_server.settings import Settings
 from core_server.threads import Threads
+from core_tasks.deciding import Path
+from core_tasks.task import Task
 from core_wires import systemone
 from core_wires.errors import OPENAI, Dialect, unknown_model
 
 
 class Server:
-    """The served models by name, with the places and threads of their requests."""
+    """The served models, tasks and heads by name, with the places and threads of requests."""
 
-    def __init__(self, served: Sequence[Served | Loadable], settings: Settings) -> None:
+    def __init__(
+        self,
+        served: Sequence[Served | Loadable],
+        settings: Settings,
+        tasks: Mapping[str, Task | Path] | None = None,
+        heads: Mapping[str, Any] | None = None,
+    ) -> None:
         self.models = Models(served, settings.memory_limit)
+        self.questions: Mapping[str, NamedQuestion] = named_questions(
+            tasks, heads, [*self.models.shelves]
+        )
+        self.models.check(self.questions.values())
         self.settings = settings
         self.places = Places(settings)
         self.threads = Threads()

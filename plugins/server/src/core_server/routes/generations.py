@@ -14,9 +14,10 @@ from starlette.responses import Response, StreamingResponse
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import BatchResult, GenerateMetrics, Token
+from core_server.access_log import note
 from core_server.bounds import bytes_of_stops, check_variables
 from core_server.queues.text_queue import Ended, changed
-from core_server.replies import event, reply
+from core_server.replies import event, refused, reply
 from core_server.request_body import RequestBody
 from core_server.routes.extras import extras_of
 from core_server.served import Served
@@ -24,7 +25,7 @@ from core_server.server import Server
 from core_wires import completions, generation
 from core_wires.chunks import Chunks
 from core_wires.completions import Extras
-from core_wires.errors import OPENAI, refusal
+from core_wires.errors import OPENAI
 from core_wires.generation import GenerationRequest
 from core_wires.usage import Usage
 
@@ -126,11 +127,13 @@ async def _whole(
 def _usage(ended: Collection[Ended]) -> Usage:
     """Return the usage of all answers together: their one prompt was computed once."""
     metrics = [one.metrics for one in ended]
-    return Usage(
+    usage = Usage(
         metrics[0].prompt_tokens,
         min(one.cached_prompt_tokens for one in metrics),
         sum(one.generated_tokens for one in metrics),
     )
+    note(len(ended), usage)
+    return usage
 
 
 async def _first(tokens: _Tokens) -> tuple[int, Token | Ended]:
@@ -169,4 +172,4 @@ async def _events(
                 yield event(body)
             yield b"data: [DONE]\n\n"
         except Exception as error:  # noqa: BLE001 - the status is sent: reported as an event
-            yield event(refusal(OPENAI, error).body)
+            yield event(refused(OPENAI, error).body)
