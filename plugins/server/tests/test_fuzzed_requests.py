@@ -38,6 +38,12 @@ SOUND: dict[str, dict[str, Any]] = {
         },
         **{"max_tokens": 1, "logprobs": True, "top_logprobs": 2, "n": 2, "stream": True},
     },
+    "/v1/responses": {
+        "model": "fake",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}],
+        "instructions": "Be brief.",
+        "max_output_tokens": 4,
+    },
     "/v1/completions": {
         **{"model": "m", "prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 3, "n": 2},
         **{"temperature": 0.5, "seed": 1, "stop": ["x"], "stream": False},

@@ -25,6 +25,7 @@ from core_server.routes.decisions import decide
 from core_server.routes.embeddings import embed
 from core_server.routes.generations import complete
 from core_server.routes.metrics import metrics
+from core_server.routes.responses import respond
 from core_server.routes.scoring import score_items
 from core_server.routes.tokens import apply_template, detokenize, tokenize
 from core_server.served import Served
@@ -67,6 +68,7 @@ def create_app(
         post("/v1/decisions", OPENAI, partial(decide, "decisions")),
         post("/v1/chat/completions", OPENAI, partial(complete, "chat")),
         post("/v1/completions", OPENAI, partial(complete, "completion")),
+        post("/v1/responses", OPENAI, respond),
         post("/v1/classify", OPENAI, classify, classify_lines),
         post("/v1/embeddings", OPENAI, embed),
         post("/classify", OPENAI, classify_as_vllm),
@@ -95,6 +97,9 @@ async def _models(server: Server, request: Request) -> Response:
         facts = {"object": "model", "created": shelf.since, "owned_by": "core"}
         data.append({"id": shelf.name} | facts)
         models.append({"name": shelf.name, "description": description, "release_date": ""})
+    by_name = {one["id"]: one for one in data}
+    for alias, name in server.settings.aliases.items():
+        data.append(by_name[name] | {"id": alias, "root": name})
     return reply({"object": "list", "data": data, "models": models})
 
 

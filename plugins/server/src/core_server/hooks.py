@@ -77,6 +77,12 @@ def core_register_commands(cli: click.Group) -> None:
         help="Memory for all models, such as 6GB; least recently used ones are unloaded.",
     )
     @click.option(
+        *("--alias", "aliases"),
+        metavar="NAME[=MODEL]",
+        multiple=True,
+        help="Serve the first model, or MODEL, also as NAME, such as gpt-4o-mini. Repeatable.",
+    )
+    @click.option(
         *("--task", "tasks"),
         metavar="NAME=FILE",
         multiple=True,

@@ -23,7 +23,7 @@ from core_server.listening import configured, connections
 from core_server.models import Loadable
 from core_server.questions import public_name
 from core_server.served import Served
-from core_server.settings import LOCAL_NAMES, Settings, is_local
+from core_server.settings import LOCAL_NAMES, Settings, check_aliases, is_local
 from core_tasks.deciding import question_of
 
 _MOST_KEY = 4096  # bytes
@@ -49,6 +49,7 @@ def run(
     heads: Mapping[str, str],
     log_level: str,
     access_log: bool,
+    aliases: Sequence[str],
 ) -> None:
     """Serve until SIGTERM or SIGINT; requests accepted by then are answered first."""
     local = is_local(host)
@@ -58,6 +59,7 @@ def run(
             f"--host {host} exposes the server to the network: set --api-key-file or INFER_API_KEY."
         )
     hosts = LOCAL_NAMES | {host} if local else frozenset()
+    names = [public_name(model) for model in models]
     settings = Settings(
         api_key or None,
         max_queue=max_queue,
@@ -65,8 +67,8 @@ def run(
         chat=chat,
         hosts=frozenset(hosts),
         memory_limit=memory_limit,
+        aliases=_aliases(aliases, names),
     )
-    names = [public_name(model) for model in models]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"Two of the models are named {twice[0]!r}. Rename one of them.")
     if both := sorted(tasks.keys() & heads.keys()):
@@ -86,6 +88,17 @@ def run(
     most = connections(max_queue)
     log = configuration(log_level.upper(), access=access_log)
     uvicorn.Server(configured(app, most=most, host=host, port=port, log_config=log)).run()
+
+
+def _aliases(pairs: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+    """Return the models of ``NAME`` and ``NAME=MODEL`` by alias. Raises `click.UsageError`."""
+    parts = [pair.partition("=") for pair in pairs]
+    aliases = {alias: model or models[0] for alias, _, model in parts}
+    try:
+        check_aliases(aliases, models)
+    except ValueError as error:
+        raise click.UsageError(f"--alias: {error}") from None
+    return aliases
 
 
 def _key_of(file: str, given: str | None) -> str:

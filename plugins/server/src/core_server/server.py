@@ -9,7 +9,7 @@ from core_server.models import Loadable, Models
 from core_server.places import Places
 from core_server.questions import NamedQuestion, named_questions
 from core_server.served import Served
-from core_server.settings import Settings
+from core_server.settings import Settings, check_aliases
 from core_server.threads import Threads
 from core_tasks.deciding import Path
 from core_tasks.task import Task
@@ -31,6 +31,7 @@ class Server:
         self.questions: Mapping[str, NamedQuestion] = named_questions(
             tasks, heads, [*self.models.shelves]
         )
+        check_aliases(settings.aliases, [*self.models.shelves])
         self.models.check(self.questions.values())
         self.settings = settings
         self.places = Places(settings)
@@ -39,10 +40,13 @@ class Server:
     async def model(self, dialect: Dialect, name: str) -> Served:
         """Return the model of this name, loaded; the first for the aliases that clients send by
         default. The request holds it until it is answered."""
-        if name in systemone.ALIASES and name not in self.models.shelves:
-            name = next(iter(self.models.shelves))
-        if name not in self.models.shelves:
-            raise unknown_model(dialect, name)
+        shelves = self.models.shelves
+        if name not in shelves:
+            usual = next(iter(shelves)) if name in systemone.ALIASES else name
+            own = self.settings.aliases.get(name, usual)
+            if own not in shelves:
+                raise unknown_model(dialect, name, [*shelves, *self.settings.aliases])
+            name = own
         return await self.models.take(name)
 
     async def model_or_first(self, name: str) -> Served:
