@@ -36,7 +36,7 @@ def model() -> FakeModel:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """The files of a task at L0 and of a head, made for the fake model."""
+    """The files of a calibrated task and of a head, made for the fake model."""
     folder = tmp_path_factory.mktemp("made")
     task = core_tasks.Task("{text} This news is about", ("finance", "sports"))
     task.fit_prior(model()).save(folder / "news.toml")
@@ -60,7 +60,7 @@ def test_the_decisions_are_those_of_the_files_in_process(
         "news": core_tasks.load_task(task).classify(model(), TEXTS),
         "topics": FewShot.load(head, model()).classify(TEXTS),
     }
-    for name, level in (("news", "L0"), ("topics", "L2")):
+    for name, level in (("news", "content-free"), ("topics", "head")):
         reply = client.post("/v1/classify", json={"task": name, "texts": TEXTS})
         assert reply.status_code == 200, reply.text
         for answer, decision in zip(reply.json()["data"], alone[name], strict=True):
@@ -94,10 +94,10 @@ def test_the_tasks_are_listed(client: TestClient) -> None:
         "model": "fake",
         "labels": ["finance", "sports"],
         "mode": "one",
-        "level": "L0",
+        "level": "content-free",
         "template": "{text} This news is about",
     }
-    assert (topics["id"], topics["object"], topics["level"]) == ("topics", "head", "L2")
+    assert (topics["id"], topics["object"], topics["level"]) == ("topics", "head", "head")
 
 
 @pytest.mark.parametrize(

@@ -42,7 +42,7 @@ STOP_BYTES = 300
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
 """Bytes of results in memory: a row, a probability with its logarithm, a number."""
 _CONCURRENT = 256
-_FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that level L0 is fitted on
+_FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that a content-free prior is fitted on
 
 
 def refuse_beyond(

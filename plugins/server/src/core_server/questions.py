@@ -14,7 +14,6 @@ from typing import Any, ClassVar, TypeAlias
 from core.errors import TaskError
 from core.options import LABEL_SENTENCE, CancelToken, GenerateConfig
 from core.protocols import TextModel
-from core_tasks.calibration.value import Level
 from core_tasks.deciding import Path, question_of
 from core_tasks.decision import Decision
 from core_tasks.heads import learner
@@ -47,7 +46,7 @@ class HeadQuestion:
     call: HeadCall | None = None
 
     mode: ClassVar[Mode] = "one"
-    level: ClassVar[Level] = "L2"
+    level: ClassVar[str] = "head"
     questions: ClassVar[tuple[str, ...]] = ("",)
     label_sentence: ClassVar[str] = LABEL_SENTENCE
 

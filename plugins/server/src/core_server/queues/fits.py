@@ -44,7 +44,7 @@ class FittedTasks:
     async def at_level(self, question: Question, level: str) -> Question:
         """Return the question ready to run on the model.
 
-        A head is checked; for L0, a task is the result of `core_tasks.Task.fit_prior`.
+        A head is checked; for "content-free", a task is the result of `core_tasks.Task.fit_prior`.
         """
         if isinstance(question, Task) and level == "raw":
             return question

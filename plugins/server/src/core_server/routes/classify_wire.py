@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, cast
+from typing import Literal, cast, get_args
 
 from core.errors import CoreError
 from core.options import LABEL_SENTENCE
@@ -24,7 +24,7 @@ from core_wires.errors import OPENAI
 from core_wires.usage import Usage
 from core_wires.values import Value, bounded, parsed
 
-CalibrationLevel = Literal["raw", "L0"]
+CalibrationLevel = Literal["raw", "content-free"]
 _SHARED = {"model", "task", "show_prompts", "allow_blank"}
 _OWN = ("labels", "template", "mode", "threshold", "level", "label_sentence")
 _TEMPLATE = "{text} Topic:"  # the wording of `core_wires.reading`, without the labels
@@ -35,8 +35,8 @@ _ALWAYS = {"label", "labels", "probabilities", "level", "confidence", "margin", 
 class ClassificationRequest:
     """A task for a list of texts; ``model`` is "" for the server's first.
 
-    ``level`` "L0" subtracts a prior, as `core_tasks.Task.fit_prior` does by default; an answer
-    has its own level. ``usual`` is True for a request without a template.
+    ``level`` "content-free" subtracts a prior, as `core_tasks.Task.fit_prior` does by default; an
+    answer has its own level. ``usual`` is True for a request without a template.
     """
 
     model: str
@@ -144,6 +144,8 @@ def _task(request: Value) -> Task:
 
 
 def _level(value: Value) -> CalibrationLevel:
-    if value.text() not in ("raw", "L0"):
-        raise value.wrong("Expected raw or L0. L1 needs a task with gold labels.")
+    if value.text() not in get_args(CalibrationLevel):
+        raise value.wrong(
+            "Expected raw or content-free. Other methods need a task that the server has: see task."
+        )
     return cast("CalibrationLevel", value.text())
