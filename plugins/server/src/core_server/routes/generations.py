@@ -165,7 +165,7 @@ def usage_of(request: GenerationRequest, ended: Mapping[int, Ended]) -> Usage:
 
 
 async def first_of(tokens: Tokens) -> tuple[int, Token | Ended]:
-    """Return the first token; closes the rest if there is none."""
+    """Return the first token. Closes the generation and raises if it fails before that."""
     try:
         return await anext(tokens)
     except BaseException:
