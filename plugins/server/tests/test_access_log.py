@@ -156,7 +156,7 @@ def test_no_text_of_a_client_begins_a_line(
     client: TestClient, caplog: pytest.LogCaptureFixture
 ) -> None:
     client.post("/v1/chat/completions", json=CHAT | {"model": "a\nINFO forged"})
-    client.get("/%0aINFO%20forged")
+    client.get(f"/%0aINFO%20forged{'x' * 5000}")
     for _, line in lines(caplog):
         assert "forged" in line
         assert "\n" not in line

@@ -25,7 +25,7 @@ from core_wires.usage import Usage
 _ACCESS, _ERRORS = logging.getLogger("core_server.access"), logging.getLogger("core_server.errors")
 ID_HEADER = "X-Request-Id"
 _ID = re.compile(r"[!-~]{1,128}")  # visible ASCII: a line has no room for anything else
-_MOST_REASON = 300  # characters
+_MOST_PATH, _MOST_REASON = 200, 300  # characters
 _PROBES = ("/health", "/metrics")  # monitoring sends these all the time
 
 
@@ -45,7 +45,7 @@ class RequestFacts:
 
     def line(self) -> str:
         """Return the line; control characters in it are escaped."""
-        parts = [self.id, self.method, self.path, str(self.status)]
+        parts = [self.id, self.method, self.path[:_MOST_PATH], str(self.status)]
         parts.append(f"{1000 * (time.perf_counter() - self.begun):.1f}ms")
         if self.rows:
             parts.append(f"rows={self.rows}")
