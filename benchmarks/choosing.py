@@ -139,7 +139,7 @@ def table(labels: dict[str, Any], encoder: dict[str, Any], measured: dict[str, A
         lines.append(f"| {method} | {texts} | {cells} | {rate:,.0f} |")
 
     for name in MODELS:
-        for level, title in ((RAW, "prompt, `raw`"), (DEFAULT, "prompt, `L0`")):
+        for level, title in ((RAW, "prompt, `raw`"), (DEFAULT, "prompt, content-free")):
             cells = [cell for cell in labels["cells"] if cell["model"] == name]
             means = [
                 statistics.mean(c["levels"][level]["accuracy"] for c in cells if c["set"] == of)
@@ -147,7 +147,7 @@ def table(labels: dict[str, Any], encoder: dict[str, Any], measured: dict[str, A
             ]
             add(f"{NAMES[name]}, {title}", "none", means, speed[name])
     exact = encoder["contestants"][REFERENCE]
-    for kind, title in (("plain", "sentence, `raw`"), ("prior", "sentence, `L0`")):
+    for kind, title in (("plain", "sentence, `raw`"), ("prior", "sentence, mean")):
         shares = [exact["accuracy"][of][kind] for of in SETS]
         add(f"{MINILM}, {title}", "none", shares, speed[MINILM])
     for size in (min(SIZES), max(SIZES)):
@@ -155,9 +155,9 @@ def table(labels: dict[str, Any], encoder: dict[str, Any], measured: dict[str, A
             own = [head for head in labels["heads"] if head["model"] == name]
             by_set = {head["set"]: head["levels"][f"L2 of {size}"]["accuracy"] for head in own}
             means = [by_set[of] for of in SETS]
-            add(f"{NAMES[name]}, head (`L2`)", f"{size} per label", means, speed[f"{name}, head"])
+            add(f"{NAMES[name]}, head", f"{size} per label", means, speed[f"{name}, head"])
         shares = [exact["heads"][of][str(size)] for of in SETS]
-        add(f"{MINILM}, head (`L2`)", f"{size} per label", shares, speed[f"{MINILM}, head"])
+        add(f"{MINILM}, head", f"{size} per label", shares, speed[f"{MINILM}, head"])
         means = [measured["accuracy"][of][str(size)] for of in SETS]
         add(NGRAMS, f"{size} per label", means, speed[NGRAMS])
     add(

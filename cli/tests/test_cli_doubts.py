@@ -96,8 +96,8 @@ def test_a_label_that_never_comes_is_told_with_what_shows_why() -> None:
 def test_a_calibrated_row_tells_nothing_of_the_prompt() -> None:
     rows = [answer(share) for share in (0.9, 0.6) * 49] + [answer(0.4)] * 20
     assert "the prompt favours a label" in told(rows)
-    assert told([{**row, "level": "L0"} for row in rows]) == ""
-    assert "mend" not in told([{**answer(0.9), "level": "L0"}] * 100)
+    assert told([{**row, "level": "content-free"} for row in rows]) == ""
+    assert "mend" not in told([{**answer(0.9), "level": "content-free"}] * 100)
 
 
 @pytest.mark.parametrize(
@@ -135,7 +135,7 @@ def test_the_command_that_is_told_mends_it(
     monkeypatch.chdir(tmp_path)
     mended = infer_cli(*command[1:])
     assert mended.exit_code == 0, mended.output
-    assert load_task("task.toml").level == "L0"
+    assert load_task("task.toml").level == "content-free"
     again = run("-i", rows, "--task", "task.toml", "--json", "-v")
     assert "Note:" not in again.stderr
     labels = [json.loads(line)["label"] for line in again.stdout.splitlines()]

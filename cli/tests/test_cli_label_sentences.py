@@ -191,7 +191,7 @@ def test_a_task_is_calibrated_and_used(
     assert done.exit_code == 0, done.output
     answers = [*map(json.loads, done.stdout.splitlines())]
     assert [answer["label"] for answer in answers] == [answer["gold"] for answer in answers]
-    assert {answer["level"] for answer in answers} == {"L0"}
+    assert {answer["level"] for answer in answers} == {"mean"}
     assert sentences(backend) == {sentence[1]}
     done = encode("classify", "--task", file, *sentence, "rain")
     assert "--label-sentence cannot be combined with --task" in done.stderr

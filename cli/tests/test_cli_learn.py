@@ -85,12 +85,12 @@ def test_rows_are_answered_at_level_two(run: Run, head: Path, rows: Path) -> Non
     answers = [json.loads(line) for line in done.stdout.splitlines()]
     assert all(row["label"] == row["topic"] for row in answers[:-1])
     first = answers[0]
-    assert first["level"] == "L2"
+    assert first["level"] == "head"
     assert sum(first["probabilities"].values()) == pytest.approx(1.0)
     assert first["margin"] == pytest.approx(2 * max(first["probabilities"].values()) - 1)
     assert not {"label_mass", "logprobs", "token"} & first.keys()
     assert answers[-1]["error"]["type"] == "EmptyPromptError"
-    assert answers[-1]["level"] == "L2"
+    assert answers[-1]["level"] == "head"
     assert "correct: 300 of 300" in done.stderr
 
 

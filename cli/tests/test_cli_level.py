@@ -52,8 +52,9 @@ def test_every_surface_takes_the_same_prior_off(
         assert prior == content_free_prior([[*(d.logprobs or {}).values()] for d in said])
 
         library = core_tasks.tune(model, [plain], TEXTS, levels=["L0"]).best
-        server = asyncio.run(FittedTasks(model).at_level(plain, "L0"))
+        server = asyncio.run(FittedTasks(model).at_level(plain, "content-free"))
         sklearn = LabelClassifier(model, TEMPLATE, LABELS, level="L0").fit(TEXTS)
+        assert isinstance(server, core_tasks.Task)
         calibrations = {
             "calibrate": load_task(out).calibration,
             "tune": load_task(tuned).calibration,
@@ -69,7 +70,7 @@ def test_every_surface_takes_the_same_prior_off(
         assert found.adjustments[""].prior == pytest.approx(prior.prior, abs=1e-9), surface
     job = [json.loads(line) for line in answers.read_text().splitlines()]
     for row, decision in zip(job, decisions, strict=True):
-        assert (row["label"], row["level"]) == (decision.label, "L0")
+        assert (row["label"], row["level"]) == (decision.label, "content-free")
         assert row["probabilities"] == pytest.approx(decision.probabilities)
 
 
@@ -83,7 +84,7 @@ class _Deaf(core.testing.FakeModel):
 def test_every_surface_stays_raw_where_the_prompt_does_not_hear_its_text() -> None:
     model, plain = _Deaf(), core_tasks.Task(DEAF, LABELS)
     assert plain.fit_prior(model) == plain
-    assert asyncio.run(FittedTasks(model).at_level(plain, "L0")) == plain
+    assert asyncio.run(FittedTasks(model).at_level(plain, "content-free")) == plain
     assert LabelClassifier(model, DEAF, LABELS, level="L0").fit(TEXTS).calibration_ is None
     levels: list[Any] = ["raw", "L0"]
     assert {

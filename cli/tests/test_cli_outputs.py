@@ -25,8 +25,17 @@ if TYPE_CHECKING:
 
 # Free texts and paths that name nothing to write, by the name of the parameter.
 READ = {
-    *("adapter", "adapter_dtype", "adapter_path", "address", "answer_field", "answer_prefix"),
     *(
+        "adapter",
+        "adapter_dtype",
+        "aliases",
+        "adapter_path",
+        "address",
+        "answer_field",
+        "answer_prefix",
+    ),
+    *(
+        "aliases",
         "api_key",
         "api_key_file",
         "backend",
@@ -47,6 +56,7 @@ READ = {
         "given",
         "gold",
         "head",
+        "heads",
     ),
     *(
         "host",

@@ -117,5 +117,5 @@ def test_a_head_is_learned_and_asked_alike_among_any_neighbours(
     others = [*(tmp_path / "out.jsonl").read_text().splitlines(), *alone.stdout.splitlines()]
     for row in map(json.loads, others):
         first = told[row["text"]] if "text" in row else told[texts[0]]
-        assert (row["label"], row["level"]) == (first["label"], "L2")
+        assert (row["label"], row["level"]) == (first["label"], "head")
         assert row["probabilities"] == pytest.approx(first["probabilities"], abs=1e-4)

@@ -49,13 +49,15 @@ def test_a_prior_is_taken_off_without_labels(run: Run, rows: Path, tmp_path: Pat
     done = run("calibrate", "-i", rows, *asked, "-o", file)
     assert done.exit_code == 0, done.output
     task = load_task(file)
-    assert (task.level, task.template, task.labels) == ("L0", template, ("a", "b"))
+    assert (task.level, task.template, task.labels) == ("content-free", template, ("a", "b"))
     assert task.calibration is not None
     assert task.calibration.method == "content-free"
     assert "2 rows skipped: The text of line 61 is blank." in done.stderr
     counts = {line.split(":")[0]: line for line in done.stderr.splitlines() if ": a " in line}
-    assert counts.keys() == {"raw", "L0"}
-    assert int(counts["L0"].split()[2].rstrip(",")) > int(counts["raw"].split()[2].rstrip(","))
+    assert counts.keys() == {"raw", "content-free"}
+    assert int(counts["content-free"].split()[2].rstrip(",")) > int(
+        counts["raw"].split()[2].rstrip(",")
+    )
 
 
 @pytest.mark.parametrize("method", ["temperature", "isotonic"])
@@ -69,10 +71,10 @@ def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
     assert done.exit_code == 0, done.output
     task = load_task(file)
     assert task.calibration is not None
-    assert (task.level, task.calibration.method) == ("L1", f"batch+{method}")
+    assert (task.level, task.calibration.method) == (f"batch+{method}", f"batch+{method}")
     assert task.threshold is not None
     lines = done.stderr.splitlines()
-    begins = ("Warning: 54", "raw: ", "L1: ", "for comparison, ", "threshold ")
+    begins = ("Warning: 54", "raw: ", f"batch+{method}: ", "for comparison, ", "threshold ")
     repeats, raw, fitted, compared, accepted = (
         next(line for line in lines if line.startswith(begin)) for begin in begins
     )
@@ -80,7 +82,7 @@ def test_what_is_fitted_on_right_labels_is_told_of_rows_that_it_has_not_seen(
     assert "54 rows repeat the text of another row." in repeats
     assert raw.startswith("raw: accuracy ")
     assert " of 60 rows, " in raw
-    assert fitted.startswith("L1: accuracy ")
+    assert fitted.startswith(f"batch+{method}: accuracy ")
     assert fitted.endswith(", on held-out rows (5 folds)")
     assert accepted.startswith(
         f"threshold {task.threshold:.4f}: 60 of 60 rows accepted, 6 of them wrong"
@@ -97,7 +99,7 @@ def test_a_task_is_asked_as_its_file_says(run: Run, rows: Path, tmp_path: Path) 
     known = [answer for answer in answers if "gold" in answer and not answer["error"]]
     right = sum(answer["label"] == answer["gold"] for answer in known)
     assert f"correct: {right} of {len(known)}, " in done.stderr
-    assert {answer["level"] for answer in answers} == {"L0"}
+    assert {answer["level"] for answer in answers} == {"content-free"}
     task = load_task(file)
     texts = [row["text"] for row in answers[:ROWS]]
     with core.load_model(tmp_path / "model", backend="fake") as model:
@@ -255,7 +257,7 @@ def test_several_labels_a_row_are_calibrated_each_on_its_own(run: Run, tmp_path:
     assert done.exit_code == 0, done.output
     fitted = load_task(file)
     assert fitted.calibration is not None
-    assert (fitted.level, fitted.calibration.rows) == ("L1", ROWS)
+    assert (fitted.level, fitted.calibration.rows) == ("batch+temperature", ROWS)
     assert {*fitted.calibration.adjustments} == {"a", "b"}
     assert "1 row skipped: no gold label" in done.stderr
     assert f"of {2 * ROWS} rows, calibration error" in done.stderr

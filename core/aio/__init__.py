@@ -25,6 +25,7 @@ from typing import Any, Self, Unpack, cast
 
 from core import api
 from core.aio.calls import AsyncItems, AsyncTokens, ThreadCalls, in_thread
+from core.aio.draining import CountedStream, Running
 from core.aio.operations import AsyncOperations
 from core.extensions import Asynchronous
 from core.kit.support import block_sizes, unsupported_method
@@ -80,6 +81,7 @@ class AsyncModel(AsyncOperations):
         self.model = model
         self._calls = model if isinstance(model, Asynchronous) else ThreadCalls(model)
         self._key = object()
+        self._running = Running()
 
     def __repr__(self) -> str:
         return f"<AsyncModel of {self.model!r}>"
@@ -99,8 +101,16 @@ class AsyncModel(AsyncOperations):
         """The metrics of the last call that this task finished; all zero before the first."""
         return _LAST.get({}).get(self._key, GenerateMetrics())
 
-    async def aclose(self) -> None:
-        """Close the model, in a thread that waits for running calls. Closing twice is fine."""
+    async def aclose(self, *, drain: bool = False) -> None:
+        """Close the model, in a thread that waits for running calls. Closing twice is fine.
+
+        Streams end early. With ``drain``, calls and streams of this object that are under way end
+        first, and new ones raise `core.ModelClosedError`: for replacing a model under load. If the
+        task is cancelled meanwhile, for example by a time limit, the model refuses new calls, and
+        is not closed.
+        """
+        if drain:
+            await self._running.drain()
         await asyncio.shield(in_thread(self.model.close))
 
     async def __aenter__(self) -> Self:
@@ -117,23 +127,26 @@ class AsyncModel(AsyncOperations):
 
     async def _call(self, operation: str, /, *arguments: Any, **options: Any) -> Any:
         self._require(operation)
-        result, metrics = await self._calls.call_async(operation, *arguments, **options)
+        with self._running.call():
+            result, metrics = await self._calls.call_async(operation, *arguments, **options)
         self._record(metrics)
         return result
 
     def _tokens(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncTokens:
         self._require(operation)
         stream = self._calls.stream_async(operation, *arguments, **options)
-        return AsyncTokens(stream, self._record)
+        return AsyncTokens(CountedStream(stream, self._running), self._record)
 
     def _items(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncItems[Any]:
         prompts, config, *_ = arguments
         if operation == "classify_iter" and isinstance(prompts, AsyncIterable):
             request = resolve_classify(config, cast("ClassifyOptions", options))
             self.model.classify([], request)  # raises if it does not support these options
-            return AsyncItems(_ClassifiedBlocks(prompts, request, self._calls), self._record)
+            blocks = _ClassifiedBlocks(prompts, request, self._calls)
+            return AsyncItems(CountedStream(blocks, self._running), self._record)
         self._require(operation)
-        return AsyncItems(self._calls.stream_async(operation, *arguments, **options), self._record)
+        stream = self._calls.stream_async(operation, *arguments, **options)
+        return AsyncItems(CountedStream(stream, self._running), self._record)
 
     def _require(self, operation: str) -> None:
         """Raise `core.UnsupportedOperationError` for a method that the model lacks."""

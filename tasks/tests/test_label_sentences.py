@@ -136,7 +136,7 @@ def test_the_mean_of_the_log_scores_is_subtracted(model: FakeEncoder) -> None:
     wanted /= wanted.sum(axis=1, keepdims=True)
     for decision, shares in zip(decisions, wanted, strict=True):
         assert [*(decision.probabilities or {}).values()] == pytest.approx(shares)
-        assert (decision.level, decision.logprobs) == ("L0", None)
+        assert (decision.level, decision.logprobs) == ("mean", None)
     half = TASK.fit_prior(model, texts, "mean", strength=0.5).classify(model, texts)
     assert half[0].probabilities != decisions[0].probabilities
 
@@ -185,7 +185,7 @@ def test_gold_labels_fit_the_probabilities(model: FakeEncoder, method: Any) -> N
     assert task.calibration.method == f"mean+{method}"
     decisions = task.classify(model, texts)
     assert [d.label for d in decisions] == gold
-    assert {d.level for d in decisions} == {"L1"}
+    assert {d.level for d in decisions} == {f"mean+{method}"}
 
 
 def test_a_calibration_serves_its_own_sentence_alone(model: FakeEncoder) -> None:

@@ -48,7 +48,7 @@ def test_a_fitted_task_answers_the_same_alone_and_in_a_stream(model: Any, tiny: 
         .fit_prior(model, TEXTS, "batch")
         .fit(model, TEXTS, gold)
     )
-    assert task.level == "L1"
+    assert task.level == "batch+temperature"
     assert fingerprint_of(model) == fingerprint(tiny)
     together = task.classify(model, TEXTS)
     streamed = [*task.classify_iter(model, iter(TEXTS))]

@@ -79,7 +79,7 @@ def test_a_batch_prior_mends_a_prompt_that_prefers_a_label(model: FakeModel) -> 
     assert {item.label for item in TASK.classify(model, texts)} == {"sports"}
     task = TASK.fit_prior(model, texts, "batch")
     assert TASK.level == "raw"  # a task is a value
-    assert task.level == "L0"
+    assert task.level == "batch"
 
     decisions = task.classify(model, texts)
     assert [item.label for item in decisions] == ["finance", "sports", "finance", "sports"]
@@ -88,7 +88,7 @@ def test_a_batch_prior_mends_a_prompt_that_prefers_a_label(model: FakeModel) -> 
     expected = shares / shares.mean(axis=0) ** 0.75
     expected /= expected.sum(axis=1, keepdims=True)
     for decision, row, share in zip(decisions, rows, expected, strict=True):
-        assert decision.level == "L0"
+        assert decision.level == "batch"
         assert [*(decision.probabilities or {}).values()] == pytest.approx(share, abs=1e-9)
         assert [*(decision.logprobs or {}).values()] == pytest.approx(np.log(row))  # raw ones stay
 
@@ -150,14 +150,14 @@ def test_a_prompt_that_does_not_hear_its_text_keeps_what_it_says() -> None:
     many = core_tasks.Task("{text} {label}?", LABELS, mode="many").fit_prior(
         FakeModel(labels=lambda _, labels: dict.fromkeys(labels, 0.1))
     )
-    assert many.level == "L0"
+    assert many.level == "content-free"
 
 
 def test_gold_labels_make_level_one_on_top_of_the_prior(model: FakeModel) -> None:
     texts, gold = [*BIASED], ["finance", "sports", "sports", "sports"]
     task = TASK.fit_prior(model, texts, "batch").fit(model, texts, gold)
     assert task.calibration
-    assert (task.level, task.calibration.method) == ("L1", "batch+temperature")
+    assert (task.level, task.calibration.level) == ("batch+temperature", "L1")
     assert task.calibration.adjustments[""].prior
     assert task.calibration.rows == 4
     # A second fit replaces the first, and keeps the prior.
@@ -168,7 +168,7 @@ def test_gold_labels_make_level_one_on_top_of_the_prior(model: FakeModel) -> Non
     assert ladder.calibration.adjustments[""].temperature == 1.0
     for fitted_task in (task, ladder):
         for decision in fitted_task.classify(model, texts):
-            assert decision.level == "L1"
+            assert decision.level == fitted_task.level
             assert sum((decision.probabilities or {}).values()) == pytest.approx(1, abs=1e-12)
     alone = TASK.fit(model, texts, gold).calibration
     assert alone
@@ -310,7 +310,7 @@ def test_each_label_is_asked_for_behind_one_text() -> None:
     prior = task.fit_prior(model, ["A", "B"], "batch", strength=1.0)
     [decision] = prior.classify(model, ["C"])
     assert decision.probabilities == pytest.approx(dict.fromkeys(task.labels, 0.5))
-    assert decision.level == decision.parts["law"].level == "L0"
+    assert decision.level == decision.parts["law"].level == "batch"
     gold = [{"money"}, {"games", "money"}]
     fitted = task.fit(model, ["A", "B"], gold)
     assert fitted.calibration
@@ -499,6 +499,6 @@ def test_of_many_labels_some_are_named_whatever_their_order() -> None:
         fitted = core_tasks.Task("{text} It is", tuple(order)).fit_prior(
             FakeModel("x", labels=answer)
         )
-        assert fitted.level == "L0"
+        assert fitted.level == "content-free"
         named = sorted(prompt for prompt in prompts if "about label" in prompt)
         assert named == [f"It is about label {number:03}. It is" for number in range(20)]

@@ -48,7 +48,7 @@ def test_a_file_brings_it_back_bit_by_bit(tmp_path: Path) -> None:
     many.fit_prior(MODEL, ["a", "bbb"], "batch").save(tmp_path / "many.toml")
     loaded = core_tasks.load_task(tmp_path / "many.toml")
     assert loaded == many.fit_prior(MODEL, ["a", "bbb"], "batch")
-    assert loaded.classify(MODEL, ["c"])[0].level == "L0"
+    assert loaded.classify(MODEL, ["c"])[0].level == "batch"
 
 
 def test_a_byte_order_mark_and_line_ends_of_windows_say_nothing(tmp_path: Path) -> None:

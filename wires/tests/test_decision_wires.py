@@ -316,11 +316,12 @@ def test_a_large_json_part_is_refused() -> None:
 
 
 def test_an_unknown_model_is_404_in_each_dialect() -> None:
-    error: Any = unknown_model(SYSTEM_ONE, "x").body["detail"]
+    error: Any = unknown_model(SYSTEM_ONE, "x", ["mine"]).body["detail"]
     assert error["error_type"] == "not_found"
-    theirs: Any = unknown_model(OPENAI, "x").body["error"]
+    theirs: Any = unknown_model(OPENAI, "x", ["mine"]).body["error"]
     assert theirs["code"] == "model_not_found"
-    assert unknown_model(OPENAI, "x").status == 404
+    assert theirs["message"] == "Unknown model 'x'. Served: 'mine'."
+    assert unknown_model(OPENAI, "x", ["mine"]).status == 404
 
 
 @pytest.mark.parametrize("wire", ["systemone", "decisions"])

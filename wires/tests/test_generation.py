@@ -105,11 +105,17 @@ def test_what_they_ask_for_something_with_is_refused(asking: dict[str, Any]) -> 
         read_chat({**CHAT, **asking})
 
 
-def test_a_completion_has_one_prompt() -> None:
+def test_a_completion_has_one_prompt_or_several() -> None:
     for prompt in ("Once", ["Once"]):
         request = read_completion({**TEXT, "prompt": prompt, "stop": ["a", "b"], "logprobs": 0})
         assert (request.kind, request.prompt) == ("completion", "Once")
         assert request.options == {"stop": ("a", "b"), "return_logprobs": True}
+    several = read_completion({**TEXT, "prompt": ["Once", "Twice"], "n": 2, "echo": True})
+    assert (several.prompts, several.answers) == (("Once", "Twice"), 4)
+    results = [BatchResult((Token(3, str(n)),)) for n in range(4)]
+    choices: Any = response(several, *results, id="c", created=0, model="m")["choices"]
+    assert [choice["text"] for choice in choices] == ["Once0", "Once1", "Twice2", "Twice3"]
+    assert [choice["index"] for choice in choices] == [0, 1, 2, 3]
 
 
 def test_a_stream_is_told() -> None:
@@ -184,7 +190,8 @@ def test_what_cannot_be_honoured_in_a_chat_is_refused_by_name(
 @pytest.mark.parametrize(
     ("change", "param"),
     [
-        ({"prompt": ["a", "b"]}, "prompt"),
+        ({"prompt": []}, "prompt"),
+        ({"prompt": ["a"] * 100, "n": 100}, "prompt"),
         ({"prompt": [1, 2]}, "prompt"),
         ({"prompt": None}, "prompt"),
         ({"logprobs": 5}, "logprobs"),
@@ -279,7 +286,7 @@ def test_several_answers_and_what_stands_beside_them() -> None:
     assert (request.n, request.echo, request.generates) == (2, True, True)
     extras = Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     results = [BatchResult((Token(3, word, -1.0),)) for word in (" more", " again")]
-    body = response(request, *results, id="c", created=0, model="m", extras=extras)
+    body = response(request, *results, id="c", created=0, model="m", extras=[extras])
     choices: Any = body["choices"]
     assert [choice["index"] for choice in choices] == [0, 1]
     assert [choice["text"] for choice in choices] == ["Once more", "Once again"]
@@ -303,14 +310,14 @@ def test_the_likeliest_tokens_stand_beside_the_first() -> None:
     extras = Extras(likeliest=(Token(1, "a", -0.5), Token(2, "b", -1.0), Token(3, "b", -3.0)))
     result = BatchResult((Token(4, "c", -5.0),), "length")
     chat = read_chat({**CHAT, "logprobs": True, "top_logprobs": 3, "max_tokens": 1})
-    choices: Any = response(chat, result, id="c", created=0, model="m", extras=extras)["choices"]
+    choices: Any = response(chat, result, id="c", created=0, model="m", extras=[extras])["choices"]
     [token] = choices[0]["logprobs"]["content"]
     assert (token["token"], token["logprob"]) == ("c", -5.0)
     assert [(top["token"], top["logprob"]) for top in token["top_logprobs"]] == [
         *(("a", -0.5), ("b", -1.0), ("b", -3.0)),
     ]
     text = read_completion({**TEXT, "logprobs": 3, "max_tokens": 1})
-    choices = response(text, result, id="c", created=0, model="m", extras=extras)["choices"]
+    choices = response(text, result, id="c", created=0, model="m", extras=[extras])["choices"]
     # By text, and of those that read alike the likeliest; the chosen one is there as well.
     assert choices[0]["logprobs"]["top_logprobs"] == [{"a": -0.5, "b": -1.0, "c": -5.0}]
 
@@ -326,7 +333,7 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
     )
     extras = NO_EXTRAS if kind == "chat" else Extras(prompt=(Token(1, "On"), Token(2, "ce", -2.0)))
     answers = [[Token(3, "a", -1.0), Token(4, "b", -2.0)], [Token(5, "cc", -3.0)]]
-    chunks = Chunks(request, "c", 0, "m", extras)
+    chunks = Chunks(request, "c", 0, "m", [extras])
     bodies = [*chunks.begin()]
     bodies += [chunks.token(answers[1][0], 1), chunks.token(answers[0][0], 0)]
     bodies += [chunks.end("stop", 1), chunks.token(answers[0][1], 0), chunks.end("length", 0)]
@@ -335,7 +342,7 @@ def test_the_chunks_of_several_answers_are_the_answers(kind: str) -> None:
         BatchResult(tuple(answers[0]), "length"),
         BatchResult(tuple(answers[1]), "stop"),
     ]
-    whole: Any = response(request, *results, id="c", created=0, model="m", extras=extras)
+    whole: Any = response(request, *results, id="c", created=0, model="m", extras=[extras])
     for index in range(2):
         parts: Any = [b["choices"][0] for b in bodies if b["choices"][0]["index"] == index]  # type: ignore[index]
         choice = whole["choices"][index]

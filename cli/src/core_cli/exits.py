@@ -49,6 +49,14 @@ class CommandFailed(Exception):
         self.exit_code = exit_code
 
 
+def check_accuracy(accuracy: float | None, least: float) -> None:
+    """Raise `CommandFailed` for an accuracy below ``--fail-under``, or without one."""
+    if accuracy is None or accuracy < least:
+        raise CommandFailed(
+            f"Accuracy {100 * (accuracy or 0):.1f} % is below --fail-under {100 * least:g} %."
+        )
+
+
 def code_of(error: BaseException) -> int:
     """Return the exit code for an exception that ended a command."""
     if isinstance(error, CommandFailed | click.ClickException | click.exceptions.Exit):

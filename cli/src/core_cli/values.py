@@ -15,7 +15,6 @@ from core_cli.reading.row import Row
 if TYPE_CHECKING:
     from core.protocols import Capability
     from core_cli.loading import Loaded
-    from core_tasks.calibration import Level
     from core_tasks.task import Mode
 
 Answer = dict[str, object]
@@ -91,7 +90,7 @@ class Question:
 
     labels: tuple[str, ...]
     mode: Mode
-    level: Level
+    level: str
     threshold: float | None
     needed: Capability
     content: str

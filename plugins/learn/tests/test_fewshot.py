@@ -71,7 +71,7 @@ def test_results_have_each_texts_own_error() -> None:
     assert math.isclose(sum(first.probabilities.values()), 1.0)
     assert first.margin == pytest.approx(abs(2 * first.probabilities["sport"] - 1))
     assert first.confidence == pytest.approx(2 * max(first.probabilities.values()) - 1)
-    assert {row.level for row in (first, wrong, last)} == {"L2"}
+    assert {row.level for row in (first, wrong, last)} == {"head"}
     assert first.labels == (first.label,)
     assert isinstance(wrong.error, core.RequestError)
     assert [type(row.error) for row in few.classify(["no"])] == [core.RequestError]

@@ -94,7 +94,7 @@ def stalled(client: Client) -> None:
 def fitting(client: Client) -> None:
     """Have a prior fitted, and leave."""
     labels = [f"{client.dice.random()}" for _ in range(client.dice.randrange(2, 2_000))]
-    body = {"texts": ["a"], "labels": labels, "level": "L0", "mode": "many"}
+    body = {"texts": ["a"], "labels": labels, "level": "content-free", "mode": "many"}
     body |= {"template": "word " * 300 + "{text} {label}", "model": client.dice.choice("ab")}
     client.send("/v1/classify", json.dumps(body).encode())
     time.sleep(client.dice.random())

@@ -108,7 +108,7 @@ def test_the_probabilities_of_all_labels_are_counted(client: TestClient, model: 
         {"texts": ["a"] * 100, "template": "w" * 700_000 + "{text}"},
         {"texts": ["a" * 700_000], "template": "{text}" * 100},
         {"texts": ["a" * 200_000], "mode": "many", "template": "{text}{label}", "labels": NAMES},
-        {"texts": [], "level": "L0", "template": "{text}" + "w" * 4_000_000 + "{label}"}
+        {"texts": [], "level": "content-free", "template": "{text}" + "w" * 4_000_000 + "{label}"}
         | {"labels": NAMES[:6], "mode": "many"},
     ],
 )
@@ -121,7 +121,7 @@ def test_the_characters_of_all_prompts_are_counted(
 
 
 def test_the_fit_of_level_l0_is_counted(client: TestClient, model: Asked) -> None:
-    task = {"texts": ["a"], "level": "L0", "template": "{text} {label}", "mode": "many"}
+    task = {"texts": ["a"], "level": "content-free", "template": "{text} {label}", "mode": "many"}
     many = [f"label {number}" for number in range(2_500)]
     refused(client, "/v1/classify", task | {"labels": many}, "41 texts", "2,500 labels")
     assert model.rows == []

@@ -55,9 +55,9 @@ def test_the_decisions_are_those_of_the_task_in_process(client: TestClient) -> N
 
 
 def test_a_level_takes_the_prior_off(client: TestClient) -> None:
-    body = {"texts": ["a bear", "a tiger"], "labels": LABELS, "level": "L0"}
+    body = {"texts": ["a bear", "a tiger"], "labels": LABELS, "level": "content-free"}
     first = client.post("/v1/classify", json=body).json()["data"]
-    assert [answer["level"] for answer in first] == ["L0", "L0"]
+    assert [answer["level"] for answer in first] == ["content-free", "content-free"]
     task = core_tasks.Task("{text} Topic:", tuple(LABELS)).fit_prior(model())
     for answer, alone in zip(first, task.classify(model(), body["texts"]), strict=True):
         assert answer["probabilities"] == pytest.approx(alone.probabilities)
@@ -80,7 +80,7 @@ def test_without_a_template_the_order_of_the_labels_changes_nothing(client: Test
         ({"labels": ["one"]}, "more labels"),
         ({"labels": ["a", "a"]}, "Duplicate label"),
         ({"template": "no place"}, "{text}"),
-        ({"level": "L1"}, "level: Expected raw or L0"),
+        ({"level": "L1"}, "level: Expected raw or content-free"),
         ({"mode": "both"}, "mode"),
         ({"threshold": 2}, "threshold"),
         ({"texts": "one"}, "texts: This must be an array"),
@@ -136,9 +136,9 @@ def test_a_stream_is_fitted_once_however_large_its_task(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(core_tasks.Task, "fit_prior", noted)
     with TestClient(create_app([Served("fake", model())])) as client:
-        body = lines({"labels": LABELS, "level": "L0"}, *["a tiger"] * 3_000)
+        body = lines({"labels": LABELS, "level": "content-free"}, *["a tiger"] * 3_000)
         reply = client.post("/v1/classify", content=body, headers=NDJSON)
-    assert reply.text.count('"level":"L0"') == 3_000
+    assert reply.text.count('"level":"content-free"') == 3_000
     assert len(fitted) == 1
 
 

@@ -51,7 +51,8 @@ def address(
 ) -> Iterator[str]:
     model = Reads("Good day", labels=probabilities)
     served = Served("mine", model, capabilities=frozenset(Capability))
-    with listening(served, Settings(api_key=KEY)) as (host, port):
+    settings = Settings(api_key=KEY, aliases={"gpt-4o-mini": "mine"})
+    with listening(served, settings) as (host, port):
         yield f"http://{host}:{port}"
 
 
@@ -73,8 +74,13 @@ MESSAGES: Any = [{"role": "user", "content": "Hello"}]
 
 
 def test_models(client: openai.OpenAI) -> None:
-    [model] = client.models.list().data
+    model, alias = client.models.list().data
     assert (model.id, model.object) == ("mine", "model")
+    assert alias.id == "gpt-4o-mini"
+    reply = client.chat.completions.create(model="gpt-4o-mini", messages=MESSAGES)
+    assert (reply.model, reply.choices[0].message.content) == ("mine", "Good day")
+    with pytest.raises(openai.NotFoundError, match="Served: 'mine', 'gpt-4o-mini'"):
+        client.chat.completions.create(model="gpt-5", messages=MESSAGES)
 
 
 def test_a_chat(client: openai.OpenAI) -> None:
@@ -142,6 +148,105 @@ def test_completions(client: openai.OpenAI) -> None:
         assert "".join(chunk.choices[0].text for chunk in stream) == "HeyGood day"
 
 
+def test_completions_of_several_prompts(client: openai.OpenAI) -> None:
+    prompts = ["Hey", "You there", "Hm"]
+    reply = client.completions.create(
+        model="mine", prompt=prompts, n=2, echo=True, logprobs=0, max_tokens=4
+    )
+    assert [choice.index for choice in reply.choices] == [*range(6)]
+    echoed = [f"{prompt}Good" for prompt in prompts for _ in range(2)]
+    assert [choice.text for choice in reply.choices] == echoed
+    for choice in reply.choices:
+        assert choice.logprobs is not None
+        assert "".join(choice.logprobs.tokens or []) == choice.text
+    alone = [client.completions.create(model="mine", prompt=p, max_tokens=4) for p in prompts]
+    assert reply.usage is not None
+    assert reply.usage.prompt_tokens == sum(one.usage.prompt_tokens for one in alone if one.usage)
+    assert reply.usage.completion_tokens == 6 * 4
+
+    texts = [""] * 3
+    with client.completions.create(model="mine", prompt=prompts, stream=True) as stream:
+        for chunk in stream:
+            for part in chunk.choices:
+                texts[part.index] += part.text
+    assert texts == ["Good day"] * 3
+    likely = client.completions.create(model="mine", prompt=prompts, logprobs=2, max_tokens=1)
+    assert all(choice.logprobs and choice.logprobs.top_logprobs for choice in likely.choices)
+    only = client.completions.create(model="mine", prompt=prompts, echo=True, max_tokens=0)
+    assert [choice.text for choice in only.choices] == prompts
+    assert only.usage is not None
+    assert only.usage.prompt_tokens == reply.usage.prompt_tokens
+
+
+# --------------------------------------------------------------------------- openai's responses
+
+
+def test_a_response(client: openai.OpenAI) -> None:
+    reply = client.responses.create(
+        model="mine", input="Hello", instructions="Be brief.", temperature=0, store=False
+    )
+    assert (reply.output_text, reply.status, reply.error) == ("Good day", "completed", None)
+    assert (reply.object, reply.model, reply.instructions) == ("response", "mine", "Be brief.")
+    assert reply.usage is not None
+    assert reply.usage.output_tokens == len("Good day")
+    assert reply.usage.total_tokens == reply.usage.input_tokens + len("Good day")
+
+    turns: Any = [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}]
+    turns += [item.model_dump(exclude_none=True) for item in reply.output]
+    turns += [{"role": "user", "content": "And now?"}]
+    longer = client.responses.create(model="mine", input=turns)
+    assert longer.output_text == "Good day"
+    assert longer.usage is not None
+    assert longer.usage.input_tokens > reply.usage.input_tokens
+
+
+def test_a_response_that_is_cut(client: openai.OpenAI) -> None:
+    reply = client.responses.create(model="mine", input="Hello", max_output_tokens=4)
+    assert (reply.output_text, reply.status) == ("Good", "incomplete")
+    assert reply.incomplete_details is not None
+    assert reply.incomplete_details.reason == "max_output_tokens"
+    with client.responses.create(
+        model="mine", input="Hello", max_output_tokens=4, stream=True
+    ) as stream:
+        assert [*stream][-1].type == "response.incomplete"
+
+
+def test_a_response_in_a_stream(client: openai.OpenAI) -> None:
+    with client.responses.create(model="mine", input="Hello", stream=True) as events:
+        listed = [*events]
+    assert [event.sequence_number for event in listed] == [*range(len(listed))]
+    deltas = [event.delta for event in listed if event.type == "response.output_text.delta"]
+    assert "".join(deltas) == "Good day"
+    assert listed[-1].type == "response.completed"
+    assert listed[-1].response.output_text == "Good day"
+
+    with client.responses.stream(model="mine", input="Hello") as helped:  # it builds the answer
+        for _ in helped:
+            pass
+        final = helped.get_final_response()
+    assert final.output_text == "Good day"
+    assert final.usage is not None
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"previous_response_id": "resp_1"}, "Use /v1/chat/completions with the complete"),
+        ({"tools": [{"type": "web_search"}]}, "tools: This is not supported"),
+        ({"reasoning": {"effort": "low"}}, "reasoning: This is not supported"),
+        ({"input": [{"type": "function_call_output", "call_id": "1", "output": "x"}]}, "Only mess"),
+        ({"input": [{"role": "user", "content": 5}]}, r"input\[0\].content"),
+        ({"max_output_tokens": 0}, "max_output_tokens"),
+        ({"text": {"format": {"type": "json_object"}}}, "text: This is not supported"),
+    ],
+)
+def test_responses_that_are_refused(
+    client: openai.OpenAI, options: dict[str, Any], message: str
+) -> None:
+    with pytest.raises(openai.BadRequestError, match=message):
+        client.responses.create(**{"model": "mine", "input": "Hello"} | options)
+
+
 def test_decisions_of_each_kind(client: openai.OpenAI) -> None:
     questions: Any = [
         {"type": "predicate", "name": "p", "instructions": "Is it so?"},
@@ -184,6 +289,7 @@ def test_decisions_of_each_kind(client: openai.OpenAI) -> None:
         ({"tools": [{"type": "function", "function": {"name": "f"}}]}, openai.BadRequestError),
         ({"response_format": {"type": "json_object"}}, openai.BadRequestError),
         ({"n": 1000}, openai.BadRequestError),
+        ({"frequency_penalty": 0.5}, openai.BadRequestError),
         ({"temperature": -1}, openai.BadRequestError),
     ],
 )

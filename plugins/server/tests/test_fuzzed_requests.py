@@ -38,12 +38,23 @@ SOUND: dict[str, dict[str, Any]] = {
         },
         **{"max_tokens": 1, "logprobs": True, "top_logprobs": 2, "n": 2, "stream": True},
     },
+    "/v1/responses": {
+        "model": "fake",
+        "input": [{"role": "user", "content": [{"type": "input_text", "text": "Hello"}]}],
+        "instructions": "Be brief.",
+        "max_output_tokens": 4,
+    },
     "/v1/completions": {
         **{"model": "m", "prompt": "Hello", "echo": True, "logprobs": 0, "max_tokens": 3, "n": 2},
         **{"temperature": 0.5, "seed": 1, "stop": ["x"], "stream": False},
     },
     "/v1/classify": {
-        **{"texts": ["a", "b"], "labels": ["x", "y"], "template": "{text} is", "level": "L0"},
+        **{
+            "texts": ["a", "b"],
+            "labels": ["x", "y"],
+            "template": "{text} is",
+            "level": "content-free",
+        },
         **{"mode": "one", "threshold": 0.1},
     },
     "/classify": {"model": "m", "input": ["a"], "labels": ["x", "y"]},
@@ -56,7 +67,20 @@ SOUND: dict[str, dict[str, Any]] = {
 }
 ATOMS: list[Any] = [
     *(None, True, False, 0, 1, -1, 2, 3.5, -0.0, 1e308, 2**31, 2**64, -(2**70), 10**30, 0.1),
-    *("", " ", "a", "m", "jev-latest", "user", "letters", "L0", "many", "\x00", "é½🎉", "{text}"),
+    *(
+        "",
+        " ",
+        "a",
+        "m",
+        "jev-latest",
+        "user",
+        "letters",
+        "content-free",
+        "many",
+        "\x00",
+        "é½🎉",
+        "{text}",
+    ),
     *("<|im_end|>", "{", "}", "a" * 300, "\n\n", "\u202e", "choice", [], {}, [[]], ["a"], {"a": 1}),
     *([0], [-1], {"type": "text", "text": "x"}, [["a"], ["b"]], {"type": "json_object"}),
 ]

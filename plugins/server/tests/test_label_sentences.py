@@ -57,9 +57,9 @@ def test_decisions_are_those_of_the_task_in_process(client: TestClient, model: F
 
 def test_a_template_of_the_request_is_kept_and_a_prior_subtracted(client: TestClient) -> None:
     body = {"texts": TEXTS, "labels": LABELS, "template": "query: {text}", "show_prompts": True}
-    answers = client.post("/v1/classify", json={**body, "level": "L0"}).json()["data"]
+    answers = client.post("/v1/classify", json={**body, "level": "content-free"}).json()["data"]
     assert answers[0]["prompts"] == ["query: a tiger"]
-    assert {answer["level"] for answer in answers} == {"L0"}
+    assert {answer["level"] for answer in answers} == {"content-free"}
 
 
 def test_requests_of_one_sentence_share_a_call_and_others_do_not() -> None:

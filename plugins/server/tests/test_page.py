@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shlex
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -13,6 +17,7 @@ from typing import Any, Unpack
 
 import pytest
 import uvicorn
+from click.testing import CliRunner
 from selenium.common.exceptions import JavascriptException, TimeoutException
 from selenium.webdriver import Chrome, ChromeOptions
 from selenium.webdriver.chrome.service import Service
@@ -21,12 +26,17 @@ from selenium.webdriver.common.keys import Keys
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.ui import Select, WebDriverWait
 from starlette.testclient import TestClient
+from starlette.types import ASGIApp
 
 import core_server.page
+import core_tasks
 from core.errors import GenerationCancelled
 from core.options import ClassifyOptions, GenerateConfig
-from core.testing import FakeModel
+from core.registry import REGISTRY
+from core.testing import FakeBackend, FakeModel, write_model
 from core.types import ClassifyResult, GenerateMetrics
+from core_cli.app import build
+from core_learn import FewShot
 from core_server import Served, Settings, create_app
 
 WAIT = 120  # seconds: against hangs alone
@@ -199,9 +209,11 @@ class Page:
 
 
 @contextmanager
-def page(browser: Chrome, *served: Served, settings: Settings | None = None) -> Iterator[Page]:
+def page(
+    browser: Chrome, *served: Served, settings: Settings | None = None, app: ASGIApp | None = None
+) -> Iterator[Page]:
     """The page of a server on a thread; the browser leaves it in the end."""
-    config = uvicorn.Config(create_app(served, settings), port=0, log_level="warning")
+    config = uvicorn.Config(app or create_app(served, settings), port=0, log_level="warning")
     server = uvicorn.Server(config)
     thread = threading.Thread(target=server.run)
     thread.start()
@@ -226,7 +238,7 @@ def test_bars_move_as_one_types_and_the_prompt_is_what_the_model_reads(browser: 
         prompt = f"A tiger {MARKUP} is a"
         shown.until("#prompt", f"{prompt} tiger")
         assert model.calls[-1].prompts == (prompt,)
-        assert list(shown.bars()) == ["lion", "tiger", MARKUP]
+        assert list(shown.bars()) == ["tiger", MARKUP, "lion"]  # the most probable first
         assert shown.bars()["lion"] == "5.3 %"  # one part of 1 and 9 and 9
         fill = shown.at("#bars .best .fill").get_attribute("style") or ""
         assert fill.startswith("transform: scaleX(0.47")
@@ -240,8 +252,8 @@ def test_bars_move_as_one_types_and_the_prompt_is_what_the_model_reads(browser: 
         )  # faster than any pause
         shown.until("#prompt", "A lion is a lion")
         assert [call.prompts for call in model.calls[before:]] == [("A lion is a",)]
-        shown.at("input[value=L0]").click()
-        shown.until("#facts div:first-child dd", "L0")
+        shown.at("input[value=content-free]").click()
+        shown.until("#facts div:first-child dd", "content-free")
 
         assert shown.all("main img, main b") == []  # no text became markup
         assert shown.complaints() == []
@@ -390,6 +402,249 @@ def test_the_key_is_asked_for_where_one_is_needed(browser: Chrome) -> None:
         assert not shown.at("#problem").is_displayed()
         browser.refresh()  # the tab knows it
         shown.until("#bars .best .name", "finance")
+
+
+def named(labels: int) -> list[str]:
+    return [f"label {number:02}" for number in range(labels)]
+
+
+def test_twelve_bars_are_shown_sorted_and_the_rest_are_folded(browser: Chrome) -> None:
+    with page(browser, fake()) as shown:
+        shown.until("#bars .best .name", "finance")
+        assert not shown.at("#folded").is_displayed()
+        shown.write("#names", "\n".join(named(26)))
+        shown.write("#text", "label 25 and label 07")
+        shown.until("#bars .best .name", "label 07")
+        assert shown.text("#more") == "14 more labels"
+        assert [*shown.bars()][:2] == ["label 07", "label 25"]
+        assert len(shown.bars()) == 12
+        assert not shown.at("#rest").is_displayed()
+        shown.at("#more").click()
+        assert len([row for row in shown.all("#rest li") if row.is_displayed()]) == 14
+
+
+def test_the_words_are_explained(browser: Chrome) -> None:
+    with page(browser, fake()) as shown:
+        shown.until("#bars .best .name", "finance")
+        words = ["method", "margin", "label mass", "tokens", "took"]
+        assert [part.text for part in shown.all("#facts dt")] == words
+        for fact in shown.all("#facts div"):
+            assert len(fact.get_attribute("title") or "") > 40
+        shown.all(".found details summary")[-1].click()
+        assert [part.text for part in shown.all("#meanings strong")] == words
+
+
+def test_equal_labels_are_named(browser: Chrome) -> None:
+    with page(browser, fake()) as shown:
+        shown.until("#bars .best .name", "finance")
+        shown.write("#names", "sports\nsports\nsports")
+        shown.until(
+            "#labels-problem",
+            "'sports' is listed 3 times. Give two different labels or more, one a line.",
+        )
+
+
+def test_many_texts_are_labelled_and_judged(browser: Chrome) -> None:
+    lines = [f"about sports {n}\tsports" for n in range(12)]
+    lines += [f"about science {n}\tfinance" for n in range(6)]
+    lines += [f"about finance {n}\tfinance" for n in range(2)]
+    with page(browser, fake()) as shown:
+        shown.until("#bars .best .name", "finance")
+        shown.at("#classify").click()
+        shown.until("#many-problem", "Paste texts, one a line.")
+        put = "arguments[0].value = arguments[1]"  # a tab moves the focus
+        browser.execute_script(put, shown.at("#lines"), "\n".join([*lines, MARKUP]))
+        shown.at("#classify").click()
+        shown.until(
+            "#accuracy",
+            "Correct: 14 of 20, 70.0 % (48.1 % to 85.5 %). Always the commonest label: 60.0 %.",
+        )
+        assert len(shown.all("#rows tr")) == 21
+        assert len(shown.all("#rows .wrong")) == 6
+        first = [cell.text for cell in shown.all("#rows tr:first-child td")]
+        assert first == ["about sports 0", "sports", "85.7 %", "sports"] or first[1] == "sports"
+        assert shown.text("#rows tr:last-child td") == MARKUP
+        assert shown.all("main img, main b") == []
+
+        shown.write("#lines", "one\n \ntwo")
+        shown.at("#classify").click()
+        WebDriverWait(browser, WAIT).until(lambda _: "after a tab" in shown.text("#accuracy"))
+        assert len(shown.all("#rows tr")) == 2
+        assert shown.complaints() == []
+
+
+def test_a_task_or_head_is_picked(browser: Chrome) -> None:
+    task = core_tasks.Task("{text} It is", ("law", "art"), model="two", mode="one")
+    many = core_tasks.Task("{text} {label}?", ("law", "art"), mode="many")
+    served = [Served(name, FakeModel("x", labels=shares)) for name in ("one", "two")]
+    texts = ["a law", "some art", "another law", "more art"] * 2
+    head = FewShot(FakeModel("x", labels=shares)).fit(texts, ["law", "art"] * 4).head
+    app = create_app(served, tasks={"kind": task, "kinds": many}, heads={"topics": head})
+    with page(browser, app=app) as shown:
+        shown.until("#bars .best .name", "finance")
+        Select(shown.at("#task")).select_by_value("kind")
+        shown.until("#bars .best .name", "law")
+        assert [*shown.bars()] == ["law", "art"]
+        assert Select(shown.at("#model")).first_selected_option.text == "two"
+        assert not shown.at("#names").is_displayed()
+        assert not shown.at("#template").is_displayed()
+        shown.write("#text", "some art")
+        shown.until("#prompt", "some art It is art")
+
+        Select(shown.at("#task")).select_by_value("topics")
+        shown.until("#facts div:first-child dd", "head")
+        shown.until("#prompt", "some art")  # a head reads no label
+        Select(shown.at("#task")).select_by_value("kinds")
+        shown.until("#prompt", "some art law?\nsome art art?")
+        Select(shown.at("#task")).select_by_value("")
+        shown.until("#bars .best .name", "finance")
+        assert shown.at("#names").is_displayed()
+        assert shown.complaints() == []
+
+
+ANSWER = """# Title
+
+One *two* **three** `<b>four</b>`
+and a [link](https://example.org/?a=1&b=2), a [trap](javascript:alert(1)).
+
+- first
+- second <img src=x onerror=alert(1)>
+
+3. third
+
+> quoted
+
+| a | b |
+|---|---|
+| 1 | 2 |
+
+```python
+print("<script>alert(1)</script>")
+```
+"""
+
+
+def test_markdown_is_rendered_and_nothing_becomes_markup(browser: Chrome) -> None:
+    with page(browser, fake(ANSWER)) as shown:
+        shown.at("#chat-tab").click()
+        WebDriverWait(browser, WAIT).until(lambda _: shown.at("#model").is_enabled())
+        browser.execute_script("document.querySelector('#max-tokens').value = 2000")
+        shown.write("#words", "Hello\n")
+        shown.until("article.assistant .copy", "Copy")
+        answer = "article.assistant .text"
+        tags = {
+            "h3": "Title",
+            "em": "two",
+            "strong": "three",
+            "p code": "<b>four</b>",
+            "ul li:last-child": "second <img src=x onerror=alert(1)>",
+            "ol": "third",
+            "blockquote p": "quoted",
+            "th": "a",
+            "td:last-child": "2",
+            "pre code": 'print("<script>alert(1)</script>")',
+        }
+        assert {tag: shown.text(f"{answer} {tag}") for tag in tags} == tags
+        [link] = shown.all(f"{answer} a")
+        assert link.get_attribute("href") == "https://example.org/?a=1&b=2"
+        assert link.get_attribute("rel") == "noopener noreferrer"
+        assert "[trap](javascript:alert(1))" in shown.text(answer)
+        assert shown.at(f"{answer} ol").get_attribute("start") == "3"
+        assert shown.all("main img, main b, main script") == []
+        assert shown.complaints() == []
+
+
+def test_an_answer_that_is_cut_says_how_to_get_more(browser: Chrome) -> None:
+    with page(browser, fake("word " * 400)) as shown:
+        shown.at("#chat-tab").click()
+        WebDriverWait(browser, WAIT).until(lambda _: shown.at("#model").is_enabled())
+        shown.write("#words", "Hello\n")
+        shown.until("article.assistant .copy", "Copy")
+        assert shown.text("article.assistant .how").endswith(
+            "cut at 256 tokens: raise the number under Options"
+        )
+
+
+def _quoted(text: str) -> str:
+    """Return a text in single quotes for a shell."""
+    return "'" + text.replace("'", "'\\''") + "'"
+
+
+def copied(shown: Page, place: str, kind: str) -> str:
+    """The command or program that a button of the page shows."""
+    shown.at(f"#{place} button[value={kind}]").click()
+    WebDriverWait(shown.browser, WAIT).until(lambda _: shown.at(f"#{place} pre").is_displayed())
+    return shown.text(f"#{place} pre")
+
+
+TRICKY = 'It\'s "a $HOME `tick` \\n" text'
+
+
+@pytest.mark.parametrize("level", ["raw", "content-free"])
+def test_what_is_copied_of_labels_runs_and_answers_the_same(
+    browser: Chrome, level: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = ['a, "b"', "HOME", "sports"]
+    with page(browser, fake(name="m")) as shown:
+        shown.until("#bars .best .name", "finance")
+        shown.write("#names", "\n".join(labels))
+        shown.write("#template", "{text} \\n is\n'it'")
+        shown.at(f"input[value={level}]").click()
+        shown.write("#text", TRICKY)
+        shown.until("#prompt", f"{TRICKY} \\n is\n'it' HOME")
+        programs = {kind: copied(shown, "copies", kind) for kind in ("curl", "python", "command")}
+        bars = shown.bars()
+
+        if shutil.which("curl"):
+            done = subprocess.run(["sh", "-c", programs["curl"]], capture_output=True, check=True)
+            answered = json.loads(done.stdout)["data"][0]["probabilities"]
+            assert {label: f"{100 * share:.1f} %" for label, share in answered.items()} == bars
+        program = [sys.executable, "-c", programs["python"]]
+        done = subprocess.run(program, capture_output=True, check=True)
+        assert "'label': 'HOME'" in done.stdout.decode()
+
+    backend = FakeBackend(labels=shares)
+    monkeypatch.setitem(REGISTRY._registered, backend.name, backend)
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m")
+    lines = programs["command"].splitlines()
+    assert len(lines) == (1 if level == "raw" else 2)
+    for line in lines:
+        before, command = line.split("infer-cli ", 1)
+        name, *words = shlex.split(command)
+        assert before in ("", f"printf '%s\\n' {_quoted(TRICKY)} | ")
+        given = [name, "--backend", backend.name, *words]
+        result = CliRunner().invoke(build(), given, TRICKY if before else None)
+        assert result.exit_code == 0, result.output
+    assert backend.calls[-1].prompts == (f"{TRICKY} \\n is\n'it'",)
+    assert set(backend.calls[-1].config.labels) == set(labels)
+
+
+def test_what_is_copied_of_a_chat_runs(
+    browser: Chrome, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with page(browser, fake(name="m")) as shown:
+        shown.at("#chat-tab").click()
+        WebDriverWait(browser, WAIT).until(lambda _: shown.at("#model").is_enabled())
+        shown.write("#words", TRICKY)
+        programs = {
+            kind: copied(shown, "chat-copies", kind) for kind in ("curl", "python", "command")
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", programs["python"]], capture_output=True, check=True
+        )
+        assert done.stdout == b"Good day\n"
+        assert programs["curl"].startswith(f"curl {shown.address}v1/chat/completions ")
+
+    backend = FakeBackend("Good day")
+    monkeypatch.setitem(REGISTRY._registered, backend.name, backend)
+    monkeypatch.chdir(tmp_path)
+    write_model(tmp_path / "m")
+    _, *words = shlex.split(programs["command"])
+    result = CliRunner().invoke(build(), [words[0], "--backend", backend.name, *words[1:]])
+    assert result.exit_code == 0, result.output
+    assert backend.calls[-1].messages[-1].content == TRICKY
+    assert backend.calls[-1].config.temperature == 0.7
 
 
 def test_nothing_comes_from_elsewhere_and_no_text_can_become_markup(browser: Chrome) -> None:

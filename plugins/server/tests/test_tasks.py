@@ -1,4 +1,4 @@
-"""Tasks at level L0: equal ones are fitted once, and not for who has left."""
+"""Tasks at a level: equal ones are fitted once, and not for who has left."""
 
 from __future__ import annotations
 
@@ -52,21 +52,21 @@ async def begun(model: Slow) -> None:
 def test_equal_tasks_are_fitted_once() -> None:
     model = Slow()
 
-    async def scenario() -> list[core_tasks.Task]:
+    async def scenario() -> list[Any]:
         tasks = FittedTasks(model)
-        asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(20)]
+        asking = [asyncio.create_task(tasks.at_level(TASK, "content-free")) for _ in range(20)]
         await begun(model)
         asking[0].cancel()  # the others wait for the same
         model.let_go.set()
         fitted = await asyncio.gather(*asking[1:])
-        assert await tasks.at_level(TASK, "L0") == fitted[0]
+        assert await tasks.at_level(TASK, "content-free") == fitted[0]
         assert await tasks.at_level(TASK, "raw") is TASK
         tasks.close()
         return fitted
 
     fitted = asyncio.run(scenario())
     assert model.asked == 1
-    assert {task.level for task in fitted} == {"L0"}
+    assert {task.level for task in fitted} == {"content-free"}
 
 
 def test_a_fit_that_nobody_waits_for_is_cancelled() -> None:
@@ -74,7 +74,7 @@ def test_a_fit_that_nobody_waits_for_is_cancelled() -> None:
 
     async def scenario() -> None:
         tasks = FittedTasks(model)
-        asking = [asyncio.create_task(tasks.at_level(TASK, "L0")) for _ in range(2)]
+        asking = [asyncio.create_task(tasks.at_level(TASK, "content-free")) for _ in range(2)]
         await begun(model)
         asking[0].cancel()
         await asyncio.sleep(0.02)
@@ -100,9 +100,9 @@ def test_a_fit_that_fails_is_tried_again() -> None:
         tasks = FittedTasks(model)
         classify, model.classify = model.classify, failing  # type: ignore[method-assign]
         with pytest.raises(core.OutOfMemoryError):
-            await tasks.at_level(TASK, "L0")
+            await tasks.at_level(TASK, "content-free")
         model.classify = classify  # type: ignore[method-assign]
-        assert (await tasks.at_level(TASK, "L0")).level == "L0"
+        assert (await tasks.at_level(TASK, "content-free")).level == "content-free"
         tasks.close()
 
     asyncio.run(scenario())
@@ -110,7 +110,7 @@ def test_a_fit_that_fails_is_tried_again() -> None:
 
 def test_a_fit_has_the_time_of_its_request() -> None:
     model = Slow()
-    body = {"texts": ["a"], "labels": ["lion", "tiger"], "level": "L0"}
+    body = {"texts": ["a"], "labels": ["lion", "tiger"], "level": "content-free"}
     with TestClient(create_app([Served("m", model)], Settings(timeout=0.5))) as client:
         reply = client.post("/v1/classify", json=body)
         assert reply.status_code == 504

@@ -11,7 +11,7 @@ from core.records import RowResult, error_record, html_labels, number, numbers
 from core.types import Token
 from core_tasks.asking import Answer, logarithms
 from core_tasks.calibration.logspace import checked_row
-from core_tasks.calibration.value import Calibration, Level
+from core_tasks.calibration.value import Calibration
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,8 +19,10 @@ class Decision(RowResult):
     """Decision of a `core_tasks.Task` about one text.
 
     ``label`` is the best label, and ``labels`` contains it; in mode "many", ``label`` is None and
-    ``labels`` are the labels that hold. ``probabilities`` are calibrated at ``level`` and sum to 1
-    (in mode "many", each is the probability of yes); ``logprobs`` are raw, joint and over the full
+    ``labels`` are the labels that hold. ``probabilities`` sum to 1 (in
+    mode "many", each is the probability of yes); ``level`` names the method that calibrated them,
+    such as "content-free" or "content-free+temperature", "raw" for none, and "head" for a
+    classifier head; ``logprobs`` are raw, joint and over the full
     vocabulary, with the words of a label summed. A model of label sentences has no ``logprobs``, no
     ``label_mass`` and no ``token``.
 
@@ -36,7 +38,7 @@ class Decision(RowResult):
     labels: tuple[str, ...] = ()
     probabilities: dict[str, float] | None = None
     logprobs: dict[str, float] | None = None
-    level: Level = "raw"
+    level: str = "raw"
     confidence: float | None = None
     margin: float | None = None
     label_mass: float | None = None
@@ -103,7 +105,7 @@ def decided(
         labels=(labels[best],),
         probabilities=dict(zip(labels, shares, strict=True)),
         logprobs=answer.logprobs,
-        level="raw" if calibration is None else calibration.level,
+        level="raw" if calibration is None else calibration.method,
         confidence=choice_confidence(shares) if confident is None else confident,
         margin=shares[best] - second,
         label_mass=answer.label_mass,

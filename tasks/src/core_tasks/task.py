@@ -29,7 +29,7 @@ from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
 from core_tasks.asking import Answer, answers
-from core_tasks.calibration import Calibration, Key, Level
+from core_tasks.calibration import Calibration, Key
 from core_tasks.decision import Decision, decided, gathered
 from core_tasks.template import Template
 from core_tasks.words import flat, may_overlap, tokenizing
@@ -93,9 +93,9 @@ class Task:
         object.__setattr__(self, "words", _all_words(self.words, possible))
 
     @property
-    def level(self) -> Level:
-        """The calibration level of the probabilities: "raw" without a calibration."""
-        return "raw" if self.calibration is None else self.calibration.level
+    def level(self) -> str:
+        """The method of the calibration, such as "content-free"; "raw" without a calibration."""
+        return "raw" if self.calibration is None else self.calibration.method
 
     @property
     def questions(self) -> tuple[str, ...]:
@@ -246,7 +246,7 @@ class Task:
         domain: str | None = None,
         config: GenerateConfig | None = None,
     ) -> Self:
-        """Return the task at level L0: with the prior of the prompt without its text subtracted.
+        """Return the task with the prior of the prompt without its text subtracted.
 
         "content-free" runs neutral texts (`core_tasks.calibration.CONTENT_FREE`), and leaves the
         task raw if the prompt does not recognise two labels that a text names. "pmi" runs the
@@ -271,7 +271,7 @@ class Task:
         *,
         config: GenerateConfig | None = None,
     ) -> Self:
-        """Return the task at level L1: its probabilities fitted to texts with gold labels.
+        """Return the task with its probabilities fitted to texts with gold labels.
 
         The task's prior is kept and applied first; the temperature or step function replaces an
         earlier one. Texts that are empty or too long are skipped. Raises `CalibrationError` for a

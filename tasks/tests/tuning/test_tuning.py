@@ -65,7 +65,7 @@ def test_the_best_is_chosen_fitted_and_told() -> None:
 
     # It is a task like any other, of the model that it was tuned on.
     best = tuning.trials[0]
-    assert best.level == tuning.best.level
+    assert best.method == tuning.best.level
     decisions = tuning.best.classify(model(), TEXTS)
     assert sum(d.label == g for d, g in zip(decisions, GOLD, strict=True)) >= 50
     if tuning.best.calibration is not None:

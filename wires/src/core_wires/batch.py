@@ -73,6 +73,7 @@ def _check_whole(request: GenerationRequest) -> None:
     server_only = {
         "stream": request.stream,
         "n": request.n > 1,
+        "prompt": len(request.prompts) > 1,
         "echo": request.echo,
         "top_logprobs" if chat else "logprobs": request.likeliest > 0,
     }

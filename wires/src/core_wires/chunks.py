@@ -11,10 +11,10 @@ from collections.abc import Iterator, Sequence
 
 from core.types import FinishReason, Token
 from core_wires.completions import (
-    NO_EXTRAS,
     Extras,
     chat_logprobs,
     completion_logprobs,
+    extras_of,
     finish_reason,
     usage_body,
 )
@@ -32,9 +32,9 @@ class Chunks:
         id: str,
         created: int,
         model: str,
-        extras: Extras = NO_EXTRAS,
+        extras: Sequence[Extras] = (),
     ) -> None:
-        self._request, self._extras = request, extras
+        self._request = request
         self._chat = request.kind == "chat"
         self._logprobs = bool(request.options.get("return_logprobs"))
         self._facts = {
@@ -43,17 +43,19 @@ class Chunks:
             "created": created,
             "model": model,
         }
-        self._lengths = [0] * request.n  # characters until now
-        self._likeliest = [extras.likeliest] * request.n  # for the first token
+        self._lengths = [0] * request.answers  # characters until now
+        by_answer = [extras_of(extras, request, index) for index in range(request.answers)]
+        self._echoed = [own.prompt for own in by_answer]
+        self._likeliest = [own.likeliest for own in by_answer]  # for the first token
 
     def begin(self) -> Iterator[dict[str, object]]:
         """Yield the first chunks: the role of a chat, the prompt of an echo."""
-        for index in range(self._request.n):
+        for index in range(self._request.answers):
             if self._chat:
                 yield self._chunk(index, {"role": "assistant", "content": ""})
             elif self._request.echo:
-                prompt = self._request.prompt
-                logprobs = self._logprobs_of(index, self._extras.prompt)
+                prompt = self._request.prompts[index // self._request.n]
+                logprobs = self._logprobs_of(index, self._echoed[index])
                 yield self._chunk(index, {"content": prompt}, logprobs)
                 self._lengths[index] = len(prompt)
 

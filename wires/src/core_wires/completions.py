@@ -36,6 +36,11 @@ class Extras:
 NO_EXTRAS = Extras()
 
 
+def extras_of(extras: Sequence[Extras], request: GenerationRequest, index: int) -> Extras:
+    """Return the extras of an answer: those of its prompt."""
+    return extras[index // request.n] if extras else NO_EXTRAS
+
+
 def finish_reason(reason: FinishReason) -> Finish:
     """Return the finish reason in OpenAI's terms. Raises `WireError` for cancelled and failed."""
     if reason == "stop" or reason == "length":
@@ -50,12 +55,12 @@ def response(
     created: int,
     model: str,
     usage: Usage | None = None,
-    extras: Extras = NO_EXTRAS,
+    extras: Sequence[Extras] = (),
 ) -> dict[str, object]:
     """Return the body of a 200. Raises `WireError`, with the body of its status, for a failed row.
 
-    ``results`` are the ``request.n`` answers; ``created`` is in seconds since 1970. Without
-    ``usage``, only the generated tokens are counted.
+    ``results`` are the ``request.answers``, with ``extras`` for each prompt, if any; ``created`` is
+    in seconds since 1970. Without ``usage``, only the generated tokens are counted.
     """
     for result in results:
         if result.error is not None:
@@ -67,7 +72,10 @@ def response(
         "object": "chat.completion" if request.kind == "chat" else "text_completion",
         "created": created,
         "model": model,
-        "choices": [make(request, extras, n, result) for n, result in enumerate(results)],
+        "choices": [
+            make(request, extras_of(extras, request, n), n, result)
+            for n, result in enumerate(results)
+        ],
         "usage": usage_body(usage or Usage(output_tokens=written)),
     }
 
@@ -117,7 +125,7 @@ def _completion_choice(
     logprobs = request.options.get("return_logprobs")
     return {
         "index": index,
-        "text": (request.prompt if request.echo else "") + result.text,
+        "text": (request.prompts[index // request.n] if request.echo else "") + result.text,
         "logprobs": completion_logprobs(tokens, extras.likeliest) if logprobs else None,
         "finish_reason": finish_reason(result.finish_reason),
     }

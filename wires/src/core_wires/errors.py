@@ -8,6 +8,7 @@ after a 5xx, so no bad request gets one.
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
@@ -95,10 +96,11 @@ def refusal(dialect: Dialect, error: Exception) -> WireError:
     return dialect.failed(500, "internal_error", message)
 
 
-def unknown_model(dialect: Dialect, name: str) -> WireError:
-    """Return the error of an unknown model name."""
+def unknown_model(dialect: Dialect, name: str, served: Collection[str]) -> WireError:
+    """Return the error of an unknown model name, with the names that are served."""
     code = "model_not_found" if dialect.family == "openai" else "not_found"
-    return dialect.failed(404, code, f"Unknown model {name!r:.200}.")
+    known = f"{', '.join(map(repr, served)):.1000}"
+    return dialect.failed(404, code, f"Unknown model {name!r:.200}. Served: {known}.")
 
 
 def dotted(path: Path) -> str:

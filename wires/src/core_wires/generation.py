@@ -27,7 +27,9 @@ from core_wires.values import Value, bounded
 
 Kind = Literal["chat", "completion"]
 MAX_ANSWERS, MAX_LIKELIEST = 128, 20
-"""OpenAI's limits: answers to one request, and alternatives listed for a token."""
+"""OpenAI's limits: answers to one prompt, and alternatives listed for a token."""
+MAX_PROMPTS = 2048
+"""Maximum number of prompts in one request, and of answers to all of them."""
 
 _HARMLESS = {
     *("model", "user", "metadata", "store", "service_tier", "stream", "stream_options"),
@@ -39,18 +41,18 @@ _HARMLESS = {
 
 @dataclass(frozen=True, slots=True)
 class GenerationRequest:
-    """A text to continue (``kind`` "completion", ``prompt``) or a chat to answer (``messages``).
+    """Texts to continue (``kind`` "completion", ``prompts``) or a chat to answer (``messages``).
 
     ``options`` are keywords of ``chat`` or ``generate``, checked as `core.GenerateConfig` checks
     them. The rest is for servers, and an error in a batch line: a stream, with its last chunk of
-    usage; ``n`` concurrent answers; ``echo``, which prepends the prompt to each; ``likeliest``, the
-    number of alternatives listed for the first token. ``generates`` is false if only the prompt is
-    to be returned.
+    usage; several prompts; ``n`` concurrent answers to each; ``echo``, which prepends the prompt to
+    its answers; ``likeliest``, the number of alternatives listed for the first token. ``generates``
+    is false if only the prompts are to be returned.
     """
 
     kind: Kind
     model: str
-    prompt: str = ""
+    prompts: tuple[str, ...] = ("",)
     messages: tuple[Message, ...] = ()
     options: ChatOptions = field(default_factory=ChatOptions, hash=False)
     stream: bool = False
@@ -59,6 +61,16 @@ class GenerationRequest:
     echo: bool = False
     likeliest: int = 0
     generates: bool = True
+
+    @property
+    def prompt(self) -> str:
+        """The first prompt."""
+        return self.prompts[0]
+
+    @property
+    def answers(self) -> int:
+        """The number of answers: ``n`` to the first prompt, then ``n`` to the next."""
+        return self.n * len(self.prompts)
 
     def config(self, defaults: GenerateConfig | None = None) -> GenerateConfig:
         """Return these options over a caller's defaults, each variable of the chat template too."""
@@ -75,9 +87,11 @@ def read_chat(body: object) -> GenerationRequest:
     Raises `WireError`: 400, with ``error``.
     """
     request = bounded(body, OPENAI)
-    _refuse(request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS, *TEMPLATE})
-    messages = _messages(request.need("messages"))
-    options = _options(request, _CHAT_OPTIONS) | _template_options(request)
+    refuse_unsupported(
+        request, _CHAT_NEUTRAL, {"messages", "top_logprobs", *_CHAT_OPTIONS, *TEMPLATE}
+    )
+    messages = messages_of(request.need("messages"))
+    options = options_of(request, _CHAT_OPTIONS) | template_options(request)
     return GenerationRequest(
         kind="chat",
         model=request.need("model").text(),
@@ -96,19 +110,23 @@ def read_completion(body: object) -> GenerationRequest:
     Raises `WireError`: 400, with ``error``.
     """
     request = bounded(body, OPENAI)
-    _refuse(request, _COMPLETION_NEUTRAL, {"prompt", "best_of", "echo", *_COMPLETION_OPTIONS})
+    refuse_unsupported(
+        request, _COMPLETION_NEUTRAL, {"prompt", "best_of", "echo", *_COMPLETION_OPTIONS}
+    )
     echo = request.optional("echo", Value.flag, False)
     generates = not (echo and request.optional("max_tokens", Value.integer, 1) == 0)
     known = {name: read for name, read in _COMPLETION_OPTIONS.items() if name != "max_tokens"}
-    options = _options(request, _COMPLETION_OPTIONS if generates else known)
+    options = options_of(request, _COMPLETION_OPTIONS if generates else known)
     n, best_of = request.optional("n", _answers, 1), request.get("best_of")
     if best_of is not None and best_of.integer() != n:
         message = "All answers are returned, so best_of must equal n. Omit it."
         raise best_of.wrong(message, "unsupported_value")
+    prompts = _prompts(request.need("prompt"))
+    request.need("prompt").counted(n * len(prompts), "answers to all prompts", 1, MAX_PROMPTS)
     return GenerationRequest(
         kind="completion",
         model=request.need("model").text(),
-        prompt=_prompt(request.need("prompt")),
+        prompts=prompts,
         options=options,
         stream=request.optional("stream", Value.flag, False),
         include_usage=request.optional("stream_options", _include_usage, False),
@@ -122,7 +140,8 @@ def read_completion(body: object) -> GenerationRequest:
 # --------------------------------------------------------------------------- fields
 
 
-def _messages(messages: Value) -> tuple[Message, ...]:
+def messages_of(messages: Value) -> tuple[Message, ...]:
+    """Return the messages of an array. Raises `WireError`."""
     items = messages.items()
     if not items:
         raise messages.wrong("At least one message is required.", "too_short")
@@ -133,15 +152,15 @@ def _messages(messages: Value) -> tuple[Message, ...]:
         raise messages.dialect.invalid(path, problem.problem, problem.code) from None
 
 
-def _prompt(prompt: Value) -> str:
-    """Return one text, which may be in an array of one."""
+def _prompts(prompt: Value) -> tuple[str, ...]:
+    """Return one text, or the texts of an array."""
     if isinstance(prompt.data, str):
-        return prompt.data
+        return (prompt.data,)
     items = prompt.items()
-    if len(items) != 1 or not isinstance(items[0].data, str):
-        message = "Only one prompt, a string, is supported. Send a request for each."
-        raise prompt.wrong(message, "unsupported_value")
-    return items[0].text()
+    prompt.counted(len(items), "prompts", 1, MAX_PROMPTS)
+    if any(isinstance(item.data, int | list) for item in items):
+        raise prompt.wrong("Token ids are not supported. Send texts.", "unsupported_value")
+    return tuple(item.text() for item in items)
 
 
 def _answers(value: Value) -> int:
@@ -208,6 +227,11 @@ _CHAT_OPTIONS = _SHARED | {
     "max_completion_tokens": ("max_tokens", Value.integer),
     "logprobs": ("return_logprobs", Value.flag),
 }
+RESPONSE_OPTIONS = {
+    "max_output_tokens": ("max_tokens", Value.integer),
+    **{name: option for name, option in _SHARED.items() if name not in ("max_tokens", "stop")},
+}
+"""The options of ``/v1/responses`` (`core_wires.responses`)."""
 _COMPLETION_OPTIONS = _SHARED | {"logprobs": ("return_logprobs", _completion_logprobs)}
 
 
@@ -217,7 +241,7 @@ TEMPLATE = (_THINKING, "chat_template_kwargs", "continue_final_message", _OPENS_
 """The fields for the chat template."""
 
 
-def _template_options(request: Value) -> ChatOptions:
+def template_options(request: Value) -> ChatOptions:
     """Return the keywords of ``chat`` for the chat template."""
     options = ChatOptions()
     if variables := _variables(request):
@@ -247,7 +271,7 @@ def _variables(request: Value) -> dict[str, object]:
     return variables
 
 
-def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOptions:
+def options_of(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOptions:
     """Return keywords of ``generate``, each checked separately so that an error names its field."""
     options: dict[str, object] = {}
     for wire_name, (name, read) in known.items():
@@ -266,6 +290,8 @@ def _options(request: Value, known: Mapping[str, tuple[str, Reader]]) -> ChatOpt
 
 # --------------------------------------------------------------------------- refusals
 
+_PENALTY = "Use repetition_penalty, or remove it."
+_INSTEAD = {"presence_penalty": _PENALTY, "frequency_penalty": _PENALTY}
 # Unsupported fields, and the values with which they have no effect.
 _EMPTY: tuple[object, ...] = ([], {}, "")
 _NEUTRAL: dict[str, tuple[object, ...]] = {
@@ -293,10 +319,19 @@ def _same(data: object, other: object) -> bool:
     return data == other and type(data) is type(other)  # 1 and true are two values
 
 
-def _refuse(request: Value, neutral: Mapping[str, tuple[object, ...]], known: set[str]) -> None:
-    """Raise `WireError` for unsupported values, then for unknown fields."""
+def refuse_unsupported(
+    request: Value,
+    neutral: Mapping[str, tuple[object, ...]],
+    known: set[str],
+    instead: str = "Remove it.",
+) -> None:
+    """Raise `WireError` for unsupported values, then for unknown fields.
+
+    ``neutral`` are the values with which unsupported fields have no effect.
+    """
     for name, values in neutral.items():
         value = request.get(name)
         if value is not None and not any(_same(value.data, one) for one in values):
-            raise value.wrong("This is not supported. Remove it.", "unsupported_value")
+            message = f"This is not supported. {_INSTEAD.get(name, instead)}"
+            raise value.wrong(message, "unsupported_value")
     request.only({"n", *neutral, *known, *_HARMLESS})

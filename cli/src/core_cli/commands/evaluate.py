@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import options, output, reports
+from core_cli import exits, options, output, reports
 
 if TYPE_CHECKING:
     from core_cli.evaluation.items import EvalFlags
@@ -74,6 +74,12 @@ if TYPE_CHECKING:
     help="Exit with 1 if the accuracy (with --compare: the agreement) is below SHARE.",
 )
 @click.option(
+    "--task", type=options.FILE, help="Measure a task file on rows with gold labels instead."
+)
+@click.option(
+    "--head", type=options.FILE, help="Measure a classifier head on rows with gold labels instead."
+)
+@click.option(
     "--from", "saved", type=options.FILE, help="Recompute the metrics of a saved evaluation."
 )
 @click.option(
@@ -94,7 +100,8 @@ def evaluate(**given: Any) -> None:
     choice, its choices. The choice that is most likely to follow the prompt is selected; other
     answers are generated and compared as words, or by the number in them. stderr reports the
     accuracy with its 95% interval, and the speed; each item is written with its score to stdout,
-    or to -o OUT.
+    or to -o OUT. With --task or --head, rows have a text and a gold label, and the metrics are
+    those of classify --gold.
     """
     from core_cli.evaluation.items import EvalFlags
 
@@ -105,6 +112,10 @@ def evaluate(**given: Any) -> None:
         if flags.output or flags.saved:
             raise click.UsageError("--compare cannot be combined with -o or --from.")
         compare(flags)
+    elif flags.task or flags.head:
+        from core_cli.evaluation.files import evaluate_file
+
+        evaluate_file(flags)
     elif flags.saved:
         _reckon(flags)
     else:
@@ -114,7 +125,6 @@ def evaluate(**given: Any) -> None:
 
 
 def _reckon(flags: EvalFlags) -> None:
-    from core_cli.evaluation.running import check_accuracy
     from core_cli.evaluation.saved import reckon
 
     if flags.file or flags.output:
@@ -131,4 +141,4 @@ def _reckon(flags: EvalFlags) -> None:
     if flags.report:
         reports.save(flags.report, marks.to_dict())
     if flags.fail_under is not None:
-        check_accuracy(marks, flags.fail_under)
+        exits.check_accuracy(marks.tally.accuracy, flags.fail_under)

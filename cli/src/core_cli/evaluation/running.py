@@ -88,18 +88,8 @@ def evaluate(flags: EvalFlags) -> Marks:
     unused: dict[str, Any] = {"chat": False, "system": None, "opening": None}
     run(replace(flags, template=None, template_file=None, **unused), row_job)
     if flags.fail_under is not None:
-        check_accuracy(marks, flags.fail_under)
+        exits.check_accuracy(marks.tally.accuracy, flags.fail_under)
     return marks
-
-
-def check_accuracy(marks: Marks, least: float) -> None:
-    """Raise `CommandFailed` if the accuracy is lower."""
-    accuracy = marks.tally.accuracy
-    if accuracy is None or accuracy < least:
-        raise exits.CommandFailed(
-            f"Accuracy {0 if accuracy is None else 100 * accuracy:.1f} % is below --fail-under "
-            f"{100 * least:g} %."
-        )
 
 
 def prompting_of(flags: EvalFlags) -> Prompting:

@@ -36,6 +36,12 @@ class Gold:
         self._texts: list[str] = []
         self._labels: list[str] = []
 
+    @property
+    def accuracy(self) -> float | None:
+        """The share of correct labels; None without rows."""
+        accuracy: float | None = self.agreement.to_dict()["accuracy"]
+        return accuracy
+
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count rows, except those that failed or have no gold label."""
         for row, answer in zip(rows, answers, strict=True):
@@ -127,6 +133,11 @@ class ManyGold:
         self.field, self._labels = field, tuple(labels)
         self.missing = self.rows = self.exact = self.failed = 0
         self._support, self._found, self._hits = (Counter[str](), Counter[str](), Counter[str]())
+
+    @property
+    def accuracy(self) -> float | None:
+        """The share of rows with all labels correct; None without rows."""
+        return share(self.exact, self.rows)
 
     def add(self, rows: Sequence[Row], answers: Sequence[Answer]) -> None:
         """Count rows, except those that failed or lack the field."""

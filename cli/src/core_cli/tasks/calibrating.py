@@ -102,7 +102,7 @@ def run(flags: CalibrateFlags) -> None:
             _tell_counts(task, fitted, model, rows.texts)
     replace(fitted, model=model_name).save(flags.output)
     command = suggestions.classify_command(flags, task=flags.output)
-    output.say(f"{flags.output}: level {fitted.level}. Use it with:\n{command}")
+    output.say(f"{flags.output}: {fitted.level}. Use it with:\n{command}")
 
 
 # ------------------------------------------------------------------ the request

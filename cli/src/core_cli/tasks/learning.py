@@ -64,7 +64,7 @@ def run(flags: LearnFlags) -> None:
         yardsticks.say_next(baseline, low, of="head")
     few.save(flags.output)
     command = suggestions.classify_command(flags, head=flags.output)
-    output.say(f"{flags.output}: level L2. Use it with:\n{command}")
+    output.say(f"{flags.output}: classifier head. Use it with:\n{command}")
 
 
 def _template(flags: LearnFlags) -> str:

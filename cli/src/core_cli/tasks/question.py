@@ -168,7 +168,7 @@ def question_of(flags: RowFlags) -> Question:
     return Question(
         head.labels,
         "one",
-        "L2",
+        "head",
         None,
         Capability.HIDDEN_STATES,
         content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),

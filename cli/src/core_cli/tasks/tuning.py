@@ -63,7 +63,7 @@ def run(flags: TuneFlags) -> None:
     if flags.output:
         replace(tuning.best, model=flags.need_model()).save(flags.output)
         output.say(
-            f"{flags.output}: {tuning.trials[0].method}, level {tuning.best.level}. Use it with:\n"
+            f"{flags.output}: {tuning.best.level}. Use it with:\n"
             f"{suggestions.classify_command(flags, task=flags.output)}"
         )
 
@@ -146,7 +146,7 @@ def _cells(trial: Trial) -> list[str]:
         "" if sentence is not None and template == "{text}" else template,
         sentence or "",
         "" if plain else " ".join(own),
-        f"{trial.method} ({trial.level})" if trial.level != "raw" else "raw",
+        trial.method,
         _figure(trial.accuracy),
         f"{low_high[0]:.3f}-{low_high[1]:.3f}" if low_high else "",
         _figure(trial.calibration_error),

@@ -69,7 +69,7 @@ def decided(question: Question, min_margin: float | None) -> Kind:
     left_out = {name for name, only in _ONLY_IN.items() if only != question.mode}
     left_out |= {"label"} if question.mode == "many" else set()
     left_out |= {"accepted"} if question.threshold is None else set()
-    left_out |= {*_OF_LABELS} if question.level == "L2" else set()
+    left_out |= {*_OF_LABELS} if question.level == "head" else set()
 
     def answer(result: Decision) -> Answer:
         record = {name: v for name, v in result.to_dict().items() if name not in left_out}

@@ -136,7 +136,7 @@ class FewShot:
     def classify(
         self, texts: Sequence[str], config: core.GenerateConfig | None = None
     ) -> list[core_tasks.Decision]:
-        """Return a decision of level L2 for each text; a failed one has an ``error``.
+        """Return a decision of level "head" for each text; a failed one has an ``error``.
 
         ``config`` is for ``cancel`` and ``timeout``. ``logprobs`` and ``label_mass`` are not set: a
         head does not read labels.
@@ -145,7 +145,7 @@ class FewShot:
         sound = [result for result in results if result.error is None]
         likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
         return [
-            core_tasks.Decision(level="L2", error=result.error)
+            core_tasks.Decision(level="head", error=result.error)
             if result.error
             else self._decision(next(likely).tolist())
             for result in results
@@ -233,7 +233,7 @@ class FewShot:
             label=best,
             labels=(best,),
             probabilities=dict(zip(labels, shares, strict=True)),
-            level="L2",
+            level="head",
             confidence=choice_confidence(shares),
             margin=first - second,
         )

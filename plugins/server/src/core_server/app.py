@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from functools import partial
+from typing import Any
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -12,6 +13,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
 
+from core_server.access_log import AccessLog
 from core_server.endpoint import Endpoint, Handler
 from core_server.guard import Guard
 from core_server.models import Loadable
@@ -23,18 +25,31 @@ from core_server.routes.decisions import decide
 from core_server.routes.embeddings import embed
 from core_server.routes.generations import complete
 from core_server.routes.metrics import metrics
+from core_server.routes.responses import respond
 from core_server.routes.scoring import score_items
 from core_server.routes.tokens import apply_template, detokenize, tokenize
 from core_server.served import Served
 from core_server.server import Server
 from core_server.settings import Settings
+from core_tasks.deciding import Path
+from core_tasks.task import Task
 from core_wires.contract import OPERATIONS, PREFIX
 from core_wires.errors import OPENAI, SYSTEM_ONE, Dialect
 
 
-def create_app(served: Sequence[Served | Loadable], settings: Settings | None = None) -> Starlette:
-    """Return the server of these models; the first one answers to System One's ``jev-latest``."""
-    server = Server(served, settings or Settings())
+def create_app(
+    served: Sequence[Served | Loadable],
+    settings: Settings | None = None,
+    *,
+    tasks: Mapping[str, Task | Path] | None = None,
+    heads: Mapping[str, Any] | None = None,
+) -> Starlette:
+    """Return the server of these models; the first one answers to System One's ``jev-latest``.
+
+    ``tasks`` and ``heads`` are values or paths of files, by the names with which ``/v1/classify``
+    selects them.
+    """
+    server = Server(served, settings or Settings(), tasks, heads)
     contract = Contract()
 
     @asynccontextmanager
@@ -53,6 +68,7 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
         post("/v1/decisions", OPENAI, partial(decide, "decisions")),
         post("/v1/chat/completions", OPENAI, partial(complete, "chat")),
         post("/v1/completions", OPENAI, partial(complete, "completion")),
+        post("/v1/responses", OPENAI, respond),
         post("/v1/classify", OPENAI, classify, classify_lines),
         post("/v1/embeddings", OPENAI, embed),
         post("/classify", OPENAI, classify_as_vllm),
@@ -63,11 +79,13 @@ def create_app(served: Sequence[Served | Loadable], settings: Settings | None = 
         *(post(PREFIX + name, OPENAI, partial(contract.answer, name)) for name in OPERATIONS),
         Route("/metrics", partial(metrics, server)),
         Route("/v1/models", partial(_models, server)),
+        Route("/v1/tasks", partial(_tasks, server)),
         Route("/health", _health),
         *page_routes(),
     ]
     app = Starlette(routes=routes, lifespan=life, exception_handlers={HTTPException: _no_route})
     app.add_middleware(Guard, settings=server.settings)
+    app.add_middleware(AccessLog, answers=server.places.answers)
     return app
 
 
@@ -79,7 +97,16 @@ async def _models(server: Server, request: Request) -> Response:
         facts = {"object": "model", "created": shelf.since, "owned_by": "core"}
         data.append({"id": shelf.name} | facts)
         models.append({"name": shelf.name, "description": description, "release_date": ""})
+    by_name = {one["id"]: one for one in data}
+    for alias, name in server.settings.aliases.items():
+        data.append(by_name[name] | {"id": alias, "root": name})
     return reply({"object": "list", "data": data, "models": models})
+
+
+async def _tasks(server: Server, request: Request) -> Response:
+    """Return the tasks and heads, in the format of ``/v1/models``."""
+    data = [named.to_dict() for named in server.questions.values()]
+    return reply({"object": "list", "data": data})
 
 
 async def _no_route(request: Request, error: Exception) -> Response:

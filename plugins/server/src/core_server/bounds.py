@@ -11,9 +11,9 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from core.options import LABEL_PLACE, LABEL_SENTENCE
+from core_server.questions import Question
 from core_tasks.calibration import CONTENT_FREE
 from core_tasks.fitting import MOST_NAMED
-from core_tasks.task import Task
 from core_wires.errors import OPENAI, Dialect
 from core_wires.values import Value
 
@@ -42,7 +42,7 @@ STOP_BYTES = 300
 ROW_BYTES, PROBABILITY_BYTES, NUMBER_BYTES = 1024, 128, 4
 """Bytes of results in memory: a row, a probability with its logarithm, a number."""
 _CONCURRENT = 256
-_FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that level L0 is fitted on
+_FIT_TEXTS = len(CONTENT_FREE) + MOST_NAMED  # texts that a content-free prior is fitted on
 
 
 def refuse_beyond(
@@ -116,7 +116,7 @@ def bytes_of_rows(rows: int, probabilities: int = 0, numbers: int = 0) -> int:
     return rows * ROW_BYTES + probabilities * PROBABILITY_BYTES + numbers * NUMBER_BYTES
 
 
-def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
+def bytes_of_task(task: Question, texts: Sequence[str], level: str = "raw") -> int:
     """Return the bytes that the answers to these texts take, with prompts. Raises `WireError`."""
     check_labels(task.labels, task.label_sentence)
     fitted = _FIT_TEXTS if level != "raw" else 0
@@ -132,18 +132,18 @@ def bytes_of_task(task: Task, texts: Sequence[str], level: str = "raw") -> int:
     return characters + prompts * ROW_BYTES + probabilities * PROBABILITY_BYTES
 
 
-def rows_at_once(task: Task, most: int) -> int:
+def rows_at_once(task: Question, most: int) -> int:
     """Return the number of texts that may be classified together, at least one."""
     by_labels = min(MAX_ROWS // len(task.questions), MAX_PROBABILITIES // len(task.labels))
     return max(1, min(most, by_labels, MAX_CHARACTERS // max(1, fixed_characters(task))))
 
 
-def fixed_characters(task: Task) -> int:
+def fixed_characters(task: Question) -> int:
     """Return the most characters that a text's prompts have in addition to the text."""
     own = len(task.template) * len(task.questions)
     return own + task.template.count("{label}") * sum(map(len, task.labels))
 
 
-def repeats(task: Task) -> int:
+def repeats(task: Question) -> int:
     """Return how many times a text occurs in its prompts."""
     return task.template.count("{text}") * len(task.questions)

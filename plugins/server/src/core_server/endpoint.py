@@ -13,12 +13,13 @@ from starlette.responses import Response, StreamingResponse
 from starlette.types import Message, Receive, Scope, Send
 
 from core.errors import GenerationTimeout
+from core_server.access_log import note
 from core_server.bodies import spooled, whole
 from core_server.places import Place
-from core_server.replies import NDJSON, error_reply
+from core_server.replies import NDJSON, error_reply, refused
 from core_server.request_body import RequestBody
 from core_server.server import Server
-from core_wires.errors import Dialect, refusal
+from core_wires.errors import Dialect
 
 Handler: TypeAlias = Callable[[Server, RequestBody], Awaitable[Response]]
 """A function that answers a request, or raises its error."""
@@ -41,10 +42,9 @@ class Endpoint:
         try:
             response = await self._answered(request)
         except ClientDisconnect:  # before its body was there
-            response = Response(status_code=_GONE)
+            response = _gone()
         except Exception as error:  # noqa: BLE001 - reported in the format of its API
-            response = error_reply(refusal(self.dialect, error))
-        self.server.places.answers[response.status_code] += 1
+            response = error_reply(refused(self.dialect, error))
         return response
 
     async def _answered(self, request: Request) -> Response:
@@ -119,11 +119,16 @@ async def _while_connected(
         if answering in done:
             return await answering
         if disconnecting in done:
-            return Response(status_code=_GONE)
+            return _gone()
         raise GenerationTimeout(timeout or 0.0)
     finally:
         disconnecting.cancel()
         answering.cancel()
+
+
+def _gone() -> Response:
+    note(reason="the client disconnected")
+    return Response(status_code=_GONE)
 
 
 async def _disconnected(request: Request) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import pluggy
@@ -74,6 +76,38 @@ def core_register_commands(cli: click.Group) -> None:
         callback=lambda context, option, value: None if value is None else size(value),
         help="Memory for all models, such as 6GB; least recently used ones are unloaded.",
     )
+    @click.option(
+        *("--alias", "aliases"),
+        metavar="NAME[=MODEL]",
+        multiple=True,
+        help="Serve the first model, or MODEL, also as NAME, such as gpt-4o-mini. Repeatable.",
+    )
+    @click.option(
+        *("--task", "tasks"),
+        metavar="NAME=FILE",
+        multiple=True,
+        callback=named_files,
+        help="Serve the task in FILE, which clients select by NAME. Repeatable.",
+    )
+    @click.option(
+        *("--head", "heads"),
+        metavar="NAME=FILE",
+        multiple=True,
+        callback=named_files,
+        help="Serve the classifier head in FILE, which clients select by NAME. Repeatable.",
+    )
+    @click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="Lowest level to log: refusals are warnings, health checks and metrics debug.",
+    )
+    @click.option(
+        "--access-log/--no-access-log",
+        default=True,
+        help="Log a line for each request, with its id. [default: access-log]",
+    )
     @click.option("--chat", is_flag=True, help="Apply the chat template to decision questions.")
     @click.option(
         "--chat-template-kwargs",
@@ -94,6 +128,25 @@ def core_register_commands(cli: click.Group) -> None:
         from core_server.running import run
 
         run(models, **given)  # type: ignore[arg-type]
+
+
+def named_files(
+    context: click.Context, option: click.Parameter, pairs: Sequence[str]
+) -> dict[str, str]:
+    """Return the files of ``NAME=FILE`` by name. Raises `click.BadParameter`."""
+    import click
+
+    files: dict[str, str] = {}
+    for pair in pairs:
+        name, _, file = pair.partition("=")
+        if not name or not file:
+            raise click.BadParameter(f"{pair!r} is not NAME=FILE. Write, for example, news={pair}.")
+        if name in files:
+            raise click.BadParameter(f"Two files are named {name!r}. Rename one of them.")
+        if not os.path.isfile(file):
+            raise click.BadParameter(f"File {file!r} does not exist. Check its path.")
+        files[name] = file
+    return files
 
 
 def size(text: str) -> int:

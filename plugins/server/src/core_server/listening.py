@@ -143,4 +143,5 @@ def connections(queue: int) -> int:
 def configured(app: ASGIApp, *, most: int = CONNECTIONS, **options: Any) -> uvicorn.Config:
     """Return uvicorn's configuration for ``most`` connections, with `uvicorn.Config`'s options."""
     protocol = cast("type[asyncio.Protocol]", partial(Connection, most=most))
+    # The application has a log of its own, which knows the reasons of refusals.
     return uvicorn.Config(app, http=protocol, ws="none", access_log=False, **options)

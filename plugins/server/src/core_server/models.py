@@ -14,7 +14,7 @@ import asyncio
 import itertools
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
@@ -23,6 +23,7 @@ from typing import TypeAlias
 from core.errors import CoreError
 from core.extensions import MemoryReporting
 from core.protocols import Capability
+from core_server.questions import NamedQuestion
 from core_server.served import Served
 
 
@@ -90,6 +91,13 @@ class Models:
         self._freed = asyncio.Event()
         self._clock = itertools.count(1)
         self._shrinking: set[asyncio.Task[None]] = set()
+
+    def check(self, questions: Iterable[NamedQuestion]) -> None:
+        """Raise `core.TaskError` for questions that the only model, if loaded, cannot answer."""
+        [first, *others] = self.shelves.values()
+        if first.served is not None and not others:
+            for question in questions:
+                question.check(first.served.model)
 
     @contextmanager
     def holding(self) -> Iterator[Callable[[], None]]:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import msgspec
 from starlette.responses import Response
 
-from core_wires.errors import WireError
+from core_server.access_log import note, note_failure
+from core_wires.errors import Dialect, WireError, refusal
 
 JSON = "application/json"
 NDJSON = "application/x-ndjson"
@@ -16,8 +17,21 @@ def reply(body: object, status: int = 200) -> Response:
     return Response(msgspec.json.encode(body), status, media_type=JSON)
 
 
+def refused(dialect: Dialect, error: Exception) -> WireError:
+    """Return an error in the format of its API, with its reason in the request log.
+
+    An unexpected error is logged with its traceback.
+    """
+    wire_error = refusal(dialect, error)
+    note(reason=str(wire_error))
+    if wire_error.status == 500:
+        note_failure(error)
+    return wire_error
+
+
 def error_reply(error: WireError) -> Response:
-    """Return an error response in the format of its API."""
+    """Return an error response in the format of its API, and note its reason."""
+    note(reason=str(error))
     response = reply(error.body, error.status)
     if error.status in (429, 503):
         response.headers["Retry-After"] = "1"

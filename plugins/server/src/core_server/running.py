@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 import click
@@ -18,11 +17,14 @@ from core.models.locating import located
 from core.options import GenerateConfig
 from core.protocols import Capability
 from core.rendering import SWITCHES
+from core_server.access_log import configuration
 from core_server.app import create_app
 from core_server.listening import configured, connections
 from core_server.models import Loadable
+from core_server.questions import public_name
 from core_server.served import Served
-from core_server.settings import LOCAL_NAMES, Settings, is_local
+from core_server.settings import LOCAL_NAMES, Settings, check_aliases, is_local
+from core_tasks.deciding import question_of
 
 _MOST_KEY = 4096  # bytes
 
@@ -43,6 +45,11 @@ def run(
     memory_limit: int | None,
     chat_template_kwargs: str | None,
     thinking: bool | None,
+    tasks: Mapping[str, str],
+    heads: Mapping[str, str],
+    log_level: str,
+    access_log: bool,
+    aliases: Sequence[str],
 ) -> None:
     """Serve until SIGTERM or SIGINT; requests accepted by then are answered first."""
     local = is_local(host)
@@ -52,6 +59,7 @@ def run(
             f"--host {host} exposes the server to the network: set --api-key-file or INFER_API_KEY."
         )
     hosts = LOCAL_NAMES | {host} if local else frozenset()
+    names = [public_name(model) for model in models]
     settings = Settings(
         api_key or None,
         max_queue=max_queue,
@@ -59,10 +67,16 @@ def run(
         chat=chat,
         hosts=frozenset(hosts),
         memory_limit=memory_limit,
+        aliases=_aliases(aliases, names),
     )
-    names = [_name(model) for model in models]
     if twice := [name for name in names if names.count(name) > 1]:
         raise click.UsageError(f"Two of the models are named {twice[0]!r}. Rename one of them.")
+    if both := sorted(tasks.keys() & heads.keys()):
+        raise click.UsageError(f"A task and a head are both named {both[0]!r}. Rename one of them.")
+    questions = {  # errors of files are reported before a model is loaded
+        "tasks": {name: question_of(task=file) for name, file in tasks.items()},
+        "heads": {name: question_of(head=file) for name, file in heads.items()},
+    }
     defaults = _defaults(chat_template_kwargs, thinking)
     load = partial(
         _served, context_len=context_len, parallel_slots=parallel_slots, defaults=defaults
@@ -70,9 +84,21 @@ def run(
     # A single model is loaded at the start, so that its errors are reported at once.
     alone = len(models) == 1
     served = [load(m, backend) if alone else _loadable(m, backend, load) for m in models]
-    app = create_app(served, settings)
+    app = create_app(served, settings, **questions)
     most = connections(max_queue)
-    uvicorn.Server(configured(app, most=most, host=host, port=port, log_level="info")).run()
+    log = configuration(log_level.upper(), access=access_log)
+    uvicorn.Server(configured(app, most=most, host=host, port=port, log_config=log)).run()
+
+
+def _aliases(pairs: Sequence[str], models: Sequence[str]) -> dict[str, str]:
+    """Return the models of ``NAME`` and ``NAME=MODEL`` by alias. Raises `click.UsageError`."""
+    parts = [pair.partition("=") for pair in pairs]
+    aliases = {alias: model or models[0] for alias, _, model in parts}
+    try:
+        check_aliases(aliases, models)
+    except ValueError as error:
+        raise click.UsageError(f"--alias: {error}") from None
+    return aliases
 
 
 def _key_of(file: str, given: str | None) -> str:
@@ -105,9 +131,9 @@ def _loadable(model: str, backend: str, load: Callable[[str, str], Served]) -> L
     try:
         [described, *_] = core.discover(path, depth=0)
     except (core.CoreError, ValueError):  # no files of this machine
-        return Loadable(_name(model), lambda: load(model, name), name)
+        return Loadable(public_name(model), lambda: load(model, name), name)
     kind, size = described.model_type, described.size_bytes
-    return Loadable(_name(model), lambda: load(model, name), name, kind, size)
+    return Loadable(public_name(model), lambda: load(model, name), name, kind, size)
 
 
 def _defaults(variables: str | None, thinking: bool | None) -> GenerateConfig:
@@ -136,9 +162,4 @@ def _served(
     )
     offers = offered(loaded, core.get_backend(name))
     refuse_options(defaults, Capability.CHAT, name, offers, honours=())
-    return Served(_name(model), loaded, backend=name, capabilities=offers, defaults=defaults)
-
-
-def _name(model: str) -> str:
-    """Return the model's public name."""
-    return os.path.basename(os.path.normpath(model)).removesuffix(".gguf")
+    return Served(public_name(model), loaded, backend=name, capabilities=offers, defaults=defaults)

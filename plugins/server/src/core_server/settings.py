@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ipaddress
-from dataclasses import dataclass
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
 
 from core.secret import Secret
 
@@ -24,7 +25,7 @@ class Settings:
     them, results and answers; ``max_spooled`` that for all bodies of lines, which are on disk.
     ``memory_limit`` is in bytes, for all models together: models loaded at first use are unloaded,
     the least recently used first. ``hosts`` are the allowed names in the Host header; empty allows
-    every name.
+    every name. ``aliases`` are further names of models, such as one that a client has built in.
     """
 
     api_key: Secret | str | None = None
@@ -38,11 +39,22 @@ class Settings:
     chat: bool = False
     memory_limit: int | None = None
     hosts: frozenset[str] = frozenset()
+    aliases: Mapping[str, str] = field(default_factory=dict, hash=False)
 
     def __post_init__(self) -> None:
         if isinstance(self.api_key, str):
             key = Secret(self.api_key.strip("\r\n"))  # a file may end its line
             object.__setattr__(self, "api_key", key)
+
+
+def check_aliases(aliases: Mapping[str, str], models: Collection[str]) -> None:
+    """Raise ValueError for an alias that is a model's name, or that is for none of the models."""
+    for alias, name in aliases.items():
+        if alias in models:
+            raise ValueError(f"The alias {alias!r} is the name of a model. Choose another.")
+        if name not in models:
+            known = ", ".join(map(repr, models))
+            raise ValueError(f"The alias {alias!r} is for {name!r}, but served are: {known}.")
 
 
 def is_local(host: str) -> bool:

@@ -20,8 +20,8 @@ from core.system.limited_files import FileKind, Refused, check_format, json_valu
 from core_tasks.calibration.adjustment import Adjustment
 
 Level = Literal["raw", "L0", "L1", "L2"]
-"""``raw``: uncalibrated; ``L0``: prior subtracted; ``L1``: fitted to gold labels; ``L2``: from a
-classifier head on the model's hidden states, which is not a calibration."""
+"""Groups of methods: ``raw``, uncalibrated; ``L0``, prior subtracted; ``L1``, fitted to gold
+labels; ``L2``, a classifier head on hidden states. A decision names its method instead."""
 
 FORMAT = 1
 READING = FileKind("a calibration", CalibrationError, "Restore its file, or fit it again.")

@@ -139,7 +139,7 @@ class Tuning:
         rows = [
             [
                 trial.candidate,
-                f"{trial.method} ({trial.level})",
+                trial.method,
                 "" if trial.accuracy is None else f"{100 * trial.accuracy:.1f} %",
                 "" if trial.calibration_error is None else f"{trial.calibration_error:.3f}",
                 "" if trial.label_mass is None else f"{trial.label_mass:.3f}",

@@ -22,7 +22,10 @@ _FILES = {
     "main.js": "text/javascript",
     "server.js": "text/javascript",
     "labels.js": "text/javascript",
+    "many.js": "text/javascript",
     "chat.js": "text/javascript",
+    "markdown.js": "text/javascript",
+    "copies.js": "text/javascript",
     "icon.svg": "image/svg+xml",
 }
 _POLICY = {

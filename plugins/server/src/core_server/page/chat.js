@@ -1,6 +1,8 @@
 // The chat: an answer is shown as it is made, and stops when it is told to.
-// All that comes from models and users is set as text, never as markup.
+// All text from models and users is set as text, never as markup: see markdown.js.
 
+import { chatCommand, curl, python, startCopies } from "./copies.js";
+import { elements } from "./markdown.js";
 import { chat, prompt } from "./server.js";
 
 const PAUSE = 250; // milliseconds without a key, before the prompt is asked for
@@ -46,7 +48,7 @@ export function startChat(model) {
         const choice = chunk.choices[0];
         if (choice?.delta.content) {
           answer += choice.delta.content;
-          follow(() => text.append(choice.delta.content));
+          draw(text, answer);
         }
         if (choice?.finish_reason) how = choice.finish_reason;
         if (chunk.usage) tokens = chunk.usage.completion_tokens;
@@ -56,7 +58,11 @@ export function startChat(model) {
       how = running.signal.aborted ? "stopped" : error.message;
     }
     const seconds = (performance.now() - begun) / 1000;
-    follow(() => (shown.querySelector(".how").textContent = told(how, tokens, seconds)));
+    follow(() => {
+      text.replaceChildren(...elements(answer));
+      shown.querySelector(".how").textContent = told(how, tokens, seconds);
+      shown.append(copyButton(answer));
+    });
     return answer;
   }
 
@@ -84,6 +90,18 @@ export function startChat(model) {
     const typed = draft.trim() ? [{ role: "user", content: draft }] : [];
     return [...before, ...said, ...typed];
   }
+
+  const request = () => {
+    const asked = messages(at("words").value);
+    while (asked.at(-1)?.role === "assistant") asked.pop(); // the question, not its answer
+    return { model: model(), messages: asked, ...options() };
+  };
+  startCopies("chat-copies", {
+    curl: () => curl("v1/chat/completions", request()),
+    python: () =>
+      python("v1/chat/completions", request(), `print(json.load(reply)["choices"][0]["message"]["content"])`),
+    command: () => chatCommand(request()),
+  });
 
   const showPrompt = startPrompt(model, () => messages(running ? "" : at("words").value));
 
@@ -159,6 +177,27 @@ function add(role, words) {
   return turn;
 }
 
+/** Draw an answer as far as it has come, once a frame: to draw it takes longer as it grows. */
+function draw(text, answer) {
+  text.answer = answer;
+  text.frame ??= requestAnimationFrame(() => {
+    text.frame = undefined;
+    follow(() => text.replaceChildren(...elements(text.answer)));
+  });
+}
+
+function copyButton(answer) {
+  const button = document.createElement("button");
+  button.type = "button";
+  button.className = "copy";
+  button.textContent = "Copy";
+  button.addEventListener("click", async () => {
+    const copied = await navigator.clipboard?.writeText(answer).then(() => true, () => false);
+    button.textContent = copied ? "Copied" : "Select the text to copy it";
+  });
+  return button;
+}
+
 /** Change the log, and stay at its end where that was in sight. */
 function follow(change) {
   const log = at("log");
@@ -168,7 +207,8 @@ function follow(change) {
 }
 
 function told(how, tokens, seconds) {
-  const ended = { stop: "", length: "cut at its most tokens" }[how] ?? how;
+  const cut = `cut at ${at("max-tokens").value || tokens} tokens: raise the number under Options`;
+  const ended = { stop: "", length: cut }[how] ?? how;
   const rate = tokens ? `${tokens} tokens, ${(tokens / seconds).toFixed(1)} a second` : "";
   return [rate, ended].filter(Boolean).join(" · ");
 }

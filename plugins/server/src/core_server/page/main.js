@@ -2,7 +2,7 @@
 
 import { startChat } from "./chat.js";
 import { startLabels } from "./labels.js";
-import { models, useKey } from "./server.js";
+import { models, namedTasks, useKey } from "./server.js";
 
 const at = (id) => document.getElementById(id);
 const picker = at("model");
@@ -17,9 +17,9 @@ load();
 
 /** Ask for the models, and then for what the page shows of the first. */
 async function load() {
-  let names;
+  let names, tasks;
   try {
-    names = await models();
+    [names, tasks] = await Promise.all([models(), namedTasks()]);
   } catch (error) {
     if (at("key").hidden) problem(error.message);
     return;
@@ -29,6 +29,7 @@ async function load() {
   const kept = picker.value;
   picker.replaceChildren(...names.map((name) => new Option(name, name, false, name === kept)));
   picker.disabled = false;
+  labels.setTasks(tasks);
   changed();
 }
 

@@ -11,10 +11,15 @@ export function useKey(key) {
 /** The names of the served models. */
 export async function models() {
   const body = await (await call("v1/models")).json();
-  return body.data.map((model) => model.id);
+  return body.data.filter((model) => !model.root).map((model) => model.id); // aliases have a root
 }
 
-/** One text's decision, with its prompt: what /v1/classify answers. */
+/** The tasks and classifier heads that the server answers by name. */
+export async function namedTasks() {
+  return (await (await call("v1/tasks")).json()).data;
+}
+
+/** The decisions of texts, with their prompts: the answer of /v1/classify. */
 export async function classify(body, signal) {
   return (await call("v1/classify", { ...body, show_prompts: true }, signal)).json();
 }

@@ -1,4 +1,4 @@
-"""The fits of tasks on one model: equal tasks are fitted once and cached."""
+"""Questions made ready on one model: equal tasks are fitted, and heads checked, once."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from core.options import GenerateConfig
 from core.protocols import TextModel
+from core_server.questions import HeadQuestion, Question
 from core_server.threads import Once
 from core_tasks.task import Task
 from core_wires.byte_cache import ByteCache
@@ -21,57 +22,71 @@ _CONCURRENT = 4  # fits; others wait
 class _Fit:
     """A fit that runs or waits for its thread, and how many requests wait for it."""
 
-    done: asyncio.Future[Task]
-    work: Once[Task]
+    done: asyncio.Future[Question]
+    work: Once[Question]
     cancel: threading.Event
     waiting: int = 0
 
 
 class FittedTasks:
-    """A cache of fitted tasks. A fit that no request waits for any more is cancelled."""
+    """A cache of fitted tasks and of checked heads.
+
+    A fit that no request waits for any more is cancelled.
+    """
 
     def __init__(self, model: TextModel) -> None:
         self._model = model
         self._fitted: ByteCache[Task, Task] = ByteCache(_MOST)
-        self._fits: dict[Task, _Fit] = {}
+        self._heads: dict[HeadQuestion, HeadQuestion] = {}  # as many as the server has
+        self._fits: dict[Question, _Fit] = {}
         self._threads = ThreadPoolExecutor(_CONCURRENT, thread_name_prefix="core-server-fit")
 
-    async def at_level(self, task: Task, level: str) -> Task:
-        """Return the task; for L0, the result of `core_tasks.Task.fit_prior`."""
-        if level == "raw":
-            return task
-        fitted = self._fitted.get(task)
-        if fitted is not None:
-            return fitted
-        fit = self._fits.get(task) or self._begin(task)
+    async def at_level(self, question: Question, level: str) -> Question:
+        """Return the question ready to run on the model.
+
+        A head is checked; for "content-free", a task is the result of `core_tasks.Task.fit_prior`.
+        """
+        if isinstance(question, Task) and level == "raw":
+            return question
+        ready = self._ready(question)
+        if ready is not None:
+            return ready
+        fit = self._fits.get(question) or self._begin(question)
         fit.waiting += 1
         try:
             return await asyncio.shield(fit.done)
         finally:
             fit.waiting -= 1
             if not fit.waiting:
-                self._end(task, fit)
+                self._end(question, fit)
 
-    def _begin(self, task: Task) -> _Fit:
+    def _ready(self, question: Question) -> Question | None:
+        if isinstance(question, Task):
+            return self._fitted.get(question)
+        return self._heads.get(question)
+
+    def _begin(self, question: Question) -> _Fit:
         cancel = threading.Event()
 
-        def fitting() -> Task:
-            config = GenerateConfig(cancel=cancel)
-            fitted = task.fit_prior(self._model, config=config)
-            self._fitted.put(task, fitted)
+        def fitting() -> Question:
+            if not isinstance(question, Task):
+                head = self._heads[question] = question.on(self._model)
+                return head
+            fitted = question.fit_prior(self._model, config=GenerateConfig(cancel=cancel))
+            self._fitted.put(question, fitted)
             return fitted
 
         work = Once(fitting)
         done = asyncio.get_running_loop().run_in_executor(self._threads, work)
-        fit = self._fits[task] = _Fit(done, work, cancel)
+        fit = self._fits[question] = _Fit(done, work, cancel)
         return fit
 
-    def _end(self, task: Task, fit: _Fit) -> None:
+    def _end(self, question: Question, fit: _Fit) -> None:
         fit.cancel.set()
         fit.done.cancel()
         fit.work.drop()
-        if self._fits.get(task) is fit:
-            del self._fits[task]
+        if self._fits.get(question) is fit:
+            del self._fits[question]
 
     def close(self) -> None:
         """Cancel running fits, and wait for their threads."""

@@ -51,12 +51,14 @@ class TextQueue:
         self._pool = ThreadPoolExecutor(readers, thread_name_prefix="core-server-reader")
 
     async def generate(
-        self, begin: Callable[[GenerateConfig], TokenStream], configs: Sequence[GenerateConfig]
+        self,
+        begins: Sequence[Callable[[GenerateConfig], TokenStream]],
+        configs: Sequence[GenerateConfig],
     ) -> AsyncGenerator[tuple[int, Token | Ended], None]:
-        """Yield the tokens of ``begin(config)``, then `Ended`, each with its config's index.
+        """Yield the tokens of each ``begin(config)``, then `Ended`, with its index.
 
-        Closing it early cancels the generations. ``begin`` is called on a thread, because a chat
-        template takes time.
+        Closing it early cancels the generations. The functions are called on threads, because a
+        chat template takes time.
         """
         loop, cancel = asyncio.get_running_loop(), threading.Event()
         queue: asyncio.Queue[tuple[int, Token | Ended | BaseException]] = asyncio.Queue()
@@ -67,7 +69,7 @@ class TextQueue:
 
         def read(index: int, config: GenerateConfig) -> None:
             try:
-                stream = begin(changed(config, cancel=cancel))
+                stream = begins[index](changed(config, cancel=cancel))
                 put(index, _read(stream, partial(put, index)))
             except BaseException as error:  # noqa: BLE001 - raised where it is awaited
                 put(index, error)

@@ -6,6 +6,7 @@ import time
 import uuid
 from collections.abc import AsyncIterator, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import IO
 
 import msgspec
@@ -15,8 +16,12 @@ from core.errors import TaskError
 from core.kit.support import blank_error, compares_sentences
 from core.protocols import Capability
 from core.records import error_record
+from core.types import ClassifyResult
+from core_server.access_log import note
 from core_server.bounds import bytes_of_task, repeats, rows_at_once
-from core_server.replies import NDJSON, reply
+from core_server.questions import Question
+from core_server.queues.question_queue import QueueResults
+from core_server.replies import NDJSON, refused, reply
 from core_server.request_body import RequestBody
 from core_server.routes import classify_wire
 from core_server.routes.classify_wire import ClassificationRequest
@@ -25,7 +30,7 @@ from core_server.server import Server
 from core_tasks.decision import Decision
 from core_tasks.task import Task
 from core_wires.completions import usage_body
-from core_wires.errors import OPENAI, WireError, refusal
+from core_wires.errors import OPENAI, WireError
 from core_wires.usage import Usage
 
 _BLOCK = 1024  # texts of a stream that are classified at once: four rounds of the queue
@@ -36,7 +41,7 @@ _Block = list[str | WireError]
 
 async def classify(server: Server, body: RequestBody) -> Response:
     """Return the decisions of one body, as one answer."""
-    request = await body.read(classify_wire.read)
+    request = await body.read(lambda data: classify_wire.read(data, server.questions))
     served, _, classified = await _classified_body(server, request, body)
 
     def response() -> Response:
@@ -55,27 +60,30 @@ async def classify_lines(server: Server, body: RequestBody) -> Response:
     head = await body.run(lambda: body.lines.readline(most + 1))
     if len(head) > most:
         raise _too_long(most)
-    request = await body.run(lambda: classify_wire.read_head(head), len(head))
+    request = await body.run(lambda: classify_wire.read_head(head, server.questions), len(head))
     body.share.take(len(head) + bytes_of_task(request.task, (), request.level))
     with server.models.held_meanwhile():
         _, task = await _task(server, request)  # an error here still has a status
     return StreamingResponse(_lines(server, request, task, body), media_type=NDJSON)
 
 
-async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Task]:
+async def _task(server: Server, request: ClassificationRequest) -> tuple[Served, Question]:
     served = await server.model_or_first(request.model)
-    served.needs(Capability.LABELS, "classify with labels")
-    task = request.task_of(sentences=compares_sentences(served.model))
+    question = request.task_of(sentences=compares_sentences(served.model))
     try:
-        task.request(served.model)
+        if isinstance(question, Task):
+            served.needs(Capability.LABELS, "classify with labels")
+            question.request(served.model)
+        else:
+            served.needs(Capability.HIDDEN_STATES, "classifier heads")
+        return served, await served.tasks.at_level(question, request.level)
     except TaskError as error:
         raise OPENAI.invalid((), str(error), "invalid_value") from None
-    return served, await served.tasks.at_level(task, request.level)
 
 
 async def _classified_body(
     server: Server, request: ClassificationRequest, body: RequestBody
-) -> tuple[Served, Task, _Classified]:
+) -> tuple[Served, Question, _Classified]:
     body.share.take(bytes_of_task(request.task, request.texts, request.level))
     served, task = await _task(server, request)
     classified = await _classified(served, task, request.texts, body, request.allow_blank)
@@ -98,32 +106,40 @@ class _Classified:
 
 
 async def _classified(
-    served: Served, task: Task, texts: Sequence[str], body: RequestBody, allow_blank: bool
+    served: Served, task: Question, texts: Sequence[str], body: RequestBody, allow_blank: bool
 ) -> _Classified:
     """Return the decisions; a blank text has an error unless it is allowed, and is not run."""
-    labels, prompts = await body.run(
-        lambda: (task.request(served.model).labels, task.prompts(texts))
-    )
+    prompts = await body.run(lambda: task.prompts(texts))
     errors = [None if allow_blank else blank_error(text, _ALLOWING) for text in texts]
     per_text = len(task.questions)
     valid = [prompt for n, prompt in enumerate(prompts) if errors[n // per_text] is None]
-    answered = await served.questions.ask(valid, labels, task.label_sentence)
+    answered: QueueResults[ClassifyResult] | QueueResults[Decision]
+    if isinstance(task, Task):
+        labels = await body.run(lambda: task.request(served.model).labels)
+        answered = await served.questions.ask(valid, labels, task.label_sentence)
+        classify = partial(task.decisions, served.model, valid, answered.results)
+    else:
+        own = [text for text, error in zip(texts, errors, strict=True) if error is None]
+        answered = await served.questions.run(own, task.ready)
+        classify = partial(iter, answered.results)
 
     def classified() -> _Classified:
-        new = iter(task.decisions(served.model, valid, answered.results))
+        new = classify()
         decisions = [Decision(error=error) if error else next(new) for error in errors]
         tokens = served.tokens(valid, answered.results)
         usage = Usage(tokens, min(answered.cached_tokens, tokens), 0)
         return _Classified(decisions, prompts, usage)
 
-    return await body.run(classified, sum(map(len, prompts)))
+    result = await body.run(classified, sum(map(len, prompts)))
+    note(len(texts), result.usage)
+    return result
 
 
 # --------------------------------------------------------------------------- lines
 
 
 async def _lines(
-    server: Server, request: ClassificationRequest, task: Task, body: RequestBody
+    server: Server, request: ClassificationRequest, task: Question, body: RequestBody
 ) -> AsyncIterator[bytes]:
     """Yield the answers of a stream, a block at a time; an invalid line has an error as answer.
 
@@ -139,11 +155,11 @@ async def _lines(
                 answers = await _answers(server, request, task, body, block)
             yield answers
     except Exception as error:  # noqa: BLE001 - the status is sent: reported as the last line
-        yield msgspec.json.encode(refusal(OPENAI, error).body) + b"\n"
+        yield msgspec.json.encode(refused(OPENAI, error).body) + b"\n"
 
 
 async def _answers(
-    server: Server, request: ClassificationRequest, task: Task, body: RequestBody, block: _Block
+    server: Server, request: ClassificationRequest, task: Question, body: RequestBody, block: _Block
 ) -> bytes:
     """Return the answers to the lines of a block; ``task`` is at its level already."""
     size = 0
@@ -215,12 +231,12 @@ async def classify_as_vllm(server: Server, body: RequestBody) -> Response:
     Source: vLLM's docs/serving, "Classification API". There the labels belong to the model; here
     they are in the request, as for ``/v1/classify``, with ``input`` for ``texts``.
     """
-    request = await body.read(lambda data: classify_wire.read(_renamed(data)))
+    request = await body.read(lambda data: classify_wire.read(_renamed(data), server.questions))
     served, task, classified = await _classified_body(server, request, body)
     return await body.run(lambda: reply(_as_vllm(served, task, classified)))
 
 
-def _as_vllm(served: Served, task: Task, classified: _Classified) -> dict[str, object]:
+def _as_vllm(served: Served, task: Question, classified: _Classified) -> dict[str, object]:
     return {
         "id": f"classify-{uuid.uuid4().hex}",
         "object": "list",
@@ -239,7 +255,7 @@ def _renamed(data: object) -> object:
     return rest | {"texts": [texts] if isinstance(texts, str) else texts}
 
 
-def _rows(task: Task, decisions: Sequence[Decision]) -> Iterator[dict[str, object]]:
+def _rows(task: Question, decisions: Sequence[Decision]) -> Iterator[dict[str, object]]:
     for index, decision in enumerate(decisions):
         probabilities = decision.raise_for_error().probabilities or {}
         yield {

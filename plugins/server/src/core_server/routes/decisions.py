@@ -10,6 +10,7 @@ from starlette.responses import Response
 from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core.types import ClassifyResult
+from core_server.access_log import note
 from core_server.bounds import MAX_CHARACTERS, refuse_beyond
 from core_server.replies import reply
 from core_server.request_body import RequestBody
@@ -41,13 +42,16 @@ async def decide(
     )
     results, cached = await _results(served, prepared)
 
-    def response() -> Response:
+    def response() -> tuple[Response, Usage]:
         answers = prepared.answers(results)
         tokens = served.tokens(prepared.prompts, results)
         usage = Usage(tokens, min(cached, tokens), len(answers))
-        return reply(module.response(request, answers, model=served.name, usage=usage))
+        body = module.response(request, answers, model=served.name, usage=usage)
+        return reply(body), usage
 
-    return await body.run(response, sum(map(len, prepared.prompts)))
+    answer, usage = await body.run(response, sum(map(len, prepared.prompts)))
+    note(len(prepared.prompts), usage)
+    return answer
 
 
 def _characters(request: DecisionRequest, dialect: Dialect, size: int) -> int:

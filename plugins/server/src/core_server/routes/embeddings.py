@@ -17,6 +17,7 @@ from starlette.responses import Response
 
 from core.protocols import Capability
 from core.types import HiddenResult
+from core_server.access_log import note
 from core_server.bounds import MAX_CHARACTERS, bytes_of_rows, refuse_beyond
 from core_server.queues.batch_calls import StateCall
 from core_server.replies import reply
@@ -53,6 +54,7 @@ async def embed(server: Server, body: RequestBody) -> Response:
     refuse_beyond(MAX_CHARACTERS, unit, {unit: sum(map(len, request.texts))})
     body.share.take(bytes_of_rows(len(request.texts), numbers=len(request.texts) * size))
     answered = await served.questions.run(request.texts, StateCall())
+    note(len(request.texts))
     return await body.run(lambda: reply(_response(served, request, answered.results)))
 
 

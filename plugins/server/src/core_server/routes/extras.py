@@ -12,30 +12,32 @@ from core_server.bounds import bytes_of_text
 from core_server.queues.batch_calls import LikeliestCall, ScoreCall
 from core_server.request_body import RequestBody
 from core_server.served import Served
-from core_wires.completions import NO_EXTRAS, Extras
+from core_wires.completions import Extras
 from core_wires.generation import GenerationRequest
 
 
 async def extras_of(
     served: Served, request: GenerationRequest, body: RequestBody
-) -> tuple[Extras, int]:
-    """Return the extras, and the prompt's token count if nothing else provides it.
+) -> tuple[list[Extras], list[int]]:
+    """Return the extras of each prompt, and its token count if nothing else provides it.
 
     Raises `core.UnsupportedOperationError` if the backend does not report them, and
     `core.EmptyPromptError` if an empty prompt is to be echoed.
     """
+    none = [0] * len(request.prompts)
     if request.likeliest:
-        return Extras(likeliest=await _likeliest(served, request, body)), 0
+        likeliest = await _likeliest(served, request, body)
+        return [Extras(likeliest=tokens) for tokens in likeliest], none
     if not request.echo:
-        return NO_EXTRAS, 0
-    if not request.prompt:
+        return [], none
+    if not all(request.prompts):
         raise EmptyPromptError
     if request.options.get("return_logprobs"):
-        prompt = await _echoed(served, request.prompt, body)
-        return Extras(prompt=prompt), len(prompt)
+        echoed = await _echoed(served, request.prompts, body)
+        return [Extras(prompt=tokens) for tokens in echoed], [*map(len, echoed)]
     if request.generates or not isinstance(served.model, Tokenizing):
-        return NO_EXTRAS, 0
-    return NO_EXTRAS, len(await _ids(served.model, request.prompt, body))
+        return [], none
+    return [], [len(await _ids(served.model, prompt, body)) for prompt in request.prompts]
 
 
 async def _ids(model: Tokenizing, prompt: str, body: RequestBody) -> list[int]:
@@ -46,27 +48,31 @@ async def _ids(model: Tokenizing, prompt: str, body: RequestBody) -> list[int]:
 
 async def _likeliest(
     served: Served, request: GenerationRequest, body: RequestBody
-) -> Sequence[Token]:
+) -> Sequence[Sequence[Token]]:
     served.needs(Capability.LOGITS, "the likeliest tokens")
-    prompt = request.prompt
+    prompts: Sequence[str] = request.prompts
     if request.kind == "chat":  # the prompt of the answer
         render, config = served.tokenizing().render_chat, request.config(served.defaults)
-        prompt = await body.run(lambda: render(request.messages, config))
-    answered = await served.questions.run([prompt], LikeliestCall(request.likeliest))
-    return answered.results[0]
+        prompts = [await body.run(lambda: render(request.messages, config))]
+    answered = await served.questions.run(prompts, LikeliestCall(request.likeliest))
+    return answered.results
 
 
-async def _echoed(served: Served, prompt: str, body: RequestBody) -> list[Token]:
-    """Return the prompt's tokens, each with its log-probability after the preceding ones."""
+async def _echoed(served: Served, prompts: Sequence[str], body: RequestBody) -> list[list[Token]]:
+    """Return the prompts' tokens, each with its log-probability after the preceding ones."""
     served.needs(Capability.TOKEN_PROMPTS, "log-probabilities of a prompt")
     model = served.tokenizing()
-    ids = await _ids(model, prompt, body)
-    logprobs: list[float | None] = [None]
-    if len(ids) > 1:
-        answered = await served.questions.run([(ids[:1], ids[1:])], ScoreCall())
-        logprobs += answered.results[0].raise_for_error().token_logprobs
-    texts = await body.run(lambda: [*_texts(model, ids)])
-    return [Token(*parts) for parts in zip(ids, texts, logprobs, strict=True)]
+    ids = [await _ids(model, prompt, body) for prompt in prompts]
+    pairs = [(own[:1], own[1:]) for own in ids if len(own) > 1]
+    scores = iter((await served.questions.run(pairs, ScoreCall())).results)
+
+    def tokens(own: Sequence[int]) -> list[Token]:
+        logprobs: list[float | None] = [None]
+        if len(own) > 1:
+            logprobs += next(scores).raise_for_error().token_logprobs
+        return [Token(*parts) for parts in zip(own, _texts(model, own), logprobs, strict=True)]
+
+    return await body.run(lambda: [tokens(own) for own in ids])
 
 
 def _texts(model: Tokenizing, ids: Sequence[int]) -> Iterator[str]:

@@ -19,6 +19,7 @@ from core.extensions import Tokenizing
 from core.kit.labels import softmax
 from core.protocols import Capability
 from core.types import Score
+from core_server.access_log import note
 from core_server.bounds import (
     ID_BYTES,
     MAX_ROWS,
@@ -72,6 +73,7 @@ async def score_items(server: Server, body: RequestBody) -> Response:
 
     parsed, prompts, pairs = await body.run(prepare)
     answered = await served.questions.run(pairs, ScoreCall())
+    note(len(prompts), Usage(sum(map(len, prompts))))
     return await body.run(lambda: reply(_response(served, parsed, prompts, answered)))
 
 

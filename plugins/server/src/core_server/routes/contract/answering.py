@@ -9,12 +9,14 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Mapping
+from contextvars import copy_context
 
 import msgspec
 from starlette.responses import Response, StreamingResponse
 
 from core.errors import CoreError, RequestError
 from core.options import GenerateConfig
+from core_server.access_log import note
 from core_server.replies import NDJSON, reply
 from core_server.request_body import RequestBody
 from core_server.routes.contract.calls import Event, bytes_of_call, events, with_stop
@@ -54,6 +56,8 @@ class Contract:
 
         config, size = await body.brief(sized)
         body.share.take(size)
+        prompts = call.arguments.get("prompts")
+        note(len(prompts) if isinstance(prompts, list) else 1)
         # What is computed waits for its reader without the model: others may need its room.
         release = server.models.releasing()
         lines = self._lines(served, operation, call, config, cancel, release)
@@ -104,7 +108,8 @@ class Contract:
         if call.id:
             self._running[call.id] = cancel
         try:
-            threading.Thread(target=work, name="core-server-call", daemon=True).start()
+            run = copy_context().run  # of the request, for its log
+            threading.Thread(target=run, args=(work,), name="core-server-call", daemon=True).start()
             async for available in _gathered(lines):
                 waiting.release(len(available))
                 yield b"".join(available)
@@ -128,6 +133,7 @@ async def _gathered(lines: asyncio.Queue[bytes]) -> AsyncIterator[list[bytes]]:
 def _line(item: Event | BaseException) -> bytes:
     if isinstance(item, BaseException):
         # Errors of the body quote only the client's data; other messages stay inside.
+        note(reason=str(item))
         known = isinstance(item, CoreError)
         error = item if known or not isinstance(item, ValueError) else RequestError(str(item))
         item = {"error": plain(error)}

@@ -11,6 +11,7 @@ from core.errors import UnsupportedOperationError
 from core.options import GenerateConfig
 from core.protocols import Capability, TokenStream
 from core.types import FinishReason, GenerateMetrics, Message, ModelInfo
+from core_server.access_log import note
 from core_server.bounds import (
     ID_BYTES,
     MAX_ROWS,
@@ -26,6 +27,7 @@ from core_server.served import Served
 from core_wires.contract import METHODS, Call, End
 from core_wires.errors import OPENAI
 from core_wires.plain import plain, prompt_of, value_of
+from core_wires.usage import Usage
 
 Event = dict[str, object]
 
@@ -90,6 +92,7 @@ def _of_pairs(served: Served, pairs: Any) -> Iterator[Event]:
 
 
 def _end(metrics: GenerateMetrics, reason: FinishReason | None = None) -> Event:
+    note(usage=Usage.of(metrics))
     return {"end": plain(End(metrics, reason))}
 
 
