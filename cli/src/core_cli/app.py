@@ -24,6 +24,7 @@ from core_cli.commands.info import info
 from core_cli.commands.learn import learn
 from core_cli.commands.merge import merge
 from core_cli.commands.tune import tune
+from core_cli.help import Group
 from core_cli.plugins import Hooks
 
 # Commands of other distributions, with the extra that installs each.
@@ -34,7 +35,7 @@ _ELSEWHERE = {
 _WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 
-class InferGroup(click.Group):
+class InferGroup(Group):
     """A group that turns every exception of a command into a message and an exit code."""
 
     hooks: Hooks

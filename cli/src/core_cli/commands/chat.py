@@ -13,7 +13,7 @@ import click
 
 from core.sampling_options import SAMPLING_OPTIONS
 from core.system.terminal import stream
-from core_cli import exits, options, output
+from core_cli import exits, help, options, output
 
 if TYPE_CHECKING:
     from prompt_toolkit.history import History
@@ -35,7 +35,10 @@ _HELP = """\
 Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answer."""
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples("infer-cli chat -m MODEL", 'infer-cli chat -m MODEL "Name three rivers."'),
+)
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
 @options.model_option
 @click.option("-s", "--system", help="System message for the conversation.")

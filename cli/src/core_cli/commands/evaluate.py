@@ -6,13 +6,20 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import options, output, reports
+from core_cli import help, options, output, reports
 
 if TYPE_CHECKING:
     from core_cli.evaluation.items import EvalFlags
 
 
-@click.command("eval")
+@click.command(
+    "eval",
+    cls=help.Command,
+    epilog=help.examples(
+        "infer-cli eval -m MODEL -i questions.jsonl --few-shot examples.jsonl",
+        "infer-cli eval -i questions.jsonl --compare MODEL-A MODEL-B",
+    ),
+)
 @options.optional_model_option
 @click.option(
     "-i", "--input", "file", type=options.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
@@ -31,7 +38,7 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N items."
 )
 @click.option("--few-shot", type=options.FILE, help="File of examples to prepend to each item.")
-@click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples.")
+@click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples of --few-shot.")
 @click.option(
     "--template",
     help=r"Prompt template; {question}, {choices}, other {field}s are filled in, \n is a newline.",

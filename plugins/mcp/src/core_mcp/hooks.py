@@ -17,7 +17,7 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli mcp``."""
     import click
 
-    @cli.command()
+    @cli.command(epilog="\b\nExample:\n  infer-cli mcp MODEL")
     @click.argument("models", metavar="[MODEL]...", nargs=-1)
     @click.option("--backend", "-b", default="", help="Backend to use. [default: best available]")
     @click.option(

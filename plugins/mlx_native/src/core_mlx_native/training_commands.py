@@ -71,14 +71,17 @@ _SWITCHES: tuple[tuple[str, str, str], ...] = (
 def add_training_commands(cli: click.Group) -> None:
     """Add both to the group ``lora``."""
     group = lora_group(cli)
-    group.add_command(_train_command())
-    group.add_command(_eval_command())
+    _add_train(group)
+    _add_eval(group)
 
 
-def _train_command() -> click.Command:
+def _add_train(group: click.Group) -> None:
     import click
 
-    @click.command("train")
+    @group.command(
+        "train",
+        epilog="\b\nExample:\n  infer-cli lora train -m MODEL -i news.jsonl --steps 100 news.lora",
+    )
     @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path(file_okay=False)))
     @_model_flags
     @click.option(
@@ -126,13 +129,14 @@ def _train_command() -> click.Command:
 
         train(out_dir, given, config_fields())
 
-    return train
 
-
-def _eval_command() -> click.Command:
+def _add_eval(group: click.Group) -> None:
     import click
 
-    @click.command("eval")
+    @group.command(
+        "eval",
+        epilog="\b\nExample:\n  infer-cli lora eval -m MODEL --adapter news.lora -i test.jsonl",
+    )
     @_model_flags
     @click.option(
         "--adapter",
@@ -159,8 +163,6 @@ def _eval_command() -> click.Command:
         from core_mlx_native.lora.command import evaluate
 
         evaluate(given)
-
-    return evaluate
 
 
 def _model_flags(command: Any) -> Any:

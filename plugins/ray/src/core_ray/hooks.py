@@ -18,7 +18,11 @@ def core_register_commands(cli: Any) -> None:
 
     file = click.Path(exists=True, dir_okay=False, readable=True)
 
-    @click.command("classify", short_help="Run on a Ray cluster; see --ray --help.")
+    @click.command(
+        "classify",
+        short_help="Run on a Ray cluster; see --ray --help.",
+        epilog="\b\nExample:\n  infer-cli classify --ray -m MODEL -i rows/ --labels a,b -o out/",
+    )
     @click.option(
         "--ray",
         "address",
