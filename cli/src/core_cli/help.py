@@ -25,7 +25,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     "Prompt": (
         *("template", "template_file", "templates", "template_list", "answer_prefix", "chat"),
         *("system", "chat_template_kwargs", "thinking", "opening", "continue_final_message"),
-        *("new_turn", "truncate", "forget"),
+        *("new_turn", "truncate", "forget", "hide_thinking"),
     ),
     "Labels": (
         *("labels", "labels_file", "label_prefix", "label_sentence", "sentences", "words"),

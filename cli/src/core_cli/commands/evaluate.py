@@ -38,7 +38,12 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N items."
 )
 @click.option("--few-shot", type=options.FILE, help="File of examples to prepend to each item.")
-@click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples of --few-shot.")
+@click.option(
+    "--shots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Use only the first N examples of --few-shot.",
+)
 @click.option(
     "--template",
     help=r"Prompt template; {question}, {choices}, other {field}s are filled in, \n is a newline.",

@@ -137,6 +137,9 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         elif name == "problem":
             if value is not None:
                 yield _line("problem", value)
+        elif name == "chat_template":
+            if value is not None:
+                yield _line("chat template", "the model's own" if value else "none of its own")
         elif name == "size_bytes":
             yield _line("size", "-" if value is None else output.human_size(value))
         else:
