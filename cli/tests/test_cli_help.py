@@ -7,6 +7,7 @@ from collections.abc import Iterator
 
 import click
 import pytest
+from click.testing import CliRunner
 
 from core_cli import help
 from core_cli.app import build
@@ -73,3 +74,14 @@ def test_every_option_of_a_long_list_is_in_a_section(context: click.Context) -> 
         assert {option.name for option in rest} <= {"_click_default_help"}
     else:
         assert isinstance(context.command, click.Group)
+
+
+@pytest.mark.parametrize(
+    ("command", "former", "name"),
+    [("learn", "--field", "--text-field"), ("eval", "--data", "--input")],
+)
+def test_a_former_name_of_an_option_names_that_of_today(
+    command: str, former: str, name: str
+) -> None:
+    done = CliRunner().invoke(build(), [command, former, "x"])
+    assert f"No such option '{former}'. Did you mean '{name}'?" in done.stderr

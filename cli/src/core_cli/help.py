@@ -87,10 +87,26 @@ _CONFORMANCE: Mapping[str, tuple[str, ...]] = {
 _OF_COMMAND = {"bench": _BENCHMARK, "conformance": _CONFORMANCE, "train": _TRAINING}
 _SHORT = 12  # a list of at most this many options has no sections
 REST = "Other options"
+_RENAMED = {
+    **dict.fromkeys(("--field", "--text"), "--text-field"),
+    **dict.fromkeys(("--answer-field", "--label"), "--gold"),
+    **{"--data": "--input", "-b": "--backend"},
+}
+"""Names that options had before 1.0, and what takes their place."""
 
 
 class Command(click.Command):
-    """A command that lists its options in sections."""
+    """A command that lists its options in sections, and says what an option is now called."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the arguments. An option's former name is an error that has the name of today."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            name = _RENAMED.get(error.option_name)
+            if name is None or not any(name in option.opts for option in self.params):
+                raise
+            raise click.NoSuchOption(error.option_name, possibilities=[name], ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options; those that no section lists come last."""

@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 )
 @options.format_option
 @options.encoding_option
-@click.option("--field", help="Input field with the question. [default: question, ctx, ...]")
+@click.option(
+    "--text-field", "field", help="Input field with the question. [default: question, ctx, ...]"
+)
 @click.option(
     "--answer-field", help="Input field with the correct answer. [default: answer, label, ...]"
 )

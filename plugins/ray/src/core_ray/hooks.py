@@ -48,7 +48,12 @@ def core_register_commands(cli: Any) -> None:
         type=output_type(click.Path()),
         help="Folder or URL to write to.",
     )
-    @click.option("--field", default="text", show_default=True, help="Column with the text.")
+    @click.option(
+        *("--text-field", "field"),
+        default="text",
+        show_default=True,
+        help="Column with the text.",
+    )
     @click.option("--id-field", help="Column with unique ids. [default: generated]")
     @click.option(
         "--allow-blank",
