@@ -30,7 +30,9 @@ if TYPE_CHECKING:
     "--text-field", "field", help="Input field with the question. [default: question, ctx, ...]"
 )
 @click.option(
-    "--answer-field", help="Input field with the correct answer. [default: answer, label, ...]"
+    *("--gold", "answer_field"),
+    metavar="FIELD",
+    help="Input field with the correct answer. [default: answer, label, ...]",
 )
 @click.option(
     "--choices-field", help="Input field with the answer choices. [default: choices, endings, ...]"
