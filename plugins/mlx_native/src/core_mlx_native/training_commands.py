@@ -85,11 +85,12 @@ def _add_train(group: click.Group) -> None:
     @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path(file_okay=False)))
     @_model_flags
     @click.option(
-        *("-i", "--data"),
+        *("-i", "--input", "data"),
         required=True,
         metavar="FILE",
-        help="JSON Lines file of examples (messages, prompt and completion, text, or text and "
-        "label), or a directory with train.jsonl, valid.jsonl and test.jsonl.",
+        help="File of examples (JSON Lines, CSV, TSV, Parquet, Excel) with messages, prompt and "
+        "completion, text, or text and label; or a directory with train.jsonl, valid.jsonl and "
+        "test.jsonl.",
     )
     @click.option(
         "--validation", metavar="FILE", help="Validation examples, evaluated during training."
@@ -145,11 +146,10 @@ def _add_eval(group: click.Group) -> None:
         help="Adapter directory written by lora train.",
     )
     @click.option(
-        "-i",
-        "--data",
+        *("-i", "--input", "data"),
         required=True,
         metavar="FILE",
-        help="JSON Lines file of examples, as for lora train.",
+        help="File of examples, as for lora train.",
     )
     @click.option("--validation", metavar="FILE", help="Examples to fit a temperature on.")
     @_label_flags
@@ -177,7 +177,6 @@ def _model_flags(command: Any) -> Any:
             help="Model path, or a name listed by discover. [env: INFER_MODEL]",
         ),
         click.option(
-            "-b",
             "--backend",
             metavar="NAME",
             help="Backend to use. [default: best one that can train]",
@@ -192,16 +191,16 @@ def _label_flags(command: Any) -> Any:
 
     flags = [
         click.option(
-            "--text",
+            *("--text-field", "text"),
             metavar="FIELD",
             default="text",
             help="Input field with the text. [default: text]",
         ),
         click.option(
-            *("--gold", "--label"),
+            "--gold",
             metavar="FIELD",
             default="label",
-            help="Input field with the gold label. [default: label]",
+            help="Input field with the gold (true) label. [default: label]",
         ),
         click.option(
             "--template", help=r'Prompt template, such as "{text}\nTopic:". [default: {text}]'

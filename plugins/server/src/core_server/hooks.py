@@ -55,7 +55,7 @@ def core_register_commands(cli: click.Group) -> None:
         show_default=True,
         help="Time limit per request, in seconds.",
     )
-    @click.option("--backend", "-b", default="", help="Backend to use. [default: best available]")
+    @click.option("--backend", default="", help="Backend to use. [default: best available]")
     @click.option(
         "--context-len",
         type=click.IntRange(0),
