@@ -84,4 +84,4 @@ def test_a_former_name_of_an_option_names_that_of_today(
     command: str, former: str, name: str
 ) -> None:
     done = CliRunner().invoke(build(), [command, former, "x"])
-    assert f"No such option '{former}'. Did you mean '{name}'?" in done.stderr
+    assert f"Option '{former}' is called '{name}'." in done.stderr

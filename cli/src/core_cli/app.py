@@ -19,6 +19,7 @@ from core_cli.commands.chat import chat
 from core_cli.commands.classify import classify
 from core_cli.commands.discover import discover
 from core_cli.commands.evaluate import evaluate
+from core_cli.commands.explain import explain
 from core_cli.commands.generate import generate
 from core_cli.commands.info import info
 from core_cli.commands.learn import learn
@@ -149,7 +150,7 @@ def build() -> InferGroup:
         """Run local language models: classify, generate, chat, serve."""
 
     assert isinstance(group, InferGroup)
-    asking = (calibrate, chat, classify, evaluate, generate, learn, tune)
+    asking = (calibrate, chat, classify, evaluate, explain, generate, learn, tune)
     for command in (*asking, backends, bench, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()

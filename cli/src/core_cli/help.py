@@ -29,7 +29,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
     ),
     "Labels": (
         *("labels", "labels_file", "label_prefix", "label_sentence", "sentences", "words"),
-        *("labels_only", "min_margin"),
+        *("labels_only", "min_margin", "label", "by"),
     ),
     "Method": ("methods", "strength", "levels", "error_rate", "layers", "kinds", "early_exit"),
     "Score": (
@@ -106,7 +106,8 @@ class Command(click.Command):
             name = _RENAMED.get(error.option_name)
             if name is None or not any(name in option.opts for option in self.params):
                 raise
-            raise click.NoSuchOption(error.option_name, possibilities=[name], ctx=ctx) from None
+            message = f"Option {error.option_name!r} is called {name!r}."
+            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options; those that no section lists come last."""
