@@ -22,6 +22,7 @@ from core_cli.commands.evaluate import evaluate
 from core_cli.commands.explain import explain
 from core_cli.commands.generate import generate
 from core_cli.commands.info import info
+from core_cli.commands.label import label
 from core_cli.commands.learn import learn
 from core_cli.commands.merge import merge
 from core_cli.commands.tune import tune
@@ -150,7 +151,7 @@ def build() -> InferGroup:
         """Run local language models: classify, generate, chat, serve."""
 
     assert isinstance(group, InferGroup)
-    asking = (calibrate, chat, classify, evaluate, explain, generate, learn, tune)
+    asking = (calibrate, chat, classify, evaluate, explain, generate, label, learn, tune)
     for command in (*asking, backends, bench, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()

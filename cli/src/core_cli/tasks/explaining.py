@@ -38,9 +38,9 @@ def run(flags: ExplainFlags) -> None:
     from core_cli.loading import load
     from core_tasks.explaining import explain
 
-    question, flags = _question(flags)
+    question, named = question_of(flags)
     text = _text(flags)
-    loaded = load(flags.need_model(), flags.load_config(), question.needed)
+    loaded = load(named.need_model(), flags.load_config(), question.needed)
     with loaded.model:
         if flags.verbose:
             report(loaded)
@@ -54,7 +54,7 @@ def run(flags: ExplainFlags) -> None:
         _show(explanation)
 
 
-def _question(flags: ExplainFlags) -> tuple[Question, ExplainFlags]:
+def question_of(flags: RowFlags) -> tuple[Question, RowFlags]:
     """Return the question, and the flags with the model that its task names."""
     from core_tasks import Task
 
