@@ -18,7 +18,7 @@ _ENTER, _ERASE, _END = ("\r", "\n"), ("\x7f", "\b"), ("\x04", "\x1a")
 
 
 class Command(Enum):
-    """What a user may do instead of choosing a label."""
+    """An action other than choosing a label."""
 
     UNDO = "u"
     SKIP = "s"
@@ -100,7 +100,7 @@ class KeyReader:
         self._decode = codecs.getincrementaldecoder("utf-8")("ignore").decode
 
     def key(self) -> str:
-        """Return the next key; keys that are no character, such as arrows, are left out."""
+        """Return the next key; arrows and the like are left out."""
         if os.name == "nt":
             return click.getchar()
         while not self._waiting:
