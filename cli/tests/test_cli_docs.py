@@ -32,6 +32,8 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             ["classify"],
             ["calibrate"],
             ["learn"],
+            ["label"],
+            ["explain"],
             ["tune"],
             ["eval"],
             ["bench"],

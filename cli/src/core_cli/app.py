@@ -11,7 +11,7 @@ import click
 
 import core
 from core.plugins import install_command
-from core_cli import exits, output
+from core_cli import exits, help, output
 from core_cli.commands.backends import backends
 from core_cli.commands.bench import bench
 from core_cli.commands.calibrate import calibrate
@@ -26,7 +26,6 @@ from core_cli.commands.label import label
 from core_cli.commands.learn import learn
 from core_cli.commands.merge import merge
 from core_cli.commands.tune import tune
-from core_cli.help import Group
 from core_cli.plugins import Hooks
 
 # Commands of other distributions, with the extra that installs each.
@@ -37,7 +36,7 @@ _ELSEWHERE = {
 _WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 
-class InferGroup(Group):
+class InferGroup(help.Group):
     """A group that turns every exception of a command into a message and an exit code."""
 
     hooks: Hooks
@@ -88,7 +87,8 @@ class InferGroup(Group):
         try:
             super().invoke(ctx)
         except BaseException as error:
-            seen = exits.reported(error)
+            known = help.renamed(error) if isinstance(error, click.NoSuchOption) else error
+            seen = exits.reported(known)
             self._finished(ctx, exits.code_of(error))
             if seen is error:
                 raise

@@ -95,19 +95,18 @@ _RENAMED = {
 """Names that options had before 1.0, and what takes their place."""
 
 
-class Command(click.Command):
-    """A command that lists its options in sections, and says what an option is now called."""
+def renamed(error: click.NoSuchOption) -> click.NoSuchOption:
+    """Return the error; for the former name of an option, one with the name of today."""
+    name = _RENAMED.get(error.option_name)
+    options = error.ctx.command.params if error.ctx is not None else ()
+    if name is None or not any(name in option.opts for option in options):
+        return error
+    message = f"Option {error.option_name!r} is called {name!r}."
+    return click.NoSuchOption(error.option_name, message, ctx=error.ctx)
 
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Parse the arguments. An option's former name is an error that has the name of today."""
-        try:
-            return super().parse_args(ctx, args)
-        except click.NoSuchOption as error:
-            name = _RENAMED.get(error.option_name)
-            if name is None or not any(name in option.opts for option in self.params):
-                raise
-            message = f"Option {error.option_name!r} is called {name!r}."
-            raise click.NoSuchOption(error.option_name, message, ctx=ctx) from None
+
+class Command(click.Command):
+    """A command that lists its options in sections."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the options; those that no section lists come last."""
