@@ -50,8 +50,8 @@ _HOMES = {
 _MODULES = ("aio", "testing")
 # Names that core_tasks has now, and packages that other distributions have.
 _LEFT = (
-    "Calibration Decision Evaluation Item ItemResult Prompting Task Trial Tuning evaluate "
-    "load_calibration load_task tune"
+    "Calibration Decision Evaluation Explanation Item ItemResult Prompting Task Trial Tuning "
+    "evaluate explain load_calibration load_task tune"
 )
 _MOVED = {
     **dict.fromkeys(

@@ -13,7 +13,7 @@ from core.types import Conversation
 
 SWITCHES = ("enable_thinking", "thinking")
 """Variables with which templates turn thinking on and off: Qwen's and most others', DeepSeek's."""
-_BLOCKS = (
+THOUGHTS = (
     ("<think>", "</think>"),  # Qwen, DeepSeek, GLM, Nemotron, SmolLM3, Granite
     ("<thinking>", "</thinking>"),
     ("<thought>", "</thought>"),  # EXAONE Deep
@@ -25,6 +25,7 @@ _BLOCKS = (
     ("<|channel>thought", "<channel|>"),  # Gemma 4
     ("<|channel|>analysis", "<|end|>"),  # gpt-oss
 )
+"""The marks around the thoughts of a model, by family."""
 
 
 class Rendering:
@@ -61,7 +62,7 @@ class Rendering:
             self._config, self._known = self._without_thoughts(messages), True
         opening = self._opening if opening is None else opening
         prompt = self._model.render_chat(messages, self._config) + opening
-        block = _open_block(prompt, messages) if self._labels else None
+        block = open_thoughts(prompt, messages) if self._labels else None
         if block is not None:
             raise ChatTemplateError(_reason(*block, self.variables))
         return prompt
@@ -84,7 +85,7 @@ class Rendering:
         return config
 
 
-def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
+def open_thoughts(prompt: str, messages: Conversation) -> tuple[str, str] | None:
     """Return the marks of the block of thoughts in which a prompt ends, or None.
 
     Users may write such marks as well, so only the text after their last message counts.
@@ -97,7 +98,7 @@ def _open_block(prompt: str, messages: Conversation) -> tuple[str, str] | None:
         position = prompt.find(content, start)
         start = start if position < 0 else position + len(content)
     tail = prompt[start:]
-    return next((pair for pair in _BLOCKS if tail.rfind(pair[0]) > tail.rfind(pair[1])), None)
+    return next((pair for pair in THOUGHTS if tail.rfind(pair[0]) > tail.rfind(pair[1])), None)
 
 
 def _reason(begin: str, end: str, variables: Mapping[str, object]) -> str:

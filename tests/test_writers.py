@@ -26,7 +26,7 @@ FLAGS = {"O_WRONLY", "O_RDWR", "O_CREAT"}
 
 # Each of these writes only what the guard, or a check that asks for the same, has let through.
 WRITERS = {
-    "cli/src/core_cli/commands/chat.py": "the history of typed lines, in a folder of its own",
+    "cli/src/core_cli/commands/prompting.py": "the history of typed lines, in a folder of its own",
     "cli/src/core_cli/jobs/job.py": "the old Parquet file of a job, which its journal knows",
     "cli/src/core_cli/jobs/journal.py": "an empty journal that it created",
     "cli/src/core_cli/jobs/merging.py": "drafts of the guard",

@@ -66,6 +66,9 @@ def _section(context: click.Context) -> Iterator[str]:
     options = [f"| {_code(names)} | {_cell(text)} |" for names, text in rows]
     if options:
         yield "\n".join(["| option | meaning |", "|---|---|", *options])
+    if command.epilog:
+        examples = command.epilog.splitlines()[2:]  # without its title
+        yield "```\n" + "\n".join(map(str.strip, examples)) + "\n```"
 
 
 def _text(text: str) -> str:

@@ -56,9 +56,9 @@ CLASSIFY = [
     ("-m {m} -i {d}/bad.jsonl", 5, "is not valid JSON"),
     ("-m {m} -i {d}/latin1 --format text", 5, "is not valid UTF-8"),
     ("-m {m} --format xml x", 2, "'xml' is not one of"),
-    ("-m {m} --format text --field a x", 2, "--field"),
+    ("-m {m} --format text --text-field a x", 2, "--text-field"),
     ("-m {m} --nonsense x", 2, "No such option"),
-    ("-m {m} -i {d}/table.csv --field texts", 2, "Did you mean --field text?"),
+    ("-m {m} -i {d}/table.csv --text-field texts", 2, "Did you mean --text-field text?"),
     (
         "-m {m} -i {d}/TABLE.TSV",
         2,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import select
@@ -14,12 +15,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 import core
+from core.kit.chat import borrowed_format, family_template
 from core.options import GenerateConfig
 from core.registry import REGISTRY
 from core.testing import FakeBackend, FakeModel, write_model
-from core.types import Message
+from core.types import Choice, Message
 from core_cli.commands.chat import Talk
 from core_cli.commands.conversation import Conversation, ConversationError
+from core_cli.commands.display import Thoughts
 
 if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
@@ -295,3 +298,124 @@ def test_a_conversation_on_a_terminal(
     asked = [turn["content"] for turn in json.loads(file.read_text())["messages"]][::2]
     assert asked[:2] == ["hello", "one\ntwo"]
     assert "nev" not in "".join(asked)
+
+
+# --------------------------------------------------------------------------- thoughts
+
+
+def parts(*chunks: str, end: str | None = None) -> list[tuple[str, bool]]:
+    """The parts of an answer, neighbours of a kind joined."""
+    thoughts = Thoughts(end)
+    parts = [part for chunk in chunks for part in thoughts.feed(chunk)] + [*thoughts.rest()]
+    kinds = itertools.groupby(parts, key=lambda part: part[1])
+    joined = [("".join(text for text, _ in group), kind) for kind, group in kinds]
+    return [part for part in joined if part[0]]
+
+
+def test_thoughts_are_told_from_text() -> None:
+    whole = "<think>\nHm < 3?</th\n</think>\n\nFour <think> is a mark."
+    expected = [("\nHm < 3?</th\n", True), ("\n\nFour <think> is a mark.", False)]
+    assert parts(whole) == parts(*whole) == expected
+    assert parts("so</think>4", end="</think>") == [("so", True), ("4", False)]
+    assert parts("<thin", "king>no end</thi") == [("no end</thi", True)]
+    assert parts("<b>4", "</think>") == [("<b>4</think>", False)]
+    assert parts("  ", "<thi") == [("  <thi", False)]
+
+
+@pytest.fixture
+def thinker() -> FakeModel:
+    return FakeModel("<think>\nLet me see.\n</think>\n\nFour.")
+
+
+def test_thoughts_are_hidden_on_request(
+    thinker: FakeModel, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    talk = Talk(thinker, GenerateConfig(), Conversation())
+    talk.answer("hello")
+    assert capsys.readouterr().out == "<think>\nLet me see.\n</think>\n\nFour.\n"
+    talk.hides_thoughts = True
+    talk.answer("hello")
+    assert capsys.readouterr().out == "Four.\n"
+    assert talk.conversation.turns[-1].content.startswith("<think>")
+
+    talk.hides_thoughts = False
+    monkeypatch.setattr("core_cli.output.is_terminal", lambda: True)
+    monkeypatch.setenv("TERM", "xterm")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    talk.answer("hello")
+    assert capsys.readouterr().out == "\x1b[2mLet me see.\n\x1b[22m\n\nFour.\n"
+    monkeypatch.setenv("NO_COLOR", "1")
+    talk.answer("hello")
+    assert capsys.readouterr().out.startswith("<think>")
+
+
+# --------------------------------------------------------------------------- models
+
+
+def test_another_model_continues_the_conversation(
+    talk: Talk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    former, other = talk.model, FakeModel("other")
+    models = {"other": other}
+    talk.load, talk.name, talk.fills_context = models.__getitem__, "former", True
+    talk.answer("hello")
+    talk.obey("/model")
+    assert "The model is former." in capsys.readouterr().err
+    with pytest.raises(KeyError):
+        talk.obey("/model unknown")
+    talk.answer("again")
+    talk.obey("/model other")
+    assert talk.config.max_tokens == other.info.context_length
+    with pytest.raises(core.ModelClosedError):
+        next(former.chat(HELLO[:1]))
+    talk.answer("hello")
+    assert talk.conversation.turns[-1] == Message("assistant", "other")
+    assert len(talk.conversation.turns) == 6
+
+
+def test_the_last_message_is_edited(talk: Talk) -> None:
+    talk.obey("/edit")
+    assert talk.draft == ""
+    talk.answer("hello")
+    talk.obey("/edit")
+    assert (talk.draft, talk.conversation.turns) == ("hello", [])
+
+
+class Borrowing(FakeModel):
+    """A model that uses the chat format of its family."""
+
+    def choices(self) -> list[Choice]:
+        return [*borrowed_format(family_template("gemma3", {"<start_of_turn>"}))]
+
+
+def test_a_model_without_a_template_is_said_to_be_one(
+    infer_cli: InferCli,
+    model: tuple[str, ...],
+    backend: FakeBackend,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert infer_cli("chat", *model, "hello").stderr == ""
+    monkeypatch.setattr(FakeBackend, "load_model", lambda *_: Borrowing("hi"))
+    done = infer_cli("chat", *model, "hello")
+    assert done.stderr == (
+        "Note: the model has no chat template of its own, and may be a base model; the chat "
+        "format of Gemma is used.\n"
+    )
+    assert borrowed_format("{{ messages }}") == borrowed_format(None) == ()
+
+
+@pytest.mark.slow
+def test_a_base_model_is_said_to_be_one(infer_cli: InferCli, gemma3_gguf: Path) -> None:
+    done = infer_cli("chat", "-m", gemma3_gguf, "hello", "-n", "2")
+    assert "the chat format of Gemma is used." in done.stderr
+
+
+def test_info_says_whether_there_is_a_chat_template(
+    infer_cli: InferCli, gemma3_dir: Path, gemma3_gguf: Path, smollm2_dir: Path
+) -> None:
+    own = {
+        place: "the model's own" if place == smollm2_dir else "none of its own"
+        for place in (gemma3_dir, gemma3_gguf, smollm2_dir)
+    }
+    for place, text in own.items():
+        assert f"chat template:    {text}\n" in infer_cli("info", place).stdout

@@ -17,7 +17,7 @@ DOCS = (Path(__file__).parents[2] / "docs" / "cli.md").read_text(encoding="utf-8
 
 
 def test_every_command_is_documented(infer_cli: InferCli) -> None:
-    helped = infer_cli("--help").stdout.split("Commands:")[1].split("Exit codes")[0]
+    helped = infer_cli("--help").stdout.split("Find models:")[1].split("Exit codes")[0]
     commands = set(re.findall(r"^  (\w+) ", helped, re.MULTILINE)) - {"hello"}
     documented = set(re.findall(r"^\| `infer-cli (\w+)", DOCS, re.MULTILINE))
     assert commands <= documented
@@ -32,6 +32,8 @@ def test_every_flag_in_the_documentation_exists(infer_cli: InferCli) -> None:
             ["classify"],
             ["calibrate"],
             ["learn"],
+            ["label"],
+            ["explain"],
             ["tune"],
             ["eval"],
             ["bench"],

@@ -161,8 +161,8 @@ def test_the_command_asks_the_same_question(
     flags = RowFlags(model="m m", file="in.csv", form="csv", field="body", labels="a,b")
     asked = calibrate_command(replace(flags, template_file="t.txt", label_prefix=""))
     assert asked == (
-        "infer-cli calibrate -m 'm m' --format csv --field body -i in.csv --template-file t.txt "
-        "--labels a,b --label-prefix '' -o task.toml"
+        "infer-cli calibrate -m 'm m' --format csv --text-field body -i in.csv "
+        "--template-file t.txt --labels a,b --label-prefix '' -o task.toml"
     )
     finished = calibrate_command(RowFlags(model="m", labels="a,b"))
     assert finished == (
@@ -180,7 +180,7 @@ def test_the_command_asks_the_same_question(
     adapted = calibrate_command(replace(flags, adapter_path="a dir", gold="label", form="auto"))
     assert adapted is not None
     # The rows that were compared with gold labels are not those to fit on.
-    assert "--adapter-path 'a dir' --field body --gold label -i FILE" in adapted
+    assert "--adapter-path 'a dir' --text-field body --gold label -i FILE" in adapted
 
 
 def test_a_shown_prompt_says_what_the_model_would_say(run: Run, rows: Path) -> None:

@@ -36,7 +36,7 @@ def rows_of(output: str) -> list[dict[str, Any]]:
 
 
 def test_nested_fields_by_dotted_path(infer_cli: InferCli, fake_model: Path, mails: Path) -> None:
-    named = ("--field", "mail.body", "--id-field", "key.id", "--gold", "tags.0.kind")
+    named = ("--text-field", "mail.body", "--id-field", "key.id", "--gold", "tags.0.kind")
     flags = ("-i", mails, *named, "--labels", "a,b", "--keep", "id", "--json")
     done = infer_cli("classify", "-m", fake_model, *flags)
     assert done.exit_code == 0, done.stderr
@@ -57,7 +57,7 @@ def test_a_field_of_that_very_name_comes_first(
 ) -> None:
     file = tmp_path / "rows.jsonl"
     file.write_text('{"a.b": "whole", "a": {"b": "part"}}\n')
-    flags = ("-i", file, "--field", "a.b", "--show-prompt")
+    flags = ("-i", file, "--text-field", "a.b", "--show-prompt")
     assert "whole" in infer_cli("classify", "-m", fake_model, *flags).stdout
 
 
@@ -65,24 +65,27 @@ def test_nested_columns_of_parquet(infer_cli: InferCli, fake_model: Path, tmp_pa
     pyarrow = pytest.importorskip("pyarrow")
     parquet = pytest.importorskip("pyarrow.parquet")
     parquet.write_table(pyarrow.Table.from_pylist(MAILS), tmp_path / "mails.parquet")
-    flags = ("-i", tmp_path / "mails.parquet", "--field", "mail.body", "--json")
+    flags = ("-i", tmp_path / "mails.parquet", "--text-field", "mail.body", "--json")
     done = infer_cli("classify", "-m", fake_model, *flags)
     assert (done.exit_code, len(rows_of(done.stdout))) == (0, 2)
-    wrong = infer_cli("classify", "-m", fake_model, "-i", flags[1], "--field", "mail.bdy")
+    wrong = infer_cli("classify", "-m", fake_model, "-i", flags[1], "--text-field", "mail.bdy")
     assert wrong.exit_code == 2
-    assert "Did you mean --field mail.body?" in wrong.stderr
+    assert "Did you mean --text-field mail.body?" in wrong.stderr
 
 
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (("--field", "mail"), "'mail' is not a string but an object."),
-        (("--field", "tags"), "'tags' is not a string but an array."),
-        (("--field", "key.id"), "'key.id' is not a string but a number."),
-        (("--field", "mail.bdy"), "Did you mean --field mail.body?"),
+        (("--text-field", "mail"), "'mail' is not a string but an object."),
+        (("--text-field", "tags"), "'tags' is not a string but an array."),
+        (("--text-field", "key.id"), "'key.id' is not a string but a number."),
+        (("--text-field", "mail.bdy"), "Did you mean --text-field mail.body?"),
         (("--template", "{mail.subjct}"), "Did you mean {mail.subject}?"),
-        (("--field", "mail.body", "--id-field", "key.i"), "Did you mean --id-field key.id?"),
-        (("--field", "mail.body", "--gold", "tag", "--labels", "a,b"), "Did you mean --gold tags?"),
+        (("--text-field", "mail.body", "--id-field", "key.i"), "Did you mean --id-field key.id?"),
+        (
+            ("--text-field", "mail.body", "--gold", "tag", "--labels", "a,b"),
+            "Did you mean --gold tags?",
+        ),
     ],
 )
 def test_a_wrong_field_is_refused_before_the_model_is_loaded(

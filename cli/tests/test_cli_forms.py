@@ -190,12 +190,14 @@ def test_what_may_be_a_table_is_refused_with_advice(run: Run, data: bytes) -> No
     done = run(stdin=data)
     assert (done.exit_code, done.stdout) == (2, "")
     assert "Cannot tell whether stdin is CSV (columns" in done.stderr
-    assert "Pass --format csv (and --field NAME) or --format text." in " ".join(done.stderr.split())
+    assert "Pass --format csv (and --text-field NAME) or --format text." in " ".join(
+        done.stderr.split()
+    )
     assert run("--format", "text", stdin=data).exit_code == 0
 
 
 def test_a_field_makes_a_table_of_it(run: Run) -> None:
-    done = run("--field", "Hello", stdin=b"Hello,world\nBye,you\n")
+    done = run("--text-field", "Hello", stdin=b"Hello,world\nBye,you\n")
     assert done.stdout.splitlines()[1:] == ["2\tBye\tBye\t"]
 
 
@@ -204,7 +206,7 @@ def test_a_table_on_stdin_is_known_by_its_header(run: Run) -> None:
     assert done.stdout.splitlines()[1:] == ["2\tgood\tgood\t", "3\tbad\tbad\t"]
 
 
-@pytest.mark.parametrize("flag", ["--field", "--id-field"])
+@pytest.mark.parametrize("flag", ["--text-field", "--id-field"])
 def test_lines_of_text_have_no_fields(run: Run, flag: str) -> None:
     done = run(flag, "x", stdin="one\ntwo\n")
     assert (done.exit_code, done.stdout) == (2, "")

@@ -85,7 +85,7 @@ WAYS: dict[str, Callable[[Path], tuple[str | Path, ...]]] = {
         listed(m, json.dumps({EVIL: 1})),
     ),
     "a field that is asked for": lambda m: (
-        *("classify", "-m", m, "--field", EVIL, "-i"),
+        *("classify", "-m", m, "--text-field", EVIL, "-i"),
         listed(m, "{}"),
     ),
     "a backend's name": lambda m: ("classify", "-m", m, "--backend", EVIL, "x"),

@@ -137,7 +137,7 @@ def test_the_forms_of_a_json_line(
 
 def test_field_names_the_text(classified: Any) -> None:
     line = json.dumps({"text": "no", "headline": "yes", "id": 7})
-    _, rows = classified(line, "--field", "headline")
+    _, rows = classified(line, "--text-field", "headline")
     assert {"text": "no", "headline": "yes", "id": 7}.items() <= rows[0].items()
     assert rows[0]["token"]["text"] == "yes"
 
@@ -186,7 +186,7 @@ BAD_LINES = [
     (b'{"body": {}, "message": "x"}', "has no 'prompt' or 'text'. Expected {"),
     (
         b'{"message": "x", "id": 1}',
-        "Available fields: 'message', 'id'. Select the text field with --field",
+        "Available fields: 'message', 'id'. Select the text field with --text-field",
     ),
     (b'{"text": 3}', "'text' is not a string"),
     (b'{"prompt": ["a"]}', "'prompt' is not a string"),
@@ -328,20 +328,20 @@ def test_a_wrong_field_ends_the_command_before_the_load(
 ) -> None:
     lines = '{"ticket": 1, "message": "a"}\n{"ticket": 2, "message": "b"}\n'
     (fake_model / "error.txt").write_text("it was loaded")
-    near = infer_cli("classify", "-m", fake_model, "--field", "mesage", stdin=lines)
+    near = infer_cli("classify", "-m", fake_model, "--text-field", "mesage", stdin=lines)
     assert (near.exit_code, near.stdout) == (2, "")
     assert "line 1 has no 'mesage'. Available fields: 'ticket', 'message'" in near.stderr
-    assert "Did you mean --field message?" in near.stderr
+    assert "Did you mean --text-field message?" in near.stderr
     none = infer_cli("classify", "-m", fake_model, stdin=lines)
     assert (none.exit_code, none.stdout) == (2, "")
-    assert "Select the text field with --field" in none.stderr
+    assert "Select the text field with --text-field" in none.stderr
 
 
 def test_a_later_row_without_the_field_is_its_own_error(
     infer_cli: InferCli, fake_model: Path
 ) -> None:
     lines = '{"message": "a"}\n{"ticket": 2}\n{"message": "c"}\n'
-    done = infer_cli("classify", "-m", fake_model, "--field", "message", "--json", stdin=lines)
+    done = infer_cli("classify", "-m", fake_model, "--text-field", "message", "--json", stdin=lines)
     rows = [json.loads(line) for line in done.stdout.splitlines()]
     assert done.exit_code == 5
     assert [row["error"] and row["error"]["type"] for row in rows] == [

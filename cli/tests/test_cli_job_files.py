@@ -519,7 +519,7 @@ def test_a_broken_first_row_does_not_hide_that_the_field_is_missing(
 ) -> None:
     job.rows = tmp_path / "rows.jsonl"
     job.rows.write_text('{"text": \n{"text": "a"}\n{"text": "b"}\n')
-    refused = job("--field", "txt")
+    refused = job("--text-field", "txt")
     assert refused.exit_code == 2
     assert "line 2 has no 'txt'" in refused.stderr
     assert not job.out.exists()

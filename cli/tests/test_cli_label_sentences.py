@@ -311,7 +311,7 @@ def test_choices_are_evaluated(encode: Run, tmp_path: Path, backend: FakeBackend
     [record] = map(json.loads, done.stdout.splitlines())
     assert (record["right"], record["logprobs"], record["right_normalised"]) == (True, None, None)
     assert sentences(backend) == {"{label}"}
-    done = encode("eval", "-i", items, "--metric", "exact", "--answer-field", "answer")
+    done = encode("eval", "-i", items, "--metric", "exact", "--gold", "answer")
     assert "does not support generate" in done.stderr
     done = encode("eval", "-i", items, "--letters")
     assert done.exit_code == 1

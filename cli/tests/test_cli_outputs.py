@@ -62,13 +62,14 @@ READ = {
         "host",
         "id_field",
         "known",
+        "label",
         "label_prefix",
         "label_sentence",
         "labels",
         "labels_file",
         "memory_limit",
     ),
-    *("message", "model", "models", "name", "only", "opening", "pairs", "parts", "prompts"),
+    *("message", "model", "models", "name", "only", "opening", "pairs", "parts", "prompts", "row"),
     *(
         "saved",
         "schedule",
@@ -109,6 +110,7 @@ WRITTEN: dict[tuple[str, str], tuple[tuple[str, ...], tuple[str, ...]]] = {
     ("eval", "report"): ((*_JOB, "--metric", "exact", "--report", "{out}"), ("",)),
     ("calibrate", "output"): ((*_ASKED, "-o", "{out}"), ("",)),
     ("tune", "output"): ((*_ASKED, "--gold", "gold", "--level", "raw", "-o", "{out}"), ("",)),
+    ("label", "output"): (("-i", "{rows}", "--labels", "a,b", "-o", "{out}.csv"), (".csv",)),
     ("learn", "output"): ((*_JOB, "--gold", "gold", "-o", "{out}"), ("",)),
     ("bench", "output"): (("-m", "{model}", "--backend", "fake", "-o", "{out}"), ("",)),
     ("bench", "plot"): (("-m", "{model}", "--backend", "fake", "--plot", "{out}"), ("",)),
@@ -138,7 +140,7 @@ RESUMED = ("classify", "generate", "eval", "lora train", "classify --ray")
 
 def flags(command: str, name: str) -> tuple[str, ...]:
     """Return flags that are given as well, to no avail."""
-    overwrite = () if command in ("lora train", "bench") else ("--overwrite",)
+    overwrite = () if command in ("lora train", "bench", "label") else ("--overwrite",)
     resume = ("--resume",) if command in RESUMED else ()
     return ("", *overwrite, *resume) if name in WHOLE else ("",)
 

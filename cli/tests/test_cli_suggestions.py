@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
 
 Suggested = Callable[..., list[list[str]]]
-READ = ("--encoding", "cp1252", "--field", "body", "--allow-blank")
+READ = ("--encoding", "cp1252", "--text-field", "body", "--allow-blank")
 
 
 @pytest.fixture

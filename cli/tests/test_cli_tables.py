@@ -263,9 +263,13 @@ def test_a_table_without_rows_is_warned_of(
         (b'text,"b\n1,2\n', ANY, "the header cannot be read: a double quote opens a cell"),
         (b"te\xffxt,b\n1,2\n", ANY, "it: the header is not valid UTF-8."),
         (b"a\rb,c\n1,2\n", ANY, "the header cannot be read: a cell without double quotes contains"),
-        (b"a,b\n1,2\n", Fields(), "Available fields: 'a', 'b'. Select the text field with --field"),
+        (
+            b"a,b\n1,2\n",
+            Fields(),
+            "Available fields: 'a', 'b'. Select the text field with --text-field",
+        ),
         (b"\n\nmessage,b\n", Fields("mesage"), "line 3 has no 'mesage'. Available fields:"),
-        (b"message,b\n", Fields("mesage"), "Did you mean --field message?"),
+        (b"message,b\n", Fields("mesage"), "Did you mean --text-field message?"),
         (b"text,key\n1,2\n", Fields(identity="kee"), "Did you mean --id-field key?"),
         (b"text,Topic\n1,2\n", Fields(others=("topic",)), "Did you mean {Topic}?"),
     ],
@@ -285,13 +289,13 @@ def test_a_wrong_field_is_refused_before_the_load(
     (tmp_path / "a.csv").write_text("Review Text,id\ngood,1\n")
     flags = ("classify", "-m", fake_model, "-i", tmp_path / "a.csv")
     for more, words in (
-        (["--field", "Review text"], "Did you mean --field 'Review Text'?"),
+        (["--text-field", "Review text"], "Did you mean --text-field 'Review Text'?"),
         (
             ["--template", "{Review}: {id}"],
             "has no 'Review'. Available fields: 'Review Text', 'id'",
         ),
-        (["--field", "Review Text", "--id-field", "nr"], "has no 'nr'"),
-        ([], "Select the text field with --field"),
+        (["--text-field", "Review Text", "--id-field", "nr"], "has no 'nr'"),
+        ([], "Select the text field with --text-field"),
     ):
         done = infer_cli(*flags, *more)
         assert (done.exit_code, done.stdout) == (2, "")
@@ -423,7 +427,7 @@ def test_parquet_that_is_broken(infer_cli: InferCli, fake_model: Path, tmp_path:
 
 
 def test_columns_of_parquet_are_looked_at_first() -> None:
-    with pytest.raises(click.UsageError, match="Did you mean --field message"):
+    with pytest.raises(click.UsageError, match="Did you mean --text-field message"):
         rows_of_parquet(parquet({"message": ["a"]}), Fields("mesage"))
     with pytest.raises(click.UsageError, match="has two columns 'a'"):
         rows_of_parquet(parquet(pyarrow.table([["x"], ["y"]], names=["a", "a"])))

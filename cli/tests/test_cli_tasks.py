@@ -224,7 +224,7 @@ REFUSED = [
         ("-i", "{r}", *ASKED, "-o", "{o}", "--gold", "truth"),
         "line 1 has no 'truth'. Available fields: 'text', 'gold'.",
     ),
-    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--field", "txt"), "Did you mean"),
+    ("calibrate", ("-i", "{r}", *ASKED, "-o", "{o}", "--text-field", "txt"), "Did you mean"),
 ]
 
 

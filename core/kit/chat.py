@@ -16,7 +16,7 @@ from typing import Any, Self
 from core.errors import ChatTemplateError, InvalidOptionError
 from core.kit.base import Check, never_stop
 from core.options import GenerateConfig
-from core.types import Message
+from core.types import Choice, Message
 
 _NO_OPTIONS = GenerateConfig()
 
@@ -261,6 +261,7 @@ def _unused_character(texts: Sequence[str]) -> str:
 class ChatFormat:
     """A template for the ``model_types`` whose vocabulary has the special token ``mark``."""
 
+    name: str
     mark: str
     model_types: frozenset[str]
     template: str
@@ -268,6 +269,7 @@ class ChatFormat:
 
 # As in Gemma 3's own template: a system message goes before the first user message.
 _GEMMA = ChatFormat(
+    "Gemma",
     "<start_of_turn>",
     frozenset({"gemma", "gemma2", "gemma3", "gemma3_text"}),
     """\
@@ -289,6 +291,7 @@ _GEMMA = ChatFormat(
 
 # https://github.com/openai/openai-python/blob/v0.28.1/chatml.md
 _CHATML = ChatFormat(
+    "ChatML",
     "<|im_start|>",
     frozenset({"llama", "qwen2", "qwen3", "smollm3"}),
     """\
@@ -300,6 +303,7 @@ _CHATML = ChatFormat(
 
 # https://www.llama.com/docs/model-cards-and-prompt-formats/meta-llama-3/
 _LLAMA3 = ChatFormat(
+    "Llama 3",
     "<|start_header_id|>",
     frozenset({"llama"}),
     """\
@@ -310,6 +314,8 @@ _LLAMA3 = ChatFormat(
 {%- endfor -%}
 {{ '<|start_header_id|>assistant<|end_header_id|>\n\n' if add_generation_prompt }}""",
 )
+
+NO_TEMPLATE = "the model has no chat template of its own, and may be a base model"
 
 FORMATS = (_GEMMA, _CHATML, _LLAMA3)
 
@@ -323,3 +329,11 @@ def family_template(model_type: str, special: Collection[str]) -> str | None:
         item.template for item in FORMATS if model_type in item.model_types and item.mark in special
     )
     return next(fitting, None)
+
+
+def borrowed_format(template: str | None) -> tuple[Choice, ...]:
+    """Return the load's choice for a template of `family_template`; nothing for any other one."""
+    name = next((item.name for item in FORMATS if item.template == template), None)
+    if name is None:
+        return ()
+    return (Choice("chat_template", name, NO_TEMPLATE),)

@@ -11,7 +11,7 @@ import click
 
 import core
 from core.plugins import install_command
-from core_cli import exits, output
+from core_cli import exits, help, output
 from core_cli.commands.backends import backends
 from core_cli.commands.bench import bench
 from core_cli.commands.calibrate import calibrate
@@ -19,8 +19,10 @@ from core_cli.commands.chat import chat
 from core_cli.commands.classify import classify
 from core_cli.commands.discover import discover
 from core_cli.commands.evaluate import evaluate
+from core_cli.commands.explain import explain
 from core_cli.commands.generate import generate
 from core_cli.commands.info import info
+from core_cli.commands.label import label
 from core_cli.commands.learn import learn
 from core_cli.commands.merge import merge
 from core_cli.commands.tune import tune
@@ -34,7 +36,7 @@ _ELSEWHERE = {
 _WAYS_ELSEWHERE = {("classify", "--ray"): "ray"}
 
 
-class InferGroup(click.Group):
+class InferGroup(help.Group):
     """A group that turns every exception of a command into a message and an exit code."""
 
     hooks: Hooks
@@ -85,7 +87,8 @@ class InferGroup(click.Group):
         try:
             super().invoke(ctx)
         except BaseException as error:
-            seen = exits.reported(error)
+            known = help.renamed(error) if isinstance(error, click.NoSuchOption) else error
+            seen = exits.reported(known)
             self._finished(ctx, exits.code_of(error))
             if seen is error:
                 raise
@@ -148,7 +151,7 @@ def build() -> InferGroup:
         """Run local language models: classify, generate, chat, serve."""
 
     assert isinstance(group, InferGroup)
-    asking = (calibrate, chat, classify, evaluate, generate, learn, tune)
+    asking = (calibrate, chat, classify, evaluate, explain, generate, label, learn, tune)
     for command in (*asking, backends, bench, discover, info, merge):
         group.add_command(command)
     group.hooks = hooks = Hooks()

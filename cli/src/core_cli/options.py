@@ -225,7 +225,7 @@ _ALLOW_BLANK = click.option(
     help="Accept rows with blank text. [default: reject them]",
 )
 _FIELD = click.option(
-    "--field",
+    *("--text-field", "field"),
     help="Input field with the text; dots select nested fields: mail.body. "
     "[default: prompt or text]",
 )

@@ -32,6 +32,11 @@ def is_terminal() -> bool:
     return stream().isatty()
 
 
+def has_colours() -> bool:
+    """Return whether stdout is a terminal that shows colours, and the user wants them."""
+    return is_terminal() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
+
+
 def check_reader() -> None:
     """Raise BrokenPipeError, as a write would, when stdout is a pipe whose reader has left."""
     if not hasattr(select, "poll"):  # Windows

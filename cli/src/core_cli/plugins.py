@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
@@ -75,6 +75,20 @@ class Hooks:
             with self._guard(name):
                 self._call(name, "core_register_commands", cli=cli)
             self._restore(name, before, cli)
+
+    def records(self, path: str) -> Iterator[tuple[str, Mapping[str, object]]]:
+        """Yield the rows of a file in any format, each with its place, for commands of plugins.
+
+        Raises `click.UsageError` for a file that cannot be read, `RequestError` for a wrong row.
+        """
+        from core_cli.reading.row import Fields
+        from core_cli.reading.source import opened
+
+        with opened(path, "auto", Fields(text_wanted=False)) as source:
+            for row in source.rows():
+                if row.error is not None and not row.fields:
+                    raise row.error
+                yield row.place, row.fields
 
     def emit(self, event: str, **arguments: object) -> None:
         """Notify every plugin of an event; failures are reported on stderr at once."""

@@ -120,7 +120,7 @@ def _line(
     rows = {
         "--format": None if flags.form == "auto" else flags.form,
         "--encoding": flags.encoding,
-        "--field": flags.field,
+        "--text-field": flags.field,
         "--gold": flags.gold if gold else None,
         "-i": FILE if file in (None, "-") else str(file),
     }

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from core_tasks.evaluation.items import Item
     from core_tasks.evaluation.prompts import Prompting
     from core_tasks.evaluation.result import Evaluation, ItemResult
+    from core_tasks.explaining import Explanation, explain
     from core_tasks.files import load_task
     from core_tasks.task import Task
     from core_tasks.tuning.trial import Trial, Tuning
@@ -26,6 +27,7 @@ __all__ = [
     "Calibration",
     "Decision",
     "Evaluation",
+    "Explanation",
     "Item",
     "ItemResult",
     "Prompting",
@@ -33,6 +35,7 @@ __all__ = [
     "Trial",
     "Tuning",
     "evaluate",
+    "explain",
     "load_calibration",
     "load_task",
     "tune",
@@ -44,6 +47,7 @@ _HOMES = {
     "evaluation.items": "Item",
     "evaluation.prompts": "Prompting",
     "evaluation.result": "Evaluation ItemResult",
+    "explaining": "Explanation explain",
     "files": "load_task",
     "task": "Task",
     "tuning.trial": "Trial Tuning",

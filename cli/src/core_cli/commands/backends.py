@@ -9,7 +9,7 @@ import click
 
 from core.plugins import install_command
 from core.system.terminal import visible
-from core_cli import output
+from core_cli import help, output
 from core_hidden import hidden_by
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 _COLUMNS = ("NAME", "AVAILABLE", "DEVICES", "FORMATS", "VERSION", "NOTE")
 
 
-@click.command()
+@click.command(cls=help.Command, epilog=help.examples("infer-cli backends -v"))
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON array.")
 @click.option(
     "-v",

@@ -6,13 +6,18 @@ from typing import Any
 
 import click
 
-from core_cli import options
+from core_cli import help, options
 from core_cli.options import OUTPUT_FILE, Numbers
 
 _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        "infer-cli bench -m MODEL", "infer-cli bench -m MODEL --compare backend=llama_cpp --only tg"
+    ),
+)
 @options.model_option
 @click.option(
     "--compare",

@@ -6,15 +6,21 @@ from typing import Any
 
 import click
 
-from core_cli import options
+from core_cli import help, options
 
 METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        "infer-cli calibrate -m MODEL -i mails.csv --gold label \\",
+        '  --template "{text} This mail is" -o spam.toml',
+    ),
+)
 @options.optional_model_option
 @options.of_examples
-@click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
+@click.option("--gold", metavar="FIELD", help="Input field with the gold (true) label.")
 @click.option(
     "--task", type=options.FILE, help="Start from a task file, instead of --template and --labels."
 )

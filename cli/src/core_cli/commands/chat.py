@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.sampling_options import SAMPLING_OPTIONS
-from core.system.terminal import stream
-from core_cli import exits, options, output
+from core_cli import exits, help, options, output
 
 if TYPE_CHECKING:
-    from prompt_toolkit.history import History
-
     from core.options import GenerateConfig
     from core.protocols import TextModel
+    from core.types import Message
     from core_cli.commands.conversation import Conversation
+    from core_cli.commands.display import Display
+    from core_cli.loading import Loaded
 
 _HELP = """\
 /help           show these lines
@@ -29,13 +29,18 @@ _HELP = """\
 /save FILE      save the conversation as a line of JSON, which generate -i can read
 /load FILE      continue a saved conversation
 /regenerate     answer the last message again
+/edit           edit the last message and send it again
+/model MODEL    continue the conversation with another model (without MODEL: show this one)
 /forget         drop the oldest message and its answer
 /set NAME VALUE set an option for later answers: temperature, top_p, max_tokens, seed ...
 /exit           leave, like Ctrl-D
 Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answer."""
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples("infer-cli chat -m MODEL", 'infer-cli chat -m MODEL "Name three rivers."'),
+)
 @click.argument("message", nargs=-1, metavar="[MESSAGE]...")
 @options.model_option
 @click.option("-s", "--system", help="System message for the conversation.")
@@ -49,40 +54,55 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
     help="Drop the oldest messages when the conversation exceeds the context. [default: report it]",
 )
 @click.option(
+    "--hide-thinking",
+    is_flag=True,
+    help="Do not show the thoughts of a model that marks them. [default: dimmed on a terminal]",
+)
+@click.option(
     "-v",
     "--verbose",
     is_flag=True,
     help="Report the backend and settings chosen, with reasons, on stderr.",
 )
-def chat(message: tuple[str, ...], forget: bool, **given: Any) -> None:
+def chat(message: tuple[str, ...], forget: bool, hide_thinking: bool, **given: Any) -> None:
     """Chat with a model.
 
     On a terminal, type /help for commands. With MESSAGE or stdin input, prints one answer and
     exits.
     """
-    from core.models.files import is_address
     from core.protocols import Capability
     from core_cli.commands.conversation import Conversation
     from core_cli.flags import SamplingFlags
     from core_cli.loading import explain, load
 
     flags = SamplingFlags(**given)
-    model_name = flags.need_model()
-    config = flags.answer_config()
-    text = " ".join(message)
-    loaded = load(model_name, flags.load_config(), Capability.CHAT)
-    with loaded.model as model:
+    model_name, config, text = flags.need_model(), flags.answer_config(), " ".join(message)
+    converses = not text and sys.stdin.isatty()
+
+    def opened(name: str) -> TextModel:
+        loaded = load(name, flags.load_config(), Capability.CHAT)
         if flags.verbose:
             explain(loaded)
-        if flags.max_tokens is None and not is_address(model_name):  # servers refuse too many
-            config = replace(config, max_tokens=model.info.context_length)
-        talk = Talk(model, config, Conversation(flags.system), flags.opening or "", forget)
-        if not text and sys.stdin.isatty():
-            name = os.path.basename(model_name.rstrip("/"))
-            output.say(f"Chatting with {name} ({loaded.backend.name}). /help lists the commands.")
+        if converses:
+            shown = os.path.basename(name.rstrip("/"))
+            output.say(f"Chatting with {shown} ({loaded.backend.name}). /help lists the commands.")
+        _note_borrowed_format(loaded)
+        return loaded.model
+
+    with closing(Talk(opened(model_name), config, Conversation(flags.system))) as talk:
+        talk.opening, talk.forget, talk.hides_thoughts = flags.opening or "", forget, hide_thinking
+        talk.load, talk.fills_context = opened, flags.max_tokens is None
+        talk.use(model_name, talk.model)
+        if converses:
             _converse(talk)
         elif not talk.answer(text or _piped()):
             raise KeyboardInterrupt
+
+
+def _note_borrowed_format(loaded: Loaded) -> None:
+    for choice in loaded.choices():
+        if choice.name == "chat_template":
+            output.say(f"Note: {choice.reason}; the chat format of {choice.value} is used.")
 
 
 def _piped() -> str:
@@ -98,7 +118,9 @@ def _piped() -> str:
 class Talk:
     """A model and its conversation; each answer begins with ``opening``.
 
-    With ``forget``, the oldest messages are dropped when the conversation exceeds the context.
+    With ``forget``, the oldest messages are dropped when the conversation exceeds the context. With
+    ``fills_context``, an answer may be as long as the context. ``load`` loads another model, and
+    ``draft`` is the text that the next message begins with.
     """
 
     model: TextModel
@@ -106,6 +128,23 @@ class Talk:
     conversation: Conversation
     opening: str = ""
     forget: bool = False
+    hides_thoughts: bool = False
+    fills_context: bool = False
+    load: Callable[[str], TextModel] | None = None
+    name: str = ""
+    draft: str = ""
+
+    def close(self) -> None:
+        """Close the model."""
+        self.model.close()
+
+    def use(self, name: str, model: TextModel) -> None:
+        """Continue the conversation with this model."""
+        from core.models.files import is_address
+
+        self.name, self.model = name, model
+        if self.fills_context and not is_address(name):  # servers refuse too many
+            self.config = replace(self.config, max_tokens=model.info.context_length)
 
     def answer(self, text: str) -> bool:
         """Stream the answer to a message and keep both; return False if Ctrl-C ended it.
@@ -138,16 +177,18 @@ class Talk:
         begun = [Message("assistant", reply)] if reply else []
         config = replace(self.config, cancel=stop.asked, continue_final_message=bool(begun))
         messages = self.conversation.messages(user_message, *begun)
+        shown = self._display(messages, config)
         with noted(stop), closing(self.model.chat(messages, config)) as stream:
             try:
                 output.write_text(reply)
                 for token in stream:
                     reply += token.text
-                    output.write_text(token.text)
+                    shown.write(token.text)
             except GenerationCancelled:
                 if not stop.asked.is_set():
                     raise  # cancelled by a server, not by the user
             finally:
+                shown.end()
                 if reply:
                     output.write_text("\n")
         if reply:
@@ -155,6 +196,21 @@ class Talk:
         if stream.finish_reason == "length":
             output.say(self._cut(config, stream.metrics.generated_tokens))
         return not stop.asked.is_set()
+
+    def _display(self, messages: list[Message], config: GenerateConfig) -> Display:
+        """Return what shows the answer to these messages; ``messages`` may end within thoughts."""
+        from core.extensions import Tokenizing
+        from core.rendering import open_thoughts
+        from core_cli.commands.display import Display
+
+        is_open = None
+        if isinstance(self.model, Tokenizing) and (self.hides_thoughts or output.is_terminal()):
+            is_open = open_thoughts(self.model.render_chat(messages, config), messages)
+        return Display(
+            is_open[1] if is_open else None,
+            begun=bool(self.opening),
+            hides_thoughts=self.hides_thoughts,
+        )
 
     def _cut(self, config: GenerateConfig, tokens: int) -> str:
         """Return a note for an answer that did not end by itself."""
@@ -193,11 +249,25 @@ class Talk:
             count = self.conversation.drop_oldest()
             left = output.counted(len(self.conversation.turns), "message")
             output.say(f"Dropped {output.counted(count, 'message')}; {left} left.")
+        elif name == "/edit":
+            message = self.conversation.take_last()
+            self.draft = message.content if message else ""
+        elif name == "/model":
+            self._switch(rest)
         elif name == "/set":
             self._set(rest)
 
         else:
             output.say(_HELP if name == "/help" else f"Unknown command {name!r}.\n{_HELP}")
+
+    def _switch(self, name: str) -> None:
+        """Continue with another model; this one is kept if it cannot be loaded."""
+        if name and self.load is not None:
+            former, model = self.model, self.load(name)
+            self.use(name, model)
+            former.close()
+        else:
+            output.say(f"The model is {self.name}. /model MODEL continues with another one.")
 
     def _regenerate(self) -> None:
         before = [*self.conversation.turns]
@@ -229,10 +299,12 @@ class Talk:
 
 def _converse(talk: Talk) -> None:
     """Read and answer messages until the user leaves."""
-    from core.errors import CoreError
+    from core.errors import CoreError, PromptTooLongError
+    from core_cli.commands import prompting
 
-    read = _reader()
-    while (line := _next(read)) is not None:
+    read = prompting.reader()
+    while (line := prompting.next_message(read, talk.draft)) is not None:
+        talk.draft = ""
         if line == "/exit":
             return
         try:
@@ -240,57 +312,7 @@ def _converse(talk: Talk) -> None:
                 talk.obey(line)
             elif line:
                 talk.answer(line)
+        except PromptTooLongError as error:
+            output.say(f"Error: {exits.describe(error)} /forget or /reset makes room.")
         except (CoreError, OSError) as error:
             output.say(f"Error: {exits.describe(error)}")
-
-
-def _next(read: Callable[[], str]) -> str | None:
-    """Return the next message; None at the end. Ctrl-C discards the current line."""
-    while True:
-        try:
-            return read().strip()
-        except EOFError:
-            return None
-        except KeyboardInterrupt:
-            output.say("Type /exit or Ctrl-D to leave.")
-
-
-def _history() -> History:
-    """Return the lines typed in earlier sessions; of this one alone if they cannot be kept."""
-    from prompt_toolkit.history import FileHistory, InMemoryHistory
-
-    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
-    file = os.path.join(state, "infer-cli", "chat_history")
-    try:
-        os.makedirs(os.path.dirname(file), mode=0o700, exist_ok=True)
-        os.close(os.open(file, os.O_APPEND | os.O_CREAT | os.O_WRONLY, 0o600))
-    except OSError:
-        return InMemoryHistory()
-    return FileHistory(file)
-
-
-def _reader() -> Callable[[], str]:
-    """Return a function that reads a message of one or more lines, with history."""
-    from prompt_toolkit import PromptSession
-    from prompt_toolkit.key_binding import KeyBindings, KeyPressEvent
-    from prompt_toolkit.output import create_output
-
-    keys = KeyBindings()
-
-    @keys.add("enter")
-    def _send(event: KeyPressEvent) -> None:
-        event.current_buffer.validate_and_handle()
-
-    @keys.add("escape", "enter")
-    def _new_line(event: KeyPressEvent) -> None:
-        event.current_buffer.insert_text("\n")
-
-    session: PromptSession[str] = PromptSession(
-        "> ",
-        history=_history(),
-        multiline=True,
-        key_bindings=keys,
-        prompt_continuation="  ",
-        output=create_output(stream() if output.is_terminal() else sys.stderr),
-    )
-    return session.prompt

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import options, output
+from core_cli import help, options, output
 from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
@@ -16,7 +16,14 @@ if TYPE_CHECKING:
     from core_cli.loading import Loaded
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        'infer-cli classify -m MODEL --labels spam,ham "Win now! This mail is"',
+        "infer-cli classify -m MODEL -i mails.csv --labels spam,ham -o labelled.csv",
+        "infer-cli classify -i mails.csv --task spam.toml --gold label",
+    ),
+)
 @options.of_rows
 @options.labels_option
 @click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
@@ -34,14 +41,20 @@ if TYPE_CHECKING:
     type=options.FILE,
     help="Take prompt, labels, calibration and, without -m, the model from a task file.",
 )
-@click.option("--head", type=options.FILE, help="Use a classifier head written by learn.")
 @click.option(
-    "--min-margin", type=click.FloatRange(0, 1), help='Report "unsure" if the margin is below this.'
+    "--head",
+    type=options.FILE,
+    help="Classify with a head, a linear classifier on hidden states, written by learn.",
+)
+@click.option(
+    "--min-margin",
+    type=click.FloatRange(0, 1),
+    help='Report "unsure" if the margin, the best probability minus the second, is below this.',
 )
 @click.option(
     "--gold",
     metavar="FIELD",
-    help="Input field with the gold label, or labels; adds the accuracy to the summary.",
+    help="Input field with the gold (true) label or labels; adds the accuracy to the summary.",
 )
 @click.option(
     "--plot",

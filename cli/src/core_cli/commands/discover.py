@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import output
+from core_cli import help, output
 
 if TYPE_CHECKING:
     from core.choosing import Verdict
@@ -24,7 +24,7 @@ _ORDERS = {
 }
 
 
-@click.command()
+@click.command(cls=help.Command, epilog=help.examples("infer-cli discover ~/models --sort size"))
 @click.argument("directory", required=False, metavar="[DIR]")
 @click.option(
     "--depth",

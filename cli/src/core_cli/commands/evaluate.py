@@ -6,22 +6,33 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import exits, options, output, reports
+from core_cli import exits, help, options, output, reports
 
 if TYPE_CHECKING:
     from core_cli.evaluation.items import EvalFlags
 
 
-@click.command("eval")
+@click.command(
+    "eval",
+    cls=help.Command,
+    epilog=help.examples(
+        "infer-cli eval -m MODEL -i questions.jsonl --few-shot examples.jsonl",
+        "infer-cli eval -i questions.jsonl --compare MODEL-A MODEL-B",
+    ),
+)
 @options.optional_model_option
 @click.option(
     "-i", "--input", "file", type=options.FILE_OR_STDIN, help="Read items from FILE; - is stdin."
 )
 @options.format_option
 @options.encoding_option
-@click.option("--field", help="Input field with the question. [default: question, ctx, ...]")
 @click.option(
-    "--answer-field", help="Input field with the correct answer. [default: answer, label, ...]"
+    "--text-field", "field", help="Input field with the question. [default: question, ctx, ...]"
+)
+@click.option(
+    *("--gold", "answer_field"),
+    metavar="FIELD",
+    help="Input field with the correct answer. [default: answer, label, ...]",
 )
 @click.option(
     "--choices-field", help="Input field with the answer choices. [default: choices, endings, ...]"
@@ -31,7 +42,12 @@ if TYPE_CHECKING:
     "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N items."
 )
 @click.option("--few-shot", type=options.FILE, help="File of examples to prepend to each item.")
-@click.option("--shots", type=click.IntRange(1), metavar="N", help="Use only the first N examples.")
+@click.option(
+    "--shots",
+    type=click.IntRange(1),
+    metavar="N",
+    help="Use only the first N examples of --few-shot.",
+)
 @click.option(
     "--template",
     help=r"Prompt template; {question}, {choices}, other {field}s are filled in, \n is a newline.",

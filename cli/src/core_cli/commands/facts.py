@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Sized
 from typing import Any
 
 from core.errors import CoreError
-from core.models.files import read_config_json, resolve_path
+from core.models.files import read_config_json, read_json_object, resolve_path
 from core.types import DiscoveredModel
 from core_cli.commands.discover import modified
 
@@ -40,7 +41,7 @@ def facts_of(path: str, discovered: DiscoveredModel | None, backend: str = "") -
         "quant_bits": discovered.quant_bits if discovered else None,
         "quant_group": discovered.quant_group if discovered else None,
         "parts": _uses(discovered),
-        **dict.fromkeys(_KEYS),
+        **dict.fromkeys((*_KEYS, "chat_template")),
     }
 
     # In a directory with a GGUF file, that file is read; damage is reported by the verdict.
@@ -77,7 +78,20 @@ def _of_config(directory: str) -> dict[str, object]:
     config = read_config_json(directory)
     text = config.get("text_config")  # in multimodal models
     known = config | text if isinstance(text, dict) else config
-    return {name: known.get(key) for name, (key, _) in _KEYS.items()}
+    facts: dict[str, object] = {name: known.get(key) for name, (key, _) in _KEYS.items()}
+    return facts | {"chat_template": _has_chat_template(directory)}
+
+
+def _has_chat_template(directory: str) -> bool:
+    names = os.listdir(directory)
+    if "chat_template.jinja" in names or "additional_chat_templates" in names:
+        return True
+    files = ("tokenizer_config.json", "chat_template.json", "processor_config.json")
+    return any(
+        read_json_object(os.path.join(directory, name)).get("chat_template")
+        for name in files
+        if name in names
+    )
 
 
 def _of_gguf(file: str) -> dict[str, object]:
@@ -88,6 +102,7 @@ def _of_gguf(file: str) -> dict[str, object]:
     facts: dict[str, object] = {
         name: metadata.get(f"{architecture}.{key}") for name, (_, key) in _KEYS.items()
     }
+    facts["chat_template"] = any(key.startswith("tokenizer.chat_template") for key in metadata)
     tokens = metadata.get("tokenizer.ggml.tokens")
     if facts["vocab_size"] is None and isinstance(tokens, Sized):
         facts["vocab_size"] = len(tokens)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from core_cli import options, output
+from core_cli import help, options, output
 from core_cli.rows import checks, input
 
 if TYPE_CHECKING:
@@ -18,7 +18,13 @@ if TYPE_CHECKING:
     from core_cli.reading.row import Row
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        'infer-cli generate -m MODEL "Once upon a time" -n 64',
+        "infer-cli generate -m MODEL -i questions.jsonl --chat -o answers.jsonl",
+    ),
+)
 @options.of_rows
 @options.answer_options("256")
 @click.option(

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system.terminal import visible
-from core_cli import completion, exits, options, output
+from core_cli import completion, exits, help, options, output
 
 if TYPE_CHECKING:
     from core.options import LoadConfig
@@ -27,7 +27,7 @@ _WORDS = {
 }
 
 
-@click.command()
+@click.command(cls=help.Command, epilog=help.examples("infer-cli info SmolLM2-135M-Instruct"))
 @click.argument("given", metavar="[MODEL]", required=False, shell_complete=completion.models)
 @options.optional_model_option
 @options.load_options
@@ -137,6 +137,9 @@ def _lines(facts: dict[str, Any]) -> Iterator[str]:
         elif name == "problem":
             if value is not None:
                 yield _line("problem", value)
+        elif name == "chat_template":
+            if value is not None:
+                yield _line("chat template", "the model's own" if value else "none of its own")
         elif name == "size_bytes":
             yield _line("size", "-" if value is None else output.human_size(value))
         else:

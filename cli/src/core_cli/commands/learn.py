@@ -6,13 +6,18 @@ from typing import Any
 
 import click
 
-from core_cli import options
+from core_cli import help, options
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples("infer-cli learn -m MODEL -i mails.csv --gold label -o spam.safetensors"),
+)
 @options.model_option
 @options.of_examples
-@click.option("--gold", metavar="FIELD", required=True, help="Input field with the gold label.")
+@click.option(
+    "--gold", metavar="FIELD", required=True, help="Input field with the gold (true) label."
+)
 @click.option(
     "--template",
     help=r"Text given to the model; {text} is filled in, \n is a newline. [default: {text}]",

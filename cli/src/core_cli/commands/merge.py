@@ -6,11 +6,13 @@ from pathlib import Path
 
 import click
 
-from core_cli import output
+from core_cli import help, output
 from core_cli.options import OUTPUT_FILE
 
 
-@click.command()
+@click.command(
+    cls=help.Command, epilog=help.examples("infer-cli merge labelled.jsonl part1.jsonl part2.jsonl")
+)
 @click.argument("out", type=OUTPUT_FILE)
 @click.argument("parts", nargs=-1, required=True, type=click.Path(exists=True, dir_okay=False))
 @click.option("--overwrite", is_flag=True, help="Replace an OUT written by an earlier job.")

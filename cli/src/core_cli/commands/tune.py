@@ -6,13 +6,19 @@ from typing import Any
 
 import click
 
-from core_cli import options
+from core_cli import help, options
 
 
-@click.command()
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        "infer-cli tune -m MODEL -i mails.csv --gold label -o spam.toml \\",
+        '  --template "{text} This mail is" --template "Spam or ham? {text}"',
+    ),
+)
 @options.several_models_option
 @options.of_examples
-@click.option("--gold", metavar="FIELD", help="Input field with the gold label.")
+@click.option("--gold", metavar="FIELD", help="Input field with the gold (true) label.")
 @click.option(
     "--template",
     "templates",
@@ -50,7 +56,8 @@ from core_cli import options
     *("--level", "levels"),
     type=click.Choice(["raw", "L0", "L1", "L2"]),
     multiple=True,
-    help="Calibration level to try. Repeatable. [default: all available]",
+    help="Calibration level to try: raw (uncalibrated), L0 (without the prior), L1 (fitted on gold "
+    "labels), L2 (linear classifier on hidden states). Repeatable. [default: all available]",
 )
 @click.option(
     "--error-rate",

@@ -84,7 +84,7 @@ def first_of(flags: EvalFlags) -> Item | None:
         raise click.UsageError(f"{flags.file} contains no items.")
     raise click.UsageError(
         f"{flags.file} has no items in its first {output.counted(len(errors), 'row')}: "
-        f"{errors[0]} Select the fields with --field, --answer-field and --choices-field."
+        f"{errors[0]} Select the fields with --text-field, --gold and --choices-field."
     )
 
 

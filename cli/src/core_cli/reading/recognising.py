@@ -156,7 +156,7 @@ def form_of(name: str, head: Head, form: str, fields: Fields) -> str:
     detected = (
         form if form != "auto" else "parquet" if packed else _detected(name, data, head, fields)
     )
-    named = {"--field": fields.text, "--id-field": fields.identity, "--gold": fields.gold}
+    named = {"--text-field": fields.text, "--id-field": fields.identity, "--gold": fields.gold}
     flag = next((flag for flag, field in named.items() if field is not None), None)
     if detected == "text" and flag is not None:
         raise click.UsageError(
@@ -274,7 +274,7 @@ def _text_or_table(name: str, head: Head, fields: Fields) -> str:
         raise click.UsageError(
             f"Cannot tell whether {_shown(name)} is {form.upper()} (columns "
             f"{', '.join(map(repr, columns))}) or plain text. "
-            f"Pass --format {form} (and --field NAME) or --format text."
+            f"Pass --format {form} (and --text-field NAME) or --format text."
         )
     return "text"
 

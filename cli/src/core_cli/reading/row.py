@@ -214,7 +214,7 @@ class Fields:
             return messages[-1].content, messages
         if not self.text_wanted:
             return "", None
-        raise MissingFieldError(_missing(place, names, body, "--field"))
+        raise MissingFieldError(_missing(place, names, body, "--text-field"))
 
 
 def _missing(
@@ -234,7 +234,7 @@ def _missing(
     )
     hint = f" Did you mean {shown}?" if shown else ""
     available = _shortened(", ".join(repr(_shortened(name)) for name in known))
-    advice = " Select the text field with --field." if flag == "--field" else ""
+    advice = " Select the text field with --text-field." if flag == "--text-field" else ""
     return f"{missing} Available fields: {available}.{advice}{hint}"
 
 
@@ -262,7 +262,7 @@ def _text(place: str, name: str, value: object, record: Mapping[str, object]) ->
         raise InputError(f"{place}: {name!r} is not a string. {_EXPECTED}")
     kind = _KINDS.get(type(value), "a number")
     problem = f"{place}: {name!r} is not a string but {kind}."
-    raise FieldError(_missing(place, [name], record, "--field", problem))
+    raise FieldError(_missing(place, [name], record, "--text-field", problem))
 
 
 _KINDS = {dict: "an object", list: "an array", bool: "a boolean"}

@@ -33,7 +33,7 @@ def refuse(flags: RowFlags, few_shot: str | None = None) -> None:
     ):
         if all(pair.values()):
             raise click.UsageError(f"Give {' or '.join(pair)}, not both.")
-    named = {"--field": flags.field, "--id-field": flags.id_field, "--gold": flags.gold}
+    named = {"--text-field": flags.field, "--id-field": flags.id_field, "--gold": flags.gold}
     for flag, name in named.items():
         if name is not None and flags.form == "text":
             raise click.UsageError(f"{flag} requires fields; --format text has none.")

@@ -20,6 +20,11 @@ COMPARE = "Compare two JSON reports. Exit with 1 if B fails a check that A passe
 SELFTEST = "Verify for 20 s that the checks, in random order, detect faulty backends."
 ALL = "With --selftest: all checks and all faulty backends, in about ten minutes."
 
+EXAMPLES = """\b
+Examples:
+  infer-cli conformance mybackend -m MODEL
+  infer-cli conformance mybackend -m MODEL -k stop --report report.json"""
+
 hookimpl = pluggy.HookimplMarker("core")
 
 
@@ -32,7 +37,7 @@ def core_register_commands(cli: click.Group) -> None:
 
     file, output = click.Path(dir_okay=False), output_type(click.Path(dir_okay=False))
 
-    @cli.command()
+    @cli.command(epilog=EXAMPLES)
     @click.argument("name", required=False, metavar="[BACKEND]")
     @click.option("-m", "--model", metavar="PATH", help="Model to test with. [env: INFER_MODEL]")
     @click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION)

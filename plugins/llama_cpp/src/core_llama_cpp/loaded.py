@@ -177,6 +177,7 @@ def _loaded(
             prefix_bytes.choice,
             *unmapped,
             *suits,
+            *tokenizer.borrowed_format,
             *unused,
         ),
         held_bytes=session.weight_bytes + planned.header.cell_bytes * planned.settings.n_ctx,

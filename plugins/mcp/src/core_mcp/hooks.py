@@ -17,9 +17,9 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli mcp``."""
     import click
 
-    @cli.command()
+    @cli.command(epilog="\b\nExample:\n  infer-cli mcp MODEL")
     @click.argument("models", metavar="[MODEL]...", nargs=-1)
-    @click.option("--backend", "-b", default="", help="Backend to use. [default: best available]")
+    @click.option("--backend", default="", help="Backend to use. [default: best available]")
     @click.option(
         "--timeout",
         type=click.FloatRange(0, min_open=True),

@@ -15,8 +15,8 @@ if TYPE_CHECKING:
 def add_adapter_commands(cli: click.Group) -> None:
     """Add both to the group ``lora``, creating it if necessary."""
     group = lora_group(cli)
-    group.add_command(_merge_command())
-    group.add_command(_export_command())
+    _add_merge(group)
+    _add_export(group)
 
 
 def lora_group(cli: click.Group) -> click.Group:
@@ -24,10 +24,14 @@ def lora_group(cli: click.Group) -> click.Group:
     import click
 
     group = cli.commands.get("lora")
-    if not isinstance(group, click.Group):
-        group = click.Group("lora", help="Train, evaluate, merge and export LoRA adapters.")
-        cli.add_command(group)
-    return group
+    if isinstance(group, click.Group):
+        return group
+
+    @cli.group(epilog="\b\nExample:\n  infer-cli lora train --help")
+    def lora() -> None:
+        """Train, evaluate, merge and export LoRA adapters."""
+
+    return lora
 
 
 def _model_option() -> click.Option:
@@ -42,10 +46,12 @@ def _model_option() -> click.Option:
     )
 
 
-def _merge_command() -> click.Command:
+def _add_merge(group: click.Group) -> None:
     import click
 
-    @click.command("merge")
+    @group.command(
+        "merge", epilog="\b\nExample:\n  infer-cli lora merge -m MODEL news.lora news-model"
+    )
     @click.argument("adapter", metavar="ADAPTER")
     @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path()))
     @click.option(
@@ -65,13 +71,14 @@ def _merge_command() -> click.Command:
         click.echo(visible(str(target)))
 
     command.params.append(_model_option())
-    return command
 
 
-def _export_command() -> click.Command:
+def _add_export(group: click.Group) -> None:
     import click
 
-    @click.command("export")
+    @group.command(
+        "export", epilog="\b\nExample:\n  infer-cli lora export -m MODEL news.lora news.gguf --gguf"
+    )
     @click.argument("adapter", metavar="ADAPTER")
     @click.argument("out", metavar="OUT", type=output_type(click.Path()))
     @click.option("--gguf", "form", flag_value="gguf", help="Write a GGUF file for llama.cpp.")
@@ -109,4 +116,3 @@ def _export_command() -> click.Command:
         click.echo(visible(str(target)))
 
     command.params.append(_model_option())
-    return command

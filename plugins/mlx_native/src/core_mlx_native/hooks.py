@@ -29,7 +29,7 @@ def core_register_commands(cli: click.Group) -> None:
     add_training_commands(cli)
     add_adapter_commands(cli)
 
-    @cli.command()
+    @cli.command(epilog="\b\nExample:\n  infer-cli convert smollm2.gguf smollm2-mlx --bits 8")
     @click.argument(
         "words",
         metavar="[MODEL] OUT_DIR",

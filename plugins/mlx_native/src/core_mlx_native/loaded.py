@@ -184,6 +184,7 @@ def load(directory: Path, options: LoadConfig, on_gpu: bool) -> LoadedModel:
         choices=[
             *chosen.shown(budget, prefix_bytes, config.quantization is not None),
             *suits,
+            *tokenizer.borrowed_format,
             *_adapter_choice(stored),
             *unread,
         ],

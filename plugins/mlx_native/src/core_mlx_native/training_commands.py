@@ -71,22 +71,26 @@ _SWITCHES: tuple[tuple[str, str, str], ...] = (
 def add_training_commands(cli: click.Group) -> None:
     """Add both to the group ``lora``."""
     group = lora_group(cli)
-    group.add_command(_train_command())
-    group.add_command(_eval_command())
+    _add_train(group)
+    _add_eval(group)
 
 
-def _train_command() -> click.Command:
+def _add_train(group: click.Group) -> None:
     import click
 
-    @click.command("train")
+    @group.command(
+        "train",
+        epilog="\b\nExample:\n  infer-cli lora train -m MODEL -i news.jsonl --steps 100 news.lora",
+    )
     @click.argument("out_dir", metavar="OUT_DIR", type=output_type(click.Path(file_okay=False)))
     @_model_flags
     @click.option(
-        *("-i", "--data"),
+        *("-i", "--input", "data"),
         required=True,
         metavar="FILE",
-        help="JSON Lines file of examples (messages, prompt and completion, text, or text and "
-        "label), or a directory with train.jsonl, valid.jsonl and test.jsonl.",
+        help="File of examples (JSON Lines, CSV, TSV, Parquet, Excel) with messages, prompt and "
+        "completion, text, or text and label; or a directory with train.jsonl, valid.jsonl and "
+        "test.jsonl.",
     )
     @click.option(
         "--validation", metavar="FILE", help="Validation examples, evaluated during training."
@@ -126,13 +130,14 @@ def _train_command() -> click.Command:
 
         train(out_dir, given, config_fields())
 
-    return train
 
-
-def _eval_command() -> click.Command:
+def _add_eval(group: click.Group) -> None:
     import click
 
-    @click.command("eval")
+    @group.command(
+        "eval",
+        epilog="\b\nExample:\n  infer-cli lora eval -m MODEL --adapter news.lora -i test.jsonl",
+    )
     @_model_flags
     @click.option(
         "--adapter",
@@ -141,11 +146,10 @@ def _eval_command() -> click.Command:
         help="Adapter directory written by lora train.",
     )
     @click.option(
-        "-i",
-        "--data",
+        *("-i", "--input", "data"),
         required=True,
         metavar="FILE",
-        help="JSON Lines file of examples, as for lora train.",
+        help="File of examples, as for lora train.",
     )
     @click.option("--validation", metavar="FILE", help="Examples to fit a temperature on.")
     @_label_flags
@@ -160,8 +164,6 @@ def _eval_command() -> click.Command:
 
         evaluate(given)
 
-    return evaluate
-
 
 def _model_flags(command: Any) -> Any:
     import click
@@ -175,7 +177,6 @@ def _model_flags(command: Any) -> Any:
             help="Model path, or a name listed by discover. [env: INFER_MODEL]",
         ),
         click.option(
-            "-b",
             "--backend",
             metavar="NAME",
             help="Backend to use. [default: best one that can train]",
@@ -190,16 +191,16 @@ def _label_flags(command: Any) -> Any:
 
     flags = [
         click.option(
-            "--text",
+            *("--text-field", "text"),
             metavar="FIELD",
             default="text",
             help="Input field with the text. [default: text]",
         ),
         click.option(
-            *("--gold", "--label"),
+            "--gold",
             metavar="FIELD",
             default="label",
-            help="Input field with the gold label. [default: label]",
+            help="Input field with the gold (true) label. [default: label]",
         ),
         click.option(
             "--template", help=r'Prompt template, such as "{text}\nTopic:". [default: {text}]'

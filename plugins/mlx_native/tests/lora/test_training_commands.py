@@ -52,7 +52,7 @@ def rows(first: int = 0, count: int = 12) -> list[dict[str, Any]]:
 def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: click.Group) -> None:
     model, out = checkpoint("gemma3", max_position_embeddings=512), tmp_path / "out"
     data = jsonl(tmp_path / "rows.jsonl", rows())
-    asked = ("-m", model, "-b", "mlx_cpu", "-i", data, "--template", r"{text}\n:")
+    asked = ("-m", model, "--backend", "mlx_cpu", "-i", data, "--template", r"{text}\n:")
     done = invoked(
         cli, "train", *asked, *SHORT, "--hold-out", 0.25, "--validation", data,
         "--validate-every", 8, "--save-every", 8, "--betas", "0.9,0.99",
@@ -79,19 +79,21 @@ def test_train_and_eval_of_labels(checkpoint: Checkpoint, tmp_path: Path, cli: c
     assert noted["labels"] == ["ab", "no"]
 
     # The template and the labels are those that were learned.
-    found = run(cli, "eval", "-m", model, "-b", "mlx_cpu", "--adapter", out, "-i", data, "--json")
+    found = run(
+        cli, "eval", "-m", model, "--backend", "mlx_cpu", "--adapter", out, "-i", data, "--json"
+    )
     figures = json.loads(found)
     assert figures["with adapter"]["raw"]["accuracy"] == 1.0
     assert figures["without adapter"]["raw"]["accuracy"] < 1.0
     assert "with adapter: 24 of 24 correct" in run(
-        cli, "eval", "-m", model, "-b", "mlx_cpu", "--adapter", out, "-i", data
+        cli, "eval", "-m", model, "--backend", "mlx_cpu", "--adapter", out, "-i", data
     )
 
 
 def test_train_goes_on(checkpoint: Checkpoint, tmp_path: Path, cli: click.Group) -> None:
     model, out = checkpoint("gemma3"), tmp_path / "out"
     data = jsonl(tmp_path / "train.jsonl", rows())
-    asked = ("-m", model, "-b", "mlx_cpu", "-i", tmp_path, *SHORT, "--save-every", 2, out)
+    asked = ("-m", model, "--backend", "mlx_cpu", "-i", tmp_path, *SHORT, "--save-every", 2, out)
     run(cli, "train", *asked, "--steps", 4)
     with pytest.raises(core.OutputError, match=r"already contains adapter_config\.json"):
         invoked(cli, "train", *asked)
@@ -124,8 +126,8 @@ def test_texts_and_completions_have_a_loss_of_each_token(
         tmp_path / "rows.jsonl",
         [{"prompt": "ab no", "completion": " abc no"}, {"text": "a b a b a b"}],
     )
-    run(cli, "train", "-m", model, "-b", "mlx_cpu", "-i", data, *SHORT, out)
-    asked = ("eval", "-m", model, "-b", "mlx_cpu", "--adapter", out, "-i", data)
+    run(cli, "train", "-m", model, "--backend", "mlx_cpu", "-i", data, *SHORT, out)
+    asked = ("eval", "-m", model, "--backend", "mlx_cpu", "--adapter", out, "-i", data)
     figures = json.loads(run(cli, *asked, "--json"))
     assert figures["with adapter"]["loss"] < figures["without adapter"]["loss"]
     assert figures["with adapter"]["tokens"] == figures["without adapter"]["tokens"] > 5
@@ -152,7 +154,9 @@ def test_a_backend_that_does_not_train_is_named(
 ) -> None:
     data = jsonl(tmp_path / "rows.jsonl", rows())
     with pytest.raises(core.UnsupportedOperationError, match=r"mlx_lm.*metal"):
-        invoked(cli, "train", "-m", checkpoint(), "-b", "mlx_lm", "-i", data, tmp_path / "out")
+        invoked(
+            cli, "train", "-m", checkpoint(), "--backend", "mlx_lm", "-i", data, tmp_path / "out"
+        )
 
 
 def test_flags_are_fields_of_the_configuration() -> None:

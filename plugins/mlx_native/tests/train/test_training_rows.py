@@ -294,3 +294,20 @@ def test_equal_prompts_and_conversations_stay_together_whatever_their_answer() -
     for pair in pairs:
         assert shared_texts(*split_by_label([*pair, other], 0.4, seed=0)) == 0
         assert shared_texts(pair[:1], pair[1:]) == 1
+
+
+@pytest.mark.parametrize(("suffix", "comma"), [(".csv", ";"), (".tsv", "\t")])
+def test_tables_are_read_by_the_command_line(tmp_path: Path, suffix: str, comma: str) -> None:
+    from core_cli.plugins import Hooks
+
+    path, fields = tmp_path / f"rows{suffix}", ExampleFields("body", "topic")
+    path.write_text(f'body{comma}topic\n"one\nline"{comma}a\ntwo{comma}b\n')
+    assert read_examples(path, fields, Hooks().records) == [
+        core.TrainingExample(text="one\nline", label="a"),
+        core.TrainingExample(text="two", label="b"),
+    ]
+    with pytest.raises(core.TrainingError, match="line 2: it has body, topic, but an example"):
+        read_examples(path, records=Hooks().records)
+    path.write_text(f"body{comma}topic\n")
+    with pytest.raises(core.TrainingError, match="has no examples"):
+        read_examples(path, fields, Hooks().records)

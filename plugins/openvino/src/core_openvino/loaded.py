@@ -144,6 +144,7 @@ def _loaded(
     bits, group = checkpoint.quantisation
     sizes = (cache.choice for cache in caches)
     shown = (context.length.choice, context.cells.choice, *choices.shown(), *sizes)
+    formats = checkpoint.tokenizer.borrowed_format
     return LoadedModel(
         session=session,
         tokenizer=checkpoint.tokenizer,
@@ -159,7 +160,7 @@ def _loaded(
         ),
         stop_ids=checkpoint.stop_ids,
         slots=choices.parallel_slots.value,
-        choices=(*chosen, *shown, suits_openvino(cpu_flags()), *checkpoint.unread),
+        choices=(*chosen, *shown, suits_openvino(cpu_flags()), *formats, *checkpoint.unread),
         weight_bytes=weight_bytes,
         own_context=config.context_length,
         prefixes=KeptPrefixes(session, caches[0].value),

@@ -18,7 +18,11 @@ def core_register_commands(cli: Any) -> None:
 
     file = click.Path(exists=True, dir_okay=False, readable=True)
 
-    @click.command("classify", short_help="Run on a Ray cluster; see --ray --help.")
+    @click.command(
+        "classify",
+        short_help="Run on a Ray cluster; see --ray --help.",
+        epilog="\b\nExample:\n  infer-cli classify --ray -m MODEL -i rows/ --labels a,b -o out/",
+    )
     @click.option(
         "--ray",
         "address",
@@ -44,7 +48,12 @@ def core_register_commands(cli: Any) -> None:
         type=output_type(click.Path()),
         help="Folder or URL to write to.",
     )
-    @click.option("--field", default="text", show_default=True, help="Column with the text.")
+    @click.option(
+        *("--text-field", "field"),
+        default="text",
+        show_default=True,
+        help="Column with the text.",
+    )
     @click.option("--id-field", help="Column with unique ids. [default: generated]")
     @click.option(
         "--allow-blank",

@@ -22,7 +22,7 @@ def core_register_commands(cli: click.Group) -> None:
     """Add ``infer-cli serve``."""
     import click
 
-    @cli.command()
+    @cli.command(epilog="\b\nExample:\n  infer-cli serve MODEL --port 8000")
     @click.argument("models", metavar="MODEL...", nargs=-1, required=True)
     @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
     @click.option(
@@ -57,7 +57,7 @@ def core_register_commands(cli: click.Group) -> None:
         show_default=True,
         help="Time limit per request, in seconds.",
     )
-    @click.option("--backend", "-b", default="", help="Backend to use. [default: best available]")
+    @click.option("--backend", default="", help="Backend to use. [default: best available]")
     @click.option(
         "--context-len",
         type=click.IntRange(0),

@@ -17,7 +17,7 @@ from tokenizers import Tokenizer as Library
 from core import validate
 from core.errors import ChatTemplateError, InvalidModelError, TokenizerError
 from core.kit.base import Check, never_stop
-from core.kit.chat import RenderedPrompt, continued, family_template
+from core.kit.chat import RenderedPrompt, borrowed_format, continued, family_template
 from core.kit.support import unicode_error
 from core.kit.text_stream import StreamDetokenizer
 from core.options import GenerateConfig
@@ -60,6 +60,7 @@ class Tokenizer:
             self._no_chat = str(error)
         source = source or family_template(files.model_type, self._ids.keys())
         self._chat = ChatPrompts(source, files.special_texts, self._ids)
+        self.borrowed_format = borrowed_format(source)
         self._beside = AbsorbedSpace(files.library)
 
         self._token_bytes = TokenBytes(files.library)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from core import validate
 from core.errors import ChatTemplateError, TokenizerError
 from core.kit.base import Check, never_stop
-from core.kit.chat import RenderedPrompt, continued, family_template
+from core.kit.chat import RenderedPrompt, borrowed_format, continued, family_template
 from core.kit.text_stream import StreamDetokenizer
 from core.models.gguf import GgufValue
 from core.options import GenerateConfig
@@ -47,6 +47,7 @@ class Tokenizer:
         texts = {f"{name}_token": vocabulary.text(name) for name in _NAMES}
         variables = {name: text for name, text in texts.items() if text is not None}
         self._chat = ChatPrompts(template, variables, self._ids)
+        self.borrowed_format = borrowed_format(template)
         self.special: tuple[str, ...] = tuple(self._ids)
         self.special_texts = SpecialTexts(self._ids)
         self.stop_ids = vocabulary.ends | more_ends

@@ -88,8 +88,8 @@ def _refuse_outputs(directory: Path, given: Mapping[str, Any]) -> None:
 
 def evaluate(given: Mapping[str, Any]) -> None:
     """Print metrics of a model on examples without the adapter, and with it."""
-    examples = read_examples(_file(given["data"], "test.jsonl"), _fields(given))
-    validation = read_examples(given["validation"], _fields(given)) if given["validation"] else []
+    examples = _examples(_file(given["data"], "test.jsonl"), given)
+    validation = _examples(given["validation"], given) if given["validation"] else []
     noted = read_notes(given["adapter"]) if given["adapter"] else {}
     config = _config({**noted, **_typed(given)}, ())
     labels = labels_of(examples, config)
@@ -114,14 +114,14 @@ def evaluate(given: Mapping[str, Any]) -> None:
 
 def _all_examples(given: Mapping[str, Any]) -> tuple[Examples, Examples, Examples]:
     """Return the training, validation and test examples."""
-    fields, data = _fields(given), Path(given["data"])
+    data = Path(given["data"])
     files = {"validation": given["validation"], "test": given["test"]}
     if data.is_dir():  # mlx-lm's data layout
         for name, file in (("validation", data / "valid.jsonl"), ("test", data / "test.jsonl")):
             files[name] = files[name] or (str(file) if file.exists() else None)
-    learned = read_examples(_file(given["data"], "train.jsonl"), fields)
-    validation = read_examples(files["validation"], fields) if files["validation"] else []
-    test = read_examples(files["test"], fields) if files["test"] else []
+    learned = _examples(_file(given["data"], "train.jsonl"), given)
+    validation = _examples(files["validation"], given) if files["validation"] else []
+    test = _examples(files["test"], given) if files["test"] else []
     if given["hold_out"] is not None:
         if test:
             raise click.UsageError("--test and --hold-out cannot be combined.")
@@ -150,8 +150,11 @@ def _file(path: str, name: str) -> Path:
     return place / name if place.is_dir() else place
 
 
-def _fields(given: Mapping[str, Any]) -> ExampleFields:
-    return ExampleFields(given["text"], given["gold"])
+def _examples(path: str | Path, given: Mapping[str, Any]) -> Examples:
+    """Return the examples of a file; the command line reads tables as for its own commands."""
+    hooks = click.get_current_context().find_root().obj
+    fields = ExampleFields(given["text"], given["gold"])
+    return read_examples(path, fields, getattr(hooks, "records", None))
 
 
 def _config(given: Mapping[str, Any], fields: Sequence[str], **more: Any) -> TrainConfig:

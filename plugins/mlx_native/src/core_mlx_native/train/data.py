@@ -1,4 +1,4 @@
-"""Examples from a file of JSON lines; errors include the line number.
+"""Examples from a file of JSON lines, or from the rows of a table; errors include the line number.
 
 A line is an object in one of four forms: ``messages`` (role and content), ``prompt`` and
 ``completion``, ``text``, or ``text`` and ``label``. Other keys and blank lines are ignored.
@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,10 @@ from core_mlx_native.train.rows import form_of
 from core_tasks.folds import main_labels, text_key
 
 _SHOWN = 60  # characters of a line in an error
+TABLES = (".csv", ".tsv", ".parquet", ".xlsx")
+"""The suffixes of tables, which the command line reads."""
+
+Records = Callable[[str], Iterable[tuple[str, Mapping[str, Any]]]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,13 +36,24 @@ class ExampleFields:
 
 
 def read_examples(
-    path: str | os.PathLike[str], fields: ExampleFields | None = None
+    path: str | os.PathLike[str],
+    fields: ExampleFields | None = None,
+    records: Records | None = None,
 ) -> list[TrainingExample]:
     """Return the examples of a file, in order.
 
-    Raises `TrainingError` for an empty file or an invalid line, OSError for an unreadable file.
+    ``records`` reads the rows of a table, such as CSV, each with its place. Raises
+    `TrainingError` for an empty file or an invalid line, OSError for an unreadable file.
     """
     keys = fields or ExampleFields()
+    if records is not None and Path(path).suffix.lower() in TABLES:
+        examples = [
+            _example_of(row, f"{os.fspath(path)}, {place}", keys)
+            for place, row in records(os.fspath(path))
+        ]
+        if not examples:
+            raise TrainingError(f"{os.fspath(path)} has no examples.")
+        return examples
     data = Path(path).read_bytes()
     examples = [
         _example(line, f"{os.fspath(path)}, line {number}", keys)
@@ -102,6 +117,10 @@ def _example(line: bytes, where: str, keys: ExampleFields) -> TrainingExample:
         raise TrainingError(f"{where}: not valid JSON ({error}): {shown!r}") from None
     if not isinstance(row, dict):
         raise TrainingError(f"{where}: expected an object, got {_kind(row)}.")
+    return _example_of(row, where, keys)
+
+
+def _example_of(row: Mapping[str, Any], where: str, keys: ExampleFields) -> TrainingExample:
     try:
         example = _of_row(row, keys)
         form_of(example)

@@ -1,0 +1,61 @@
+"""``infer-cli explain``: which part of a text moves its label."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import click
+
+from core_cli import help, options
+
+
+@click.command(
+    cls=help.Command,
+    epilog=help.examples(
+        'infer-cli explain -m MODEL --labels spam,ham "Hello. You won! Click here."',
+        "infer-cli explain -i mails.csv --task spam.toml 12 --by lines",
+    ),
+)
+@click.argument("row", metavar="ROW")
+@options.optional_model_option
+@options.of_examples
+@click.option("--task", type=options.FILE, help="Take prompt, labels and calibration from a task.")
+@click.option(
+    "--head",
+    type=options.FILE,
+    help="Classify with a head, a linear classifier on hidden states, written by learn.",
+)
+@click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
+@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
+@click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
+@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
+@click.option(
+    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+)
+@options.label_sentence_option
+@click.option(
+    "--by",
+    type=click.Choice(["sentences", "lines", "words"]),
+    default="sentences",
+    help="Parts to leave out, one at a time. [default: sentences]",
+)
+@click.option("--label", help="Label to explain. [default: the most likely one]")
+@click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
+@click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Report the backend and settings chosen, with reasons, on stderr.",
+)
+@options.load_options
+def explain(**given: Any) -> None:
+    """Show which part of a text moves its label.
+
+    ROW is a text or, with -i FILE, the number of a row, from 1. The text is classified as it is
+    and once without each of its sentences (--by lines, --by words), in one batch. The table has
+    the label's probability without each part, and how much the part raises it; the part with the
+    largest effect on the log-odds comes first.
+    """
+    from core_cli.tasks import explaining
+
+    explaining.run(explaining.ExplainFlags(**given))
