@@ -235,6 +235,7 @@ class FitFlags(LoadFlags):
     gold: str | None = None
     output: str | None = None
     overwrite: bool = False
+    progress: bool | None = None
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -229,6 +229,11 @@ _FIELD = click.option(
     help="Input field with the text; dots select nested fields: mail.body. "
     "[default: prompt or text]",
 )
+_PROGRESS = click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Show progress on stderr. [default: only on a terminal]",
+)
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     model_option,
@@ -299,11 +304,7 @@ _OUTPUT = [
     click.option(
         "--report", type=OUTPUT_FILE, metavar="FILE", help="Write the run summary to FILE as JSON."
     ),
-    click.option(
-        "--progress/--no-progress",
-        default=None,
-        help="Show progress on stderr. [default: only on a terminal]",
-    ),
+    _PROGRESS,
     click.option(
         "--show-prompt", is_flag=True, help="Print the first prompt and its result, then exit."
     ),
@@ -328,6 +329,7 @@ _EXAMPLES = [
         "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N rows."
     ),
     _ALLOW_BLANK,
+    _PROGRESS,
 ]
 
 

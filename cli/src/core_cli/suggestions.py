@@ -18,6 +18,7 @@ from core_tasks.template import TEXT
 
 if TYPE_CHECKING:
     from core_cli.flags import FitFlags, LoadFlags, RowFlags
+    from core_cli.tasks.calibrating import CalibrateFlags
 
 FILE = "FILE"
 """Stands for rows that the user has yet to choose."""
@@ -97,6 +98,15 @@ def calibrate_command(flags: RowFlags) -> str | None:
     return _line("calibrate", flags, file, _question(flags), {"-o": "task.toml"})
 
 
+def calibrate_again_command(flags: CalibrateFlags, methods: Sequence[str]) -> str:
+    """Return the ``calibrate`` command of these flags with other methods."""
+    named: list[Mapping[str, str | None]] = [{"--method": method} for method in methods]
+    rate = None if flags.error_rate is None else str(flags.error_rate)
+    last = {**_limit(flags), "--error-rate": rate, "-o": flags.output}
+    line = _line("calibrate", flags, flags.file, _question(flags), *named, last)
+    return f"{line} --overwrite"
+
+
 def classify_command(flags: FitFlags, **more: str) -> str:
     """Return the ``classify`` command for a task or a head that was made with these flags."""
     options = {f"--{name}": value for name, value in more.items()}
@@ -105,8 +115,11 @@ def classify_command(flags: FitFlags, **more: str) -> str:
 
 def learn_command(flags: FitFlags) -> str:
     """Return the ``learn`` command for the rows of these flags."""
-    limit = {"--limit": None if flags.limit is None else str(flags.limit)}
-    return _line("learn", flags, flags.file, limit, {"-o": "head.safetensors"})
+    return _line("learn", flags, flags.file, _limit(flags), {"-o": "head.safetensors"})
+
+
+def _limit(flags: FitFlags) -> dict[str, str | None]:
+    return {"--limit": None if flags.limit is None else str(flags.limit)}
 
 
 def _line(
@@ -142,7 +155,7 @@ def _load_flags(flags: LoadFlags) -> dict[str, str | None]:
     }
 
 
-def _question(flags: RowFlags) -> dict[str, str | None]:
+def _question(flags: RowFlags | CalibrateFlags) -> dict[str, str | None]:
     if flags.task:
         return {"--task": flags.task}
     # Without a template the input is the prompt.

@@ -28,7 +28,7 @@ from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
-from core_tasks.asking import Answer, answers
+from core_tasks.asking import Answer, Progress, answers, classified
 from core_tasks.calibration import Calibration, Key, Level
 from core_tasks.decision import Decision, decided, gathered
 from core_tasks.template import Template
@@ -126,16 +126,23 @@ class Task:
     # ----------------------------------------------------------------------- answers
 
     def classify(
-        self, model: TextModel, texts: Sequence[str], config: GenerateConfig | None = None
+        self,
+        model: TextModel,
+        texts: Sequence[str],
+        config: GenerateConfig | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> list[Decision]:
         """Return one decision for each text, in order; a failure of one text is its ``error``.
 
-        ``config`` is for ``cancel`` and ``timeout``; the labels are the task's. Raises
-        `CalibrationError`, before any work, if the calibration is for another model or task.
+        ``config`` is for ``cancel`` and ``timeout``; the labels are the task's. With ``progress``
+        the prompts run in blocks, and ``progress(done, total)`` is called with counts of prompts
+        before the first one and after each. Raises `CalibrationError`, before any work, if the
+        calibration is for another model or task.
         """
         request = self.request(model, config)
         prompts = self.prompts(texts)
-        return [*self.decisions(model, prompts, model.classify(prompts, request))]
+        return [*self.decisions(model, prompts, classified(model, prompts, request, progress))]
 
     def classify_iter(
         self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
@@ -245,6 +252,7 @@ class Task:
         strength: float | None = None,
         domain: str | None = None,
         config: GenerateConfig | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the task at level L0: with the prior of the prompt without its text subtracted.
 
@@ -255,11 +263,11 @@ class Task:
         "mean" runs them too and takes the mean of the logarithms; it suits models of label
         sentences, for which "pmi" is refused. An earlier calibration is replaced. Texts that are
         empty or too long are skipped; raises `CalibrationError` if too few remain, or for texts
-        with another method, and any other error of a text.
+        with another method, and any other error of a text. ``progress`` is that of `classify`.
         """
         from core_tasks.fitting import prior
 
-        fitted = prior(self, model, texts, method, strength, domain, config)
+        fitted = prior(self, model, texts, method, strength, domain, config, progress)
         return replace(self, calibration=fitted)
 
     def fit(
@@ -270,16 +278,45 @@ class Task:
         method: GoldMethod = "temperature",
         *,
         config: GenerateConfig | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the task at level L1: its probabilities fitted to texts with gold labels.
 
         The task's prior is kept and applied first; the temperature or step function replaces an
         earlier one. Texts that are empty or too long are skipped. Raises `CalibrationError` for a
-        gold label that is not one of the task's, and if the rows cannot be fitted.
+        gold label that is not one of the task's, and if the rows cannot be fitted. ``progress`` is
+        that of `classify`.
         """
         from core_tasks.fitting import on_gold
 
-        return replace(self, calibration=on_gold(self, model, texts, gold, method, config))
+        fitted = on_gold(self, model, texts, gold, method, config, progress)
+        return replace(self, calibration=fitted)
+
+    def calibrate(
+        self,
+        model: TextModel,
+        texts: Sequence[str] = (),
+        gold: Gold | None = None,
+        *,
+        prior: PriorMethod | None = None,
+        method: GoldMethod = "temperature",
+        strength: float | None = None,
+        config: GenerateConfig | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Return the task with a prior subtracted and, with ``gold`` labels, fitted to them.
+
+        It is `fit_prior` and `fit` together, with each prompt run once, and the strength of the
+        prior is fitted with the temperature unless ``strength`` is given. The ``prior`` is by
+        default the task's own, else "content-free", for a model of label sentences "mean". Raises
+        like `fit_prior` and `fit`.
+        """
+        from core_tasks.tuning.calibrating import calibrated, method_of
+
+        chosen = method_of(self, model, prior, method if gold is not None else "", strength)
+        return replace(
+            self, calibration=calibrated(self, model, texts, gold, chosen, config, progress)
+        )
 
     # ----------------------------------------------------------------------- files
 

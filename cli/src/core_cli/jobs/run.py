@@ -104,7 +104,7 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
             return  # without a wait for the model
 
         stack.enter_context(interrupts.terminating())
-        with _loading(flags):
+        with output.loading(flags.model, _progress_of(flags)):
             usual = _STEADY if row_job.steady or work is not None else None
             needs = row_job.needed, usual, row_job.instead
             loaded = load(flags.need_model(), flags.load_config(), *needs)
@@ -138,18 +138,6 @@ def _job(
         **identity.identity(row_job.command, flags, source, row_job.config),
     }
     return stack.enter_context(job.opened(flags, facts))
-
-
-@contextmanager
-def _loading(flags: RowFlags) -> Iterator[None]:
-    start = time.perf_counter()
-
-    def text() -> str:
-        return f"loading {flags.model}, {time.perf_counter() - start:.0f} s"
-
-    with output.Progress(text, _progress_of(flags)) as progress:
-        progress.show()
-        yield
 
 
 def _asker(
@@ -218,7 +206,7 @@ class _Run:
         )
         self._count = input.RowCount(rows.share)
         self._progress = output.Progress(self._count.text, _progress_of(flags))
-        self._stop = interrupts.Stop()
+        self._stop = interrupts.Stop(self._say_that_it_stops)
         self._identities = Identities()
 
     def run(self) -> None:
@@ -290,6 +278,10 @@ class _Run:
         self._summary.spend(cost, seconds)
         self._count.add(len(rows), self._summary.failed, self._summary.counts)
         self._progress.show()
+
+    def _say_that_it_stops(self) -> None:
+        when = "" if self._job is None else " after this block of rows"
+        output.say(f"Stopping{when}; Ctrl-C again leaves at once.")
 
     def _say_how_to_go_on(self) -> None:
         done = output.counted(self._count.done, "row")

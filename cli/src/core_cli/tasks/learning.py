@@ -11,6 +11,7 @@ from core.protocols import Capability
 from core.system import outputs
 from core_cli import output, suggestions
 from core_cli.flags import FitFlags, given
+from core_cli.progress import working
 from core_cli.rows import checks
 from core_cli.tasks import gold_rows, yardsticks
 from core_tasks.agreement.measures import wilson
@@ -47,13 +48,14 @@ def run(flags: LearnFlags) -> None:
     rows = gold_rows.read(flags)
     assert rows.gold is not None  # --gold is required
 
-    loaded = load(model_name, flags.load_config(), Capability.HIDDEN_STATES)
-    with loaded.model as model:
-        if flags.verbose:
-            explain(loaded)
-        chosen = given(layers=flags.layers or None, kinds=flags.kinds or None)
-        few = learn.FewShot(model, template=template, early_exit=flags.early_exit, **chosen)
-        few.fit(rows.texts, rows.gold)
+    with working(flags, model_name) as work:
+        loaded = load(model_name, flags.load_config(), Capability.HIDDEN_STATES)
+        with loaded.model as model:
+            if flags.verbose:
+                explain(loaded)
+            chosen = given(layers=flags.layers or None, kinds=flags.kinds or None)
+            few = learn.FewShot(model, template=template, early_exit=flags.early_exit, **chosen)
+            few.fit(rows.texts, rows.gold, progress=work)
     if flags.verbose:
         _tell_trials(few.trials)
     _tell(few, rows.gold)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core_cli import output
+from core_cli.progress import Work
 from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
 from core_tasks.agreement.measures import wilson
@@ -36,9 +37,10 @@ def try_model(
     candidates: Candidates,
     rows: Texts,
     levels: list[Any] | None,
+    work: Work,
     compared: bool = False,
 ) -> Tried:
-    """Load the model, try the candidates of its kind, and close it.
+    """Load the model, try the candidates of its kind, and close it; ``work`` shows the progress.
 
     Candidates of the other kind are refused, unless the model is ``compared`` with others.
     """
@@ -58,13 +60,19 @@ def try_model(
             rows.gold,
             levels=levels,
             error_rate=flags.error_rate,
+            progress=work,
         )
-        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags)
+        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags, work)
     return Tried(tuning, head, loaded.backend.name, loaded.location)
 
 
 def _head(
-    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: TuneFlags
+    model: TextModel,
+    rows: Texts,
+    labels: Sequence[str],
+    wanted: bool,
+    flags: TuneFlags,
+    work: Work,
 ) -> dict[str, float | list[float]] | None:
     """Return the quality of a classifier head on held-out rows, chosen in each fold separately.
 
@@ -82,7 +90,8 @@ def _head(
     texts, gold = [text for text, _ in sound], [label for _, label in sound]
     right = [labels.index(label) for label in gold]
     try:
-        shares = learn.FewShot(model).out_of_fold(texts, gold, folds_of(texts, right), labels)
+        folds = folds_of(texts, right)
+        shares = learn.FewShot(model).out_of_fold(texts, gold, folds, labels, progress=work)
     except (learn.TrainingDataError, PromptTooLongError) as error:
         if wanted:
             raise

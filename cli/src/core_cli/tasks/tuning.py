@@ -10,6 +10,7 @@ import click
 
 from core.system import outputs
 from core_cli import output, suggestions
+from core_cli.progress import working
 from core_cli.tasks import gold_rows, yardsticks
 from core_cli.tasks.candidates import TuneFlags, candidates_of
 from core_cli.tasks.comparing import best_of
@@ -47,7 +48,8 @@ def run(flags: TuneFlags) -> None:
     if len(models) > 1:
         flags, tried = best_of(models, flags, candidates, rows, levels)
     else:
-        tried = try_model(flags, candidates, rows, levels)
+        with working(flags, models[0]) as work:
+            tried = try_model(flags, candidates, rows, levels, work)
         _show(tried.tuning, tried.head, flags.as_json, flags.verbose)
     tuning = tried.tuning
     _tell(tuning)
