@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from cli.tests.conftest import InferCli
 
 ASKED = ("--template", "{text} is", "--gold", "kind")
-COMMANDS = {
+COMMANDS: dict[str, tuple[str, ...]] = {
     "tune": (*ASKED, "--level", "raw"),
     "calibrate": ASKED,
     "learn": ("--gold", "kind"),
@@ -37,7 +37,7 @@ def test_counts_the_rate_and_the_time_left_are_shown_on_a_terminal(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, command: str
 ) -> None:
     rows, out = rows_of(tmp_path, 60), tmp_path / "out"
-    flags = (command, *COMMANDS[command], "-m", fake_model, "-i", rows, "-o", out)
+    flags: list[str | Path] = [command, *COMMANDS[command], "-m", fake_model, "-i", rows, "-o", out]
     code, shown = infer_cli.on_terminal(*flags)
     assert code == 0, shown
     assert f"loading {fake_model}, " in shown
@@ -57,7 +57,7 @@ def test_ctrl_c_says_at_once_that_nothing_is_saved(
     infer_cli: InferCli, fake_model: Path, tmp_path: Path, command: str, number: int, code: int
 ) -> None:
     rows, out, pause = rows_of(tmp_path, 60, pause=40), tmp_path / "out", tmp_path / "pause"
-    flags = (command, *COMMANDS[command], "-m", fake_model, "-i", rows, "-o", out)
+    flags: list[str | Path] = [command, *COMMANDS[command], "-m", fake_model, "-i", rows, "-o", out]
     process = infer_cli.start(*flags, env={"FAKE_PAUSE": str(pause)})
     with process:
         _wait_for(pause, process)

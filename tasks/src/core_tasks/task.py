@@ -21,9 +21,15 @@ from itertools import chain, islice
 from typing import Literal, Self
 
 from core import validate
-from core.errors import CalibrationError, InvalidOptionError, LabelError, TaskError
+from core.errors import (
+    CalibrationError,
+    EmptyPromptError,
+    InvalidOptionError,
+    LabelError,
+    TaskError,
+)
 from core.extensions import ClassifyStreaming
-from core.kit.support import checked_prompts, checked_stream, compares_sentences
+from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
@@ -131,25 +137,69 @@ class Task:
         texts: Sequence[str],
         config: GenerateConfig | None = None,
         *,
+        allow_blank: bool = False,
         progress: Progress | None = None,
     ) -> list[Decision]:
         """Return one decision for each text, in order; a failure of one text is its ``error``.
 
-        ``config`` is for ``cancel`` and ``timeout``; the labels are the task's. With ``progress``
-        the prompts run in blocks, and ``progress(done, total)`` is called with counts of prompts
-        before the first one and after each. Raises `CalibrationError`, before any work, if the
-        calibration is for another model or task.
+        So is an empty text, or white space, unless ``allow_blank``. ``config`` is for ``cancel``
+        and ``timeout``; the labels are the task's. With ``progress`` the prompts run in blocks, and
+        ``progress(done, total)`` is called with counts of prompts before the first one and after
+        each. Raises `CalibrationError`, before any work, if the calibration is for another model or
+        task.
         """
         request = self.request(model, config)
-        prompts = self.prompts(texts)
-        return [*self.decisions(model, prompts, classified(model, prompts, request, progress))]
+        listed = checked_prompts("Task.prompts", texts)
+        errors = [None if allow_blank else blank_error(text) for text in listed]
+        filled = [text for text, error in zip(listed, errors, strict=True) if error is None]
+        prompts = self.prompts(filled)
+        found = self.decisions(model, prompts, classified(model, prompts, request, progress))
+        return [next(found) if error is None else self._failed(error) for error in errors]
 
     def classify_iter(
-        self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
+        self,
+        model: TextModel,
+        texts: Iterable[str],
+        config: GenerateConfig | None = None,
+        *,
+        allow_blank: bool = False,
     ) -> Iterator[Decision]:
         """Do `classify` for more texts than fit in memory, from any iterable."""
         request = self.request(model, config)
         stream = checked_stream("Task.classify_iter", texts)
+        if allow_blank:
+            return self._in_order(model, stream, request)
+
+        errors: deque[EmptyPromptError | None] = deque()
+
+        def filled() -> Iterator[str]:
+            for index, text in enumerate(stream):
+                checked_prompts("Task.classify_iter", [text], index)
+                errors.append(blank_error(text))
+                if errors[-1] is None:
+                    yield text
+
+        return self._with_errors(self._in_order(model, filled(), request), errors)
+
+    def _with_errors(
+        self, decisions: Iterator[Decision], errors: deque[EmptyPromptError | None]
+    ) -> Iterator[Decision]:
+        """Yield the decisions and the failures of other texts, in the order of ``errors``.
+
+        There is an error, or None, for each text that was read.
+        """
+        for decision in decisions:
+            while (error := errors.popleft()) is not None:
+                yield self._failed(error)
+            yield decision
+        while errors:
+            error = errors.popleft()
+            assert error is not None
+            yield self._failed(error)
+
+    def _in_order(
+        self, model: TextModel, stream: Iterable[str], request: GenerateConfig
+    ) -> Iterator[Decision]:
         if not isinstance(model, ClassifyStreaming):
             return self._in_blocks(model, stream, request)
 
@@ -227,9 +277,12 @@ class Task:
             parts = {label: self._decided(answer, label, None) for label, answer in by_label}
             yield gathered(parts, YES, threshold)
 
+    def _failed(self, error: Exception) -> Decision:
+        return Decision(level=self.level, error=error)
+
     def _decided(self, answer: Answer, question: str, threshold: float | None) -> Decision:
         if answer.error is not None:
-            return Decision(level=self.level, error=answer.error)
+            return self._failed(answer.error)
         try:
             return decided(
                 answer,
@@ -239,7 +292,7 @@ class Task:
                 numeric=self.mode == "levels",
             )
         except CalibrationError as error:
-            return Decision(level=self.level, error=error)
+            return self._failed(error)
 
     # ----------------------------------------------------------------------- fitting
 

@@ -102,7 +102,8 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
         limits = GenerateConfig(
             cancel=config.cancel, timeout=config.timeout, return_logprobs=has_logprobs
         )
-        return task.classify(loaded.model, texts, limits)
+        # The reader of rows has rejected blank texts, unless they are allowed.
+        return task.classify(loaded.model, texts, limits, allow_blank=True)
 
     return decide
 

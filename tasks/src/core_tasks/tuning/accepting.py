@@ -39,7 +39,7 @@ def threshold_of(
 
     ``right`` are the indices of their labels. Raises `CalibrationError` if no threshold exists.
     """
-    decisions = task.classify(model, texts, config, progress=progress)
+    decisions = task.classify(model, texts, config, allow_blank=True, progress=progress)
     check_errors(decisions)
     pairs = [
         (decision, task.labels[place])

@@ -71,10 +71,10 @@ class Answers:
 
         Raises `CalibrationError` if the rows cannot be fitted.
         """
-        said = {name: question.answers for name, question in self.questions.items()}
+        answers_by_name = {name: question.answers for name, question in self.questions.items()}
         adjustments = {
             name: method.adjustment(answers, range(len(answers.rows)), self.questions[name].gold)
-            for name, answers in said.items()
+            for name, answers in answers_by_name.items()
         }
         subtracts = any(adjustment.prior for adjustment in adjustments.values())
         prior = method.prior or self.below if subtracts else ""
@@ -84,7 +84,8 @@ class Answers:
 
         # The rows that the calibration was fitted on.
         rows: dict[str, list[list[float] | None]] = {
-            name: [[*row] for row in method.source(answers)] for name, answers in said.items()
+            name: [[*row] for row in method.source(answers)]
+            for name, answers in answers_by_name.items()
         }
         fitted = calibration_of(self.task, self.model, method.level, name, adjustments, rows)
         return replace(self.task, calibration=fitted)

@@ -211,7 +211,7 @@ def _asked(
     Prompts without a text only run for the ``priors`` that need them.
     """
     start = time.perf_counter()
-    decisions = task.classify(model, texts, config, progress=progress)
+    decisions = task.classify(model, texts, config, allow_blank=True, progress=progress)
     seconds = time.perf_counter() - start
     check_errors(decisions)
 
