@@ -19,7 +19,7 @@ class Terminated(KeyboardInterrupt):
 class Stop:
     """A request to stop, and its signal; ``answer`` says at once what it will do."""
 
-    def __init__(self, answer: Callable[[], None]) -> None:
+    def __init__(self, answer: Callable[[], None] = lambda: None) -> None:
         self.asked = threading.Event()
         self._signal, self._answer = 0, answer
 

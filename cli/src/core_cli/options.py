@@ -229,6 +229,11 @@ _FIELD = click.option(
     help="Input field with the text; dots select nested fields: mail.body. "
     "[default: prompt or text]",
 )
+_TRUNCATE = click.option(
+    "--truncate",
+    type=click.Choice(["left", "right", "middle"]),
+    help="Truncate over-long texts on this side. [default: report the row as failed]",
+)
 _PROGRESS = click.option(
     "--progress/--no-progress",
     default=None,
@@ -268,11 +273,7 @@ _ROWS = [
         default=None,
         help="Start a new answer after an assistant message that ends a conversation.",
     ),
-    click.option(
-        "--truncate",
-        type=click.Choice(["left", "right", "middle"]),
-        help="Truncate over-long texts on this side. [default: report the row as failed]",
-    ),
+    _TRUNCATE,
     click.option(
         "--dedupe/--no-dedupe", default=True, help="Run identical prompts once. [default: on]"
     ),
@@ -329,6 +330,7 @@ _EXAMPLES = [
         "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N rows."
     ),
     _ALLOW_BLANK,
+    _TRUNCATE,
     _PROGRESS,
 ]
 

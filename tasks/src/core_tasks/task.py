@@ -18,27 +18,29 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from core import validate
 from core.errors import (
     CalibrationError,
-    EmptyPromptError,
     InvalidOptionError,
     LabelError,
     TaskError,
 )
 from core.extensions import ClassifyStreaming
+from core.kit.guesses import Guessable
 from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
 from core_tasks.asking import Answer, Progress, answers, classified
+from core_tasks.blank import without_blank_texts
 from core_tasks.calibration import Calibration, Key, Level
 from core_tasks.decision import Decision, decided, gathered
+from core_tasks.guesses import OF_TASKS
 from core_tasks.template import Template
-from core_tasks.words import flat, may_overlap, tokenizing
+from core_tasks.words import all_words, check_numbers, flat, may_overlap, tokenizing
 
 Mode = Literal["one", "many", "levels"]
 PriorMethod = Literal["batch", "content-free", "mean", "pmi"]
@@ -48,11 +50,10 @@ Gold = Sequence[str] | Sequence[Collection[str]]
 
 YES, NO = "yes", "no"
 _BLOCK = 256  # texts per call, for a model that does not stream
-_MOST_LEVEL = 1e100
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Guessable):
     """A classification task: a template with ``{text}``, and the labels that may follow it.
 
     ``mode`` is "one" (the best label), "levels" (ordinal labels, which are numbers) or "many"
@@ -78,6 +79,7 @@ class Task:
     label_prefix: str = " "
     model: str = ""
     label_sentence: str = LABEL_SENTENCE
+    _guesses: ClassVar[Mapping[str, str]] = OF_TASKS
 
     def __post_init__(self) -> None:
         mode = validate.one_of("mode", self.mode, ("one", "many", "levels"))
@@ -88,7 +90,7 @@ class Task:
         if not labels or len(possible) < 2:
             raise LabelError(f"A task of mode {mode!r} needs more labels than {[*labels]!r:.80}.")
         if mode == "levels":
-            _check_numbers(labels)
+            check_numbers(labels)
         places = {"text", "label"} if mode == "many" else {"text"}
         template = validate.unicode("template", validate.text("template", self.template))
         Template(template).check(places)
@@ -96,7 +98,7 @@ class Task:
             validate.real("threshold", self.threshold, 0.0, 1.0)
         validate.text("model", self.model)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "words", _all_words(self.words, possible))
+        object.__setattr__(self, "words", all_words(self.words, possible))
 
     @property
     def level(self) -> Level:
@@ -170,32 +172,10 @@ class Task:
         if allow_blank:
             return self._in_order(model, stream, request)
 
-        errors: deque[EmptyPromptError | None] = deque()
+        def classify(filled: Iterator[str]) -> Iterator[Decision]:
+            return self._in_order(model, filled, request)
 
-        def filled() -> Iterator[str]:
-            for index, text in enumerate(stream):
-                checked_prompts("Task.classify_iter", [text], index)
-                errors.append(blank_error(text))
-                if errors[-1] is None:
-                    yield text
-
-        return self._with_errors(self._in_order(model, filled(), request), errors)
-
-    def _with_errors(
-        self, decisions: Iterator[Decision], errors: deque[EmptyPromptError | None]
-    ) -> Iterator[Decision]:
-        """Yield the decisions and the failures of other texts, in the order of ``errors``.
-
-        There is an error, or None, for each text that was read.
-        """
-        for decision in decisions:
-            while (error := errors.popleft()) is not None:
-                yield self._failed(error)
-            yield decision
-        while errors:
-            error = errors.popleft()
-            assert error is not None
-            yield self._failed(error)
+        return without_blank_texts(stream, classify, self._failed, "Task.classify_iter")
 
     def _in_order(
         self, model: TextModel, stream: Iterable[str], request: GenerateConfig
@@ -373,6 +353,13 @@ class Task:
 
     # ----------------------------------------------------------------------- files
 
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Task:
+        """Read a task that `save` wrote: `core_tasks.load_task`."""
+        from core_tasks.files import load_task
+
+        return load_task(path)
+
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the task, its calibration included, as TOML; see `core_tasks.load_task`.
 
@@ -382,36 +369,3 @@ class Task:
         from core_tasks.files import save_task
 
         save_task(self, path)
-
-
-def _all_words(
-    words: Mapping[str, Sequence[str]], answers: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return the words of every answer. Raises `LabelError` for a word of two answers."""
-    for answer in words:
-        if answer not in answers:
-            known = ", ".join(map(repr, answers))
-            raise LabelError(f"words has the unknown label {answer!r:.40}. The labels are {known}.")
-    whole = {
-        answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
-        for answer in answers
-    }
-    if empty := [answer for answer, alternatives in whole.items() if not alternatives]:
-        raise LabelError(f"words is empty for {empty[0]!r}. Add a word, or omit the label.")
-    GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
-    return whole
-
-
-def _check_numbers(labels: Sequence[str]) -> None:
-    # Their variance, a square, must not overflow.
-    try:
-        levels = [
-            validate.real("labels", float(label), -_MOST_LEVEL, _MOST_LEVEL) for label in labels
-        ]
-    except ValueError:
-        raise LabelError(
-            f"The levels {[*labels]!r:.80} are not all numbers. Use numbers within "
-            f"{_MOST_LEVEL:g} of 0, such as '1', or mode='one'."
-        ) from None
-    if len({*levels}) < len(levels):
-        raise LabelError(f"Two of the levels {[*labels]!r:.80} are equal. Remove one of them.")

@@ -51,9 +51,9 @@ class RowJob:
     ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
     options adapted to the backend. ``room`` returns the number of context tokens that a shortened
     prompt leaves free. ``question`` identifies a task, head or evaluation beyond the flags, and
-    ``shown`` turns a row's prompt into its prompt. ``labelled`` has the labels, and how they are
-    joined to such a prompt; None without labels. ``gold`` compares the answers with a field of
-    the input, ``marks`` in another way.
+    ``shown`` turns a row's prompt into its prompt, ``around`` into the longest one that is run.
+    ``labelled`` has the labels, and how they are joined to such a prompt; None without labels.
+    ``gold`` compares the answers with a field of the input, ``marks`` in another way.
 
     ``fields`` name the fields of a row, and ``asker`` handles rows that need more than the text.
     ``block`` is the number of rows per block; by default blocks grow. ``steady`` disables caches
@@ -71,6 +71,7 @@ class RowJob:
     room: Callable[[Loaded], int] = lambda loaded: 1
     question: str | None = None
     shown: Callable[[str], str] = str
+    around: Callable[[str], str] | None = None
     labelled: GenerateConfig | None = None
     gold: Callable[[str], Gold | ManyGold] = Gold
     marks: AnswerMetrics | None = None
@@ -159,7 +160,9 @@ def _asker(
     # With a task or head, the labels follow its prompt, not the row's.
     labels = bool(config.labels) and row_job.question is None
     room = row_job.room(loaded)
-    maker = input.prompt_maker(flags, loaded, template, config, room, labels=labels)
+    maker = input.prompt_maker(
+        flags, loaded, template, config, room, labels=labels, question=row_job.around
+    )
     # Duplicate prompts have equal answers unless tokens are sampled.
     known = Known() if flags.dedupe and config.temperature == 0 else None
     return Asker(loaded.model, row_job.ask(loaded), row_job.kind, maker, config, known)
@@ -300,6 +303,8 @@ class _Run:
             self._summary.tell()
         else:
             self._summary.tell_doubts()
+        if isinstance(self._summary.gold, Gold):
+            self._say_what_to_try(self._summary.gold)
         if self._flags.report:
             self._write_report(self._flags.report)
         if self._flags.plot:
@@ -310,6 +315,15 @@ class _Run:
             rows = output.counted(self._summary.rows, "row")
             message = f"{self._summary.failed} of {rows} failed."
             raise exits.CommandFailed(message, exits.ROWS_FAILED)
+
+    def _say_what_to_try(self, gold: Gold) -> None:
+        """Print what to try next if the accuracy is not shown to be better than guessing."""
+        from core_cli import yardsticks
+
+        interval = gold.agreement.to_dict()["accuracy_interval"]
+        of = "head" if self._flags.head else "prompt"
+        if interval is not None:
+            yardsticks.say_next(gold.baseline, interval[0], self._flags, of=of)
 
     def _write_report(self, file: str) -> None:
         """Write the summary to the file of ``--report``, replacing an earlier one."""

@@ -152,8 +152,11 @@ def prompt_maker(
     room: int = 1,
     *,
     labels: bool = False,
+    question: Callable[[str], str] | None = None,
 ) -> PromptMaker:
     """Return the maker of prompts from rows; ``labels`` if labels follow them.
+
+    ``question`` is the prompt of a task or head around a text.
 
     Raises `UnsupportedOperationError` without a tokeniser, and `OptionError`.
     """
@@ -169,6 +172,7 @@ def prompt_maker(
         opening=flags.opening or "",
         labels=labels,
         new_turn=bool(flags.new_turn),
+        question=question,
     )
     maker.check()
     return maker

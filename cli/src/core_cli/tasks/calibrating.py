@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 
@@ -11,11 +12,12 @@ from core.kit.labels import softmax
 from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, suggestions
-from core_cli.flags import FitFlags, given, parse_labels
+from core_cli import output, suggestions, yardsticks
+from core_cli.flags import FitFlags, RowFlags, given, parse_labels
 from core_cli.progress import working
 from core_cli.rows import checks, gold_labels
-from core_cli.tasks import gold_rows, yardsticks
+from core_cli.rows.shortening import longest_prompt, shortened
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_cli.tasks.question import refuse_own
 from core_tasks import Task, load_task
@@ -27,6 +29,7 @@ from core_tasks.folds import FOLDS
 from core_tasks.template import TEXT
 from core_tasks.tuning.calibrating import Answers, answers_of
 from core_tasks.tuning.methods import OF_ROWS, Method, Row
+from core_tasks.words import flat
 
 PRIORS, FITTED = ("content-free", "batch", "mean", "pmi"), ("temperature", "isotonic")
 
@@ -75,7 +78,9 @@ def run(flags: CalibrateFlags) -> None:
                 methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
             method = _method(methods, flags.strength)
             priors = [method.prior] if method.prior else []
-            answers = answers_of(model, task, rows.texts, rows.gold, priors, progress=work)
+            prompt = partial(longest_prompt, task)
+            texts = shortened(loaded, rows.texts, flags.truncate, [prompt], flat(task.words))
+            answers = answers_of(model, task, texts, rows.gold, priors, progress=work)
             fitted = answers.fitted(method)
             prior = answers.fitted(replace(method, fitted="")) if method.prior else None
             counts = [] if rows.gold is not None else _counts(answers, fitted)
@@ -194,7 +199,7 @@ def _judged(
     output.say(f"raw: {_in_words(raw.quality)}")
     output.say(f"{fitted.level}: {_in_words(own.quality)}, on held-out rows ({FOLDS} folds)")
     if fitted.mode != "many":
-        _compare(rows, own.quality)
+        _compare(rows, own.quality, flags)
     if own.quality.calibration_error > raw.quality.calibration_error:
         _warn_of_worse(raw, own, others, flags)
     if flags.error_rate is None:
@@ -210,11 +215,11 @@ def _judged(
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
 
 
-def _compare(rows: Texts, fitted: Quality) -> None:
+def _compare(rows: Texts, fitted: Quality, flags: CalibrateFlags) -> None:
     """Print what guessing reaches, and what to try next if that is as good."""
     baseline = yardsticks.say(rows.texts, rows.gold or ())
     low, _ = wilson(round(fitted.accuracy * fitted.rows), fitted.rows) or (0.0, 1.0)
-    yardsticks.say_next(baseline, low)
+    yardsticks.say_next(baseline, low, flags)
 
 
 def _warn_of_worse(raw: Tried, own: Tried, others: Sequence[Tried], flags: CalibrateFlags) -> None:
@@ -233,10 +238,20 @@ def _warn_of_worse(raw: Tried, own: Tried, others: Sequence[Tried], flags: Calib
         return
     best = max(kept, key=lambda other: (other.quality.accuracy, -other.quality.nll))
     names = [name for name in (best.method.prior, best.method.fitted) if name]
+    question = RowFlags(
+        task=flags.task,
+        template=flags.template,
+        template_file=flags.template_file,
+        labels=flags.labels,
+        labels_file=flags.labels_file,
+        label_prefix=flags.label_prefix,
+        label_sentence=flags.label_sentence,
+    )
+    again = suggestions.calibrate_again_command(flags, question, names, flags.error_rate)
     output.say(
         f"Of the methods that do not raise it, {'+'.join(names)} is the best: "
         f"{_in_words(best.quality)}. Use it with:\n"
-        f"{suggestions.calibrate_again_command(flags, names)}"
+        f"{again}"
     )
 
 

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core_cli import output
 from core_cli.progress import Work
+from core_cli.rows.shortening import longest_prompt, shortened
 from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
 from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import quality
 from core_tasks.heads import installed_learner, learner
+from core_tasks.words import flat
 
 if TYPE_CHECKING:
     from core.protocols import TextModel
@@ -53,9 +56,14 @@ def try_model(
             explain(loaded)
         if not compared:
             candidates.check(model)
+        tasks = candidates.for_model(model)
+        prompts = [partial(longest_prompt, task) for task in tasks]
+        words = [word for task in tasks for word in flat(task.words)]
+        texts = shortened(loaded, rows.texts, flags.truncate, prompts, words)
+        rows = replace(rows, texts=texts)
         tuning = tune(
             model,
-            candidates.for_model(model),
+            tasks,
             rows.texts,
             rows.gold,
             levels=levels,
