@@ -94,7 +94,8 @@ def test_the_figures_of_a_line(monkeypatch: pytest.MonkeyPatch) -> None:
     now += 2
     assert work.text() == "0 of 80 prompts, 2 s"
     work(8, 80)
-    assert work.text() == "8 of 80 prompts, 4.0 prompts/s, 0:18 left"
+    now += 5  # within a block
+    assert work.text() == "8 of 80 prompts, 4.0 prompts/s, 0:13 left"
     work(80, 80)
     now += 5
     assert work.text() == "80 prompts done; fitting, 5 s"

@@ -40,7 +40,7 @@ def learned(model: FakeModel, progress: Callable[[int, int], None] | None) -> ob
 
 
 @pytest.mark.parametrize(
-    ("work", "total"), [(classified, 30), (fitted, 30), (tuned, 60), (learned, 33)]
+    ("work", "total"), [(classified, 30), (fitted, 30), (tuned, 104), (learned, 33)]
 )
 def test_every_prompt_is_counted_once_and_nothing_else_changes(
     work: Callable[[FakeModel, Callable[[int, int], None] | None], object], total: int

@@ -23,14 +23,16 @@ class Work:
     def __init__(self, model: str, wanted: bool) -> None:
         self._model, self._start = model, time.perf_counter()
         self._done = self._first = self._total = 0
+        self._rate = self._reported = 0.0  # at the last call
         self.line = output.Progress(self.text, wanted)
 
     def __call__(self, done: int, total: int) -> None:
         """Set the number of finished prompts, and that of all."""
+        now = time.perf_counter()
         if total != self._total or done < self._done:
-            self._total, self._first, self._start = total, done, time.perf_counter()
-        elif done == total:
-            self._start = time.perf_counter()  # of the fitting
+            self._total, self._first, self._start = total, done, now
+        elif done > self._first:
+            self._rate, self._reported = (done - self._first) / (now - self._start), now
         self._done = done
         self.line.show()
 
@@ -44,19 +46,18 @@ class Work:
 
         All prompts are counted, those of several templates together.
         """
-        seconds = time.perf_counter() - self._start
+        now = time.perf_counter()
         if not self._total:
             return output.loading_text(self._model, self._start)
         if self._done == self._total:
+            seconds = now - self._reported
             return f"{output.counted(self._total, 'prompt')} done; fitting, {seconds:.0f} s"
         parts = [f"{self._done} of {output.counted(self._total, 'prompt')}"]
-        if count := self._done - self._first:
-            rate = count / seconds
-            parts.append(
-                f"{rate:.1f} prompts/s, {output.clock((self._total - self._done) / rate)} left"
-            )
+        if self._done > self._first:
+            left = (self._total - self._done) / self._rate - (now - self._reported)
+            parts.append(f"{self._rate:.1f} prompts/s, {output.clock(left)} left")
         else:
-            parts.append(f"{seconds:.0f} s")
+            parts.append(f"{now - self._start:.0f} s")
         return ", ".join(parts)
 
 

@@ -100,6 +100,11 @@ def without_content(
     return free, named_rows(task, names, rows[""][len(CONTENT_FREE) :]) if names else []
 
 
+def count_without_content(task: Task) -> int:
+    """Return the number of prompts of `without_content`."""
+    return (len(CONTENT_FREE) + len(texts_with_names(task))) * len(task.questions)
+
+
 def texts_with_names(task: Task) -> dict[int, str]:
     """Return texts that each name one label, by the label's index; none for the mode "many".
 
@@ -207,8 +212,9 @@ def domain_prompts(task: Task, domain: str | None) -> list[str]:
     template = Template(task.template).after("text")
     if not template.source.strip():
         raise TaskError(
-            "The template ends with {text}, so it has no prompt without a text. Pass one, such as "
-            "domain='This news is about'."
+            "The template ends with {text}, so it has no prompt without a text, which a pmi prior "
+            "requires. End it with words that lead to a label, such as '{text} This news is "
+            "about', or use another prior (in Python, also a domain)."
         )
     return [template.filled(values) for values in fillings]
 

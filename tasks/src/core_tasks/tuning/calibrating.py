@@ -18,6 +18,7 @@ from core_tasks.fitting import (
     base_of,
     calibration_of,
     check_prior,
+    count_without_content,
     domain_prompts,
     has_prior,
     places_of,
@@ -123,14 +124,17 @@ def answers_of(
     plain = replace(task, calibration=None)
 
     prompts = plain.prompts(listed)
-    counted = part_of(progress, 0, len(prompts))
+    uses_free = "content-free" in priors
+    total = len(prompts) + (count_without_content(plain) if uses_free else 0)
+    counted = part_of(progress, 0, total)
     results = classified(model, prompts, plain.request(model, config), counted)
     decisions = [*plain.decisions(model, prompts, results)]
     check_errors(decisions)
     sound = [row for row, decision in enumerate(decisions) if decision.error is None]
 
     # The rows of each question, and those of its prompt without a text.
-    free, named = without_content(plain, model, config) if "content-free" in priors else ({}, [])
+    counted = part_of(progress, len(prompts), total)
+    free, named = without_content(plain, model, config, counted) if uses_free else ({}, [])
     domain = ask_rows(plain, model, domain_prompts(plain, None), config) if "pmi" in priors else {}
     questions = {}
     for question in plain.questions:

@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import fmean
 
 from core.errors import CalibrationError, TaskError
@@ -16,7 +17,12 @@ from core.protocols import TextModel
 from core_tasks.agreement.measures import wilson
 from core_tasks.asking import Progress, part_of
 from core_tasks.calibration import Level, quality
-from core_tasks.fitting import calibration_of, domain_prompts, without_content
+from core_tasks.fitting import (
+    calibration_of,
+    count_without_content,
+    domain_prompts,
+    without_content,
+)
 from core_tasks.folds import FOLDS, folds_of
 from core_tasks.task import Task
 from core_tasks.tuning.accepting import check_enough, check_errors, threshold_of
@@ -80,14 +86,11 @@ def tune(
     halves = folds_of(listed, places, 2)
     some, aside = ([row for row, half in enumerate(halves) if half == own] for own in (0, 1))
     check_enough(len(aside), error_rate)
-    first = len(candidates) * len(some)
-    total = first + len(aside)
-    choosing, deciding = part_of(progress, 0, total), part_of(progress, first, total)
     own_texts, own_places = [listed[n] for n in some], [places[n] for n in some]
-    tuning = _chosen(model, candidates, own_texts, own_places, levels, config, choosing)
+    tuning = _chosen(model, candidates, own_texts, own_places, levels, config, progress)
     held_out, right = [listed[n] for n in aside], [places[n] for n in aside]
     threshold, left_out = threshold_of(
-        tuning.best, model, held_out, right, error_rate, config, deciding
+        tuning.best, model, held_out, right, error_rate, config, progress
     )
     return replace(
         tuning,
@@ -113,9 +116,11 @@ def _chosen(
 
     # Every prompt runs once. A text that fails for one candidate is skipped for all.
     priors = {method.prior for method in methods}
-    total = len(candidates) * len(listed)
+    free = "content-free" in priors
+    counts = [len(listed) + count_without_content(task) * free for task in candidates]
+    before = [0, *accumulate(counts)]
     read = [
-        _asked(model, task, listed, priors, config, part_of(progress, n * len(listed), total))
+        _asked(model, task, listed, priors, config, part_of(progress, before[n], before[-1]))
         for n, task in enumerate(candidates)
     ]
     usable = [row for row in range(len(listed)) if all(row in rows for _, rows in read)]
@@ -224,7 +229,9 @@ def _asked(
     masses = [decided.label_mass for decided in decisions if decided.label_mass is not None]
 
     # The prior of the prompt without a text.
-    free, named = without_content(task, model, config) if "content-free" in priors else ({}, [])
+    more = part_of(progress, len(texts), 0)
+    uses_free = "content-free" in priors
+    free, named = without_content(task, model, config, more) if uses_free else ({}, [])
     answers = Said(
         rows=[],
         content_free=[row for row in free.get("", ()) if row is not None],
