@@ -48,6 +48,19 @@ _HOMES = {
     ),
 }
 _MODULES = ("aio", "testing")
+_GUESSES = {
+    **dict.fromkeys(
+        ("load", "pipeline", "Model", "from_pretrained", "LLM"),
+        "core.load_model(path) loads a model, which generates, chats and classifies",
+    ),
+    "generate": "core.load_model(path).generate(prompt) is a stream of tokens",
+    "classify": "core.load_model(path).classify(prompts, labels=...) returns labels",
+    "chat": "core.load_model(path).chat(messages) answers a conversation",
+    "embed": "core.load_model(path).hidden_states(texts) returns the states of texts",
+    "train": "infer-cli lora train trains an adapter, and core_learn.FewShot a classifier head",
+    "calibrate": "core_tasks.Task(...).calibrate(model, texts, gold) calibrates a task",
+}
+"""Names that other libraries have, each with what there is instead."""
 # Names that core_tasks has now, and packages that other distributions have.
 _LEFT = (
     "Calibration Decision Evaluation Explanation Item ItemResult Prompting Task Trial Tuning "
@@ -88,6 +101,8 @@ def __getattr__(name: str) -> object:
     if name in _LEFT.split():
         what = f"core.{name} is core_tasks.{name} now: import core_tasks, of the extra core[tasks]."
         raise AttributeError(what, name=name)
+    if name in _GUESSES:
+        raise AttributeError(f"core has no {name!r}: {_GUESSES[name]}.", name=name)
     if name not in _HOME_OF:
         module = _sys.modules[__name__]  # with it, Python asks "Did you mean"
         raise AttributeError(f"module 'core' has no attribute {name!r}", name=name, obj=module)

@@ -47,7 +47,11 @@ _FINDERS = {
     ("core_conformance.proof.registry", "core_conformance.proof.saboteurs"),
 }
 # Methods of a task that call a function made for it: its file needs no other to be read.
-CONVENIENCES = {("core_tasks.task", "core_tasks.files"), ("core_tasks.task", "core_tasks.fitting")}
+CONVENIENCES = {
+    ("core_tasks.task", "core_tasks.files"),
+    ("core_tasks.task", "core_tasks.fitting"),
+    ("core_tasks.task", "core_tasks.tuning.calibrating"),
+}
 _WIDTH = 96
 
 Rooms = dict[str, set[str]]  # each with those that it imports

@@ -282,12 +282,16 @@ def begun(job: Job, rows: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     ("flags", "told"),
     [
         (["--template", "{text} was"], "template changed from '{text} is' to '{text} was'"),
-        (["--template", "{text} is", "--labels", "a,c"], "labels changed from ['a', 'b']"),
+        (["--template", "{text} is", "--labels", "a,c"], "--labels changed from 'a', 'b' to"),
         (["--template", "{text} is", "--keep", "id"], "keep changed from 'all' to 'id'"),
         (["--template", "{text} is", "--backend", "fake_plain"], "backend changed from 'fake'"),
         (["--template", "{text} is", "-O", "speed=3"], "load options changed from"),
-        (["--template", "{text} is", "--temperature", "0.5"], "options changed from"),
-        (["--template", "{text} is", "--no-dedupe"], "dedupe changed from True to False"),
+        (
+            ["--template", "{text} is", "--temperature", "0.5"],
+            "options changed from temperature 0.0 to temperature 0.5",
+        ),
+        (["--template", "{text} is", "--limit", "3"], "--limit changed from none to 3"),
+        (["--template", "{text} is", "--no-dedupe"], "--dedupe changed from on to off"),
     ],
 )
 def test_another_job_does_not_go_on(

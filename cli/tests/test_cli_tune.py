@@ -154,7 +154,7 @@ def test_a_prompt_that_is_no_better_than_guessing_is_not_praised(run: Run, rows:
     assert done.exit_code == 0, done.output
     assert "for comparison, always 'a': 50.0 %; character n-grams (naive Bayes" in done.stderr
     assert "No prompt is shown to be better than always answering 'a'." in done.stderr
-    assert "Try: " in done.stderr
+    assert "always answering 'a'. Try:\n- " in done.stderr
 
 
 def test_of_a_good_prompt_nothing_else_is_advised(run: Run, tmp_path: Path, rows: Path) -> None:

@@ -19,6 +19,7 @@ from core.errors import (
     ModelClosedError,
     UnsupportedOperationError,
 )
+from core.kit.guesses import OF_MODELS, Guessable
 from core.kit.operations import OPERATIONS, TextModelOperations
 from core.kit.support import refuse_load_options, unsupported
 from core.options import GenerateConfig, LoadConfig, all_options_named, resolve
@@ -257,7 +258,7 @@ def check_process(process: int) -> None:
         )
 
 
-class TextModelBase(TextModelOperations):
+class TextModelBase(TextModelOperations, Guessable):
     """A `TextModel` without operations; subclasses implement the ones they support.
 
     A subclass overrides ``classify``, or ``do_classify``, which gets its options resolved.
@@ -268,6 +269,7 @@ class TextModelBase(TextModelOperations):
     """
 
     location: str = ""
+    _guesses = OF_MODELS
 
     def __init_subclass__(cls, **keywords: object) -> None:
         super().__init_subclass__(**keywords)

@@ -355,6 +355,27 @@ def test_what_fails_with_a_text_is_its_error(model: FakeModel) -> None:
         }
 
 
+@pytest.mark.parametrize("mode", ["one", "many"])
+@pytest.mark.parametrize("streaming", [True, False])
+def test_a_blank_text_is_an_error_of_its_row_unless_allowed(mode: Any, streaming: bool) -> None:
+    template = "{text} is {label}" if mode == "many" else "{text} is"
+    task = core_tasks.Task(template, ("a", "b"), mode=mode)
+    model = core.testing.FakeModel(labels=lambda prompt, labels: dict.fromkeys(labels, 0.4))
+    texts = ["", "one", " \n", "\u00a0", "two", ""]
+    whole = (task.classify(model, texts), [*task.classify_iter(model, iter(texts))])[streaming]
+    blank = [isinstance(decision.error, core.EmptyPromptError) for decision in whole]
+    assert blank == [True, False, True, True, False, True]
+    assert {prompt for call in model.calls for prompt in call.prompts} == {
+        *task.prompts(["one", "two"])
+    }
+    allowed = (
+        task.classify(model, texts, allow_blank=True),
+        [*task.classify_iter(model, texts, allow_blank=True)],
+    )[streaming]
+    assert [decision.error for decision in allowed] == [None] * 6
+    assert len([*task.classify_iter(model, ["", " "])]) == 2
+
+
 def test_fitting_leaves_empty_texts_out_and_raises_other_errors() -> None:
     texts = [*BIASED]
     gold = ["finance", "sports", "finance", "sports"]

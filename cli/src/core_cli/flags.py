@@ -232,9 +232,11 @@ class FitFlags(LoadFlags):
     field: str | None = None
     limit: int | None = None
     allow_blank: bool = False
+    truncate: Side | None = None
     gold: str | None = None
     output: str | None = None
     overwrite: bool = False
+    progress: bool | None = None
 
 
 def given(**options: Any) -> dict[str, Any]:

@@ -229,6 +229,16 @@ _FIELD = click.option(
     help="Input field with the text; dots select nested fields: mail.body. "
     "[default: prompt or text]",
 )
+_TRUNCATE = click.option(
+    "--truncate",
+    type=click.Choice(["left", "right", "middle"]),
+    help="Truncate over-long texts on this side. [default: report the row as failed]",
+)
+_PROGRESS = click.option(
+    "--progress/--no-progress",
+    default=None,
+    help="Show progress on stderr. [default: only on a terminal]",
+)
 _ROWS = [
     click.argument("prompts", nargs=-1, metavar="[PROMPT]..."),
     model_option,
@@ -263,11 +273,7 @@ _ROWS = [
         default=None,
         help="Start a new answer after an assistant message that ends a conversation.",
     ),
-    click.option(
-        "--truncate",
-        type=click.Choice(["left", "right", "middle"]),
-        help="Truncate over-long texts on this side. [default: report the row as failed]",
-    ),
+    _TRUNCATE,
     click.option(
         "--dedupe/--no-dedupe", default=True, help="Run identical prompts once. [default: on]"
     ),
@@ -299,11 +305,7 @@ _OUTPUT = [
     click.option(
         "--report", type=OUTPUT_FILE, metavar="FILE", help="Write the run summary to FILE as JSON."
     ),
-    click.option(
-        "--progress/--no-progress",
-        default=None,
-        help="Show progress on stderr. [default: only on a terminal]",
-    ),
+    _PROGRESS,
     click.option(
         "--show-prompt", is_flag=True, help="Print the first prompt and its result, then exit."
     ),
@@ -328,6 +330,8 @@ _EXAMPLES = [
         "--limit", type=click.IntRange(1), metavar="N", help="Process only the first N rows."
     ),
     _ALLOW_BLANK,
+    _TRUNCATE,
+    _PROGRESS,
 ]
 
 

@@ -14,8 +14,8 @@ import select
 import sys
 import textwrap
 import time
-from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, Self, TextIO
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar, Self, TextIO
 
 import click
 
@@ -126,7 +126,7 @@ def indented(text: str) -> str:
 
 def say(message: str, *, end: str = "\n") -> None:
     """Write a message to stderr, or nothing if that is closed."""
-    with contextlib.suppress(OSError):
+    with contextlib.suppress(OSError), Progress.hidden():
         click.echo(visible_lines(message) + end, err=True, nl=False)
 
 
@@ -138,8 +138,11 @@ def warn(message: str) -> None:
 class Progress:
     """A progress line, returned by ``text`` and redrawn every second.
 
-    ``wanted`` shows it even if stderr is not a terminal or, with False, never.
+    ``wanted`` shows it even if stderr is not a terminal or, with False, never. A message of `say`
+    goes above the line.
     """
+
+    _current: ClassVar[Progress | None] = None
 
     def __init__(self, text: Callable[[], str], wanted: bool | None = None) -> None:
         # On a shared terminal the line would mix with the results.
@@ -149,11 +152,26 @@ class Progress:
         self._logged = 0.0
 
     def __enter__(self) -> Self:
+        Progress._current = self
         self._start()
         return self
 
     def __exit__(self, *_error: object) -> None:
         self.clear()
+        Progress._current = None
+
+    @classmethod
+    @contextlib.contextmanager
+    def hidden(cls) -> Iterator[None]:
+        """Remove the current line, if any, and restore it."""
+        line = cls._current
+        shown = line is not None and line._live is not None and line._live.is_started
+        if line is None or not shown:
+            yield
+            return
+        line.clear()
+        yield
+        line._start()
 
     def show(self) -> None:
         """Show the current state; in a log at most one line per second."""
@@ -198,6 +216,27 @@ class Progress:
             redirect_stdout=False,
             redirect_stderr=False,
         )
+
+
+def clock(seconds: float) -> str:
+    """Return a duration as text: ``1:27``, ``2:05:00``."""
+    minutes, rest = divmod(max(round(seconds), 0), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
+
+
+@contextlib.contextmanager
+def loading(model: str | None, wanted: bool | None) -> Iterator[None]:
+    """Show that a model is being loaded."""
+    start = time.perf_counter()
+    with Progress(lambda: loading_text(model, start), wanted) as line:
+        line.show()
+        yield
+
+
+def loading_text(model: str | None, start: float) -> str:
+    """Return ``loading M, 3 s``."""
+    return f"loading {model}, {time.perf_counter() - start:.0f} s"
 
 
 def hear_logs() -> None:

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 import click
 
 from core.secret import holds_secret, is_secret
-from core_cli.flags import value_of
+from core_cli.flags import RowFlags, value_of
 from core_cli.rows.checks import template_of_rows
 from core_tasks.template import TEXT
 
 if TYPE_CHECKING:
-    from core_cli.flags import FitFlags, LoadFlags, RowFlags
+    from core_cli.flags import FitFlags, LoadFlags
 
+DISCOVER = "infer-cli discover --loadable"
 FILE = "FILE"
 """Stands for rows that the user has yet to choose."""
 
@@ -97,16 +98,42 @@ def calibrate_command(flags: RowFlags) -> str | None:
     return _line("calibrate", flags, file, _question(flags), {"-o": "task.toml"})
 
 
+def calibrate_again_command(
+    flags: FitFlags, question: RowFlags, methods: Sequence[str], error_rate: float | None
+) -> str:
+    """Return the ``calibrate`` command for the same rows and question with other methods."""
+    named: list[Mapping[str, str | None]] = [{"--method": method} for method in methods]
+    rate = None if error_rate is None else str(error_rate)
+    last = {**_limit(flags), "--error-rate": rate, "-o": flags.output}
+    line = _line("calibrate", flags, flags.file, _question(question), *named, last)
+    return f"{line} --overwrite"
+
+
 def classify_command(flags: FitFlags, **more: str) -> str:
     """Return the ``classify`` command for a task or a head that was made with these flags."""
     options = {f"--{name}": value for name, value in more.items()}
     return _line("classify", flags, FILE, options, gold=False)
 
 
-def learn_command(flags: FitFlags) -> str:
-    """Return the ``learn`` command for the rows of these flags."""
-    limit = {"--limit": None if flags.limit is None else str(flags.limit)}
-    return _line("learn", flags, flags.file, limit, {"-o": "head.safetensors"})
+def learn_command(flags: FitFlags | RowFlags) -> str:
+    """Return the ``learn`` command for the rows of these flags, or for others.
+
+    Rows that an accuracy was measured on would be judged by what was learned from them.
+    """
+    if isinstance(flags, RowFlags):
+        return _line("learn", flags, FILE, {"-o": "head.safetensors"})
+    return _line("learn", flags, flags.file, _limit(flags), {"-o": "head.safetensors"})
+
+
+def train_command(flags: FitFlags | RowFlags) -> str:
+    """Return the ``lora train`` command for labelled rows, with the flags that it shares."""
+    options = {"-m": flags.model, "--text": flags.field, "--gold": flags.gold, "-i": FILE}
+    given = [part for flag, value in options.items() if value for part in (flag, value)]
+    return " ".join(map(quoted, ["infer-cli", "lora", "train", *given, "adapter"]))
+
+
+def _limit(flags: FitFlags) -> dict[str, str | None]:
+    return {"--limit": None if flags.limit is None else str(flags.limit)}
 
 
 def _line(
@@ -121,6 +148,7 @@ def _line(
         "--format": None if flags.form == "auto" else flags.form,
         "--encoding": flags.encoding,
         "--text-field": flags.field,
+        "--truncate": flags.truncate,
         "--gold": flags.gold if gold else None,
         "-i": FILE if file in (None, "-") else str(file),
     }

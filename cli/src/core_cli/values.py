@@ -83,7 +83,8 @@ Decide = Callable[[Sequence[str], GenerateConfig], Any]
 class Question:
     """The question of a task or head file.
 
-    ``content`` identifies all that the answers depend on, ``prompt`` returns a text's prompt, and
+    ``content`` identifies all that the answers depend on, ``prompt`` returns a text's prompts as
+    one text, ``around`` the longest of them, and
     ``decide`` runs a loaded model; it raises for a model that the file is not for, before any work.
     ``labelled`` has the labels, and how they are joined to a prompt; None without labels.
     """
@@ -95,5 +96,6 @@ class Question:
     needed: Capability
     content: str
     prompt: Callable[[str], str]
+    around: Callable[[str], str]
     decide: Callable[[Loaded], Decide]
     labelled: GenerateConfig | None = None

@@ -123,11 +123,20 @@ class FakeModel(PlainModel):
         **options: Any,
     ) -> list[HiddenResult]:
         BATCHES.append(len(prompts))
+        for prompt in prompts:
+            _pause(prompt)
         return [_shown(prompt, [layer % 3 for layer in layers]) for prompt in prompts]
 
     def choices(self) -> list[Choice]:
         device = self._backend.loaded[-1].options.get("speed", "abacus")
         return [Choice("device", str(device), "it was on the desk")]
+
+
+def _pause(prompt: str) -> None:
+    if "PAUSE" in prompt and (pause := os.environ.get("FAKE_PAUSE")):
+        open(pause, "w").close()
+        while os.path.exists(pause):
+            time.sleep(0.01)
 
 
 def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
@@ -137,10 +146,7 @@ def _classified(prompt: str, config: GenerateConfig) -> ClassifyResult:
         return ClassifyResult(error=PromptTooLongError(9, 8, own=64))
     if "BOOM" in prompt:
         return ClassifyResult(error=OutOfMemoryError(f"No beads left for {prompt}."))
-    if "PAUSE" in prompt and (pause := os.environ.get("FAKE_PAUSE")):
-        open(pause, "w").close()
-        while os.path.exists(pause):
-            time.sleep(0.01)
+    _pause(prompt)
     while "SLOW" in prompt:
         if config.cancel is not None and config.cancel.is_set():
             return ClassifyResult(error=GenerationCancelled())

@@ -93,6 +93,14 @@ def decided(task: core_tasks.Task, model: Any, texts: Sequence[str | None]) -> l
     return [wanted(decision) for decision in said]
 
 
+@pytest.mark.parametrize("missing", [None, math.nan, pd.NA, pd.NaT], ids=repr)
+def test_every_missing_value_of_pandas_is_a_row_of_nulls(missing: object, model: FakeModel) -> None:
+    column = pd.Series(["good", missing, " "], dtype=object)
+    found = rows(classify(column, model, LABELS, template=TEMPLATE))
+    assert [row["label"] for row in found] == ["good", None, None]
+    assert [row["error"] is None for row in found] == [True, True, False]
+
+
 @pytest.mark.parametrize("kind", MAKERS)
 def test_each_row_is_what_the_library_says(kind: str, model: FakeModel) -> None:
     frame = classify(MAKERS[kind](TEXTS), model, LABELS)

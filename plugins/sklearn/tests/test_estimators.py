@@ -75,9 +75,7 @@ def test_a_level_is_a_parameter_and_says_what_a_task_says(model: Counting, level
     found = LabelClassifier(model, BIASED, level=level).fit(TEXTS, GOLD)
     task = core_tasks.Task(BIASED, ("a", "b"))
     if level != "raw":
-        task = task.fit_prior(model)
-    if level == "L1":
-        task = task.fit(model, TEXTS, GOLD)
+        task = task.calibrate(model, TEXTS, GOLD if level == "L1" else None)
     wanted = [[*(d.probabilities or {}).values()] for d in task.classify(model, TEXTS)]
     np.testing.assert_allclose(found.predict_proba(TEXTS), wanted, atol=1e-12)
     assert [*found.classes_] == ["a", "b"]

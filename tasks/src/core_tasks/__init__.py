@@ -60,6 +60,10 @@ check_import()
 
 def __getattr__(name: str) -> object:
     if name not in _HOME_OF:
+        from core_tasks.guesses import OF_PACKAGE
+
+        if advice := OF_PACKAGE.get(name):
+            raise AttributeError(f"core_tasks has no {name!r}: {advice}.", name=name)
         raise AttributeError(f"module 'core_tasks' has no attribute {name!r}", name=name)
     value = getattr(import_module(f"core_tasks.{_HOME_OF[name]}"), name)
     globals()[name] = value

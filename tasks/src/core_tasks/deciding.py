@@ -49,13 +49,14 @@ def question_of(
 def decider(question: Question, model: TextModel) -> Decide:
     """Return a function that classifies texts with this model: one decision for each text.
 
-    A failure of one text is its ``error``. Raises, before any work, `CalibrationError`, or the
+    A failure of one text is its ``error``; blank texts are run, and it is for the caller to reject
+    them (`core.kit.support.without_blank`). Raises, before any work, `CalibrationError`, or the
     error of a head that was not learned on this model.
     """
     if isinstance(question, Task):
         task: Task = question
         task.request(model)
-        return lambda texts: task.classify(model, texts)
+        return lambda texts: task.classify(model, texts, allow_blank=True)
     decide: Decide = learner().FewShot.with_head(question, model).classify
     return decide
 
@@ -71,7 +72,7 @@ def decisions(
     ``config`` is for ``cancel`` and ``timeout``. Raises like `decider`, at the call.
     """
     if isinstance(question, Task):
-        return question.classify_iter(model, texts, config)
+        return question.classify_iter(model, texts, config, allow_blank=True)
     results: Iterator[Decision] = (
         learner().FewShot.with_head(question, model).classify_iter(texts, config)
     )

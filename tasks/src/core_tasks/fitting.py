@@ -11,7 +11,7 @@ from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, 
 from core.kit.support import checked_prompts, compares_sentences
 from core.options import GenerateConfig
 from core.protocols import TextModel
-from core_tasks.asking import answers
+from core_tasks.asking import Progress, answers, classified
 from core_tasks.calibration import (
     BATCH_STRENGTH,
     CONTENT_FREE,
@@ -47,6 +47,7 @@ def prior(
     strength: float | None,
     domain: str | None,
     config: GenerateConfig | None,
+    progress: Progress | None = None,
 ) -> Calibration | None:
     """Return the calibration of level L0, or None to stay raw; see `core_tasks.Task.fit_prior`."""
     validate.one_of("method", method, ("batch", "content-free", "mean", "pmi"))
@@ -56,15 +57,15 @@ def prior(
     if method in ("batch", "mean"):
         if texts is None:
             raise CalibrationError(f"A {method} prior requires texts like the ones to classify.")
-        rows = ask_rows(plain, model, plain.prompts(texts), config)
+        rows = ask_rows(plain, model, plain.prompts(texts), config, progress)
     elif texts is not None:
         raise CalibrationError(
             f"A {method} prior does not use texts. Omit them, or pass method='batch' or 'mean'."
         )
     elif method == "pmi":
-        rows = ask_rows(plain, model, domain_prompts(task, domain), config)
+        rows = ask_rows(plain, model, domain_prompts(task, domain), config, progress)
     else:
-        rows, named = without_content(plain, model, config)
+        rows, named = without_content(plain, model, config, progress)
 
     # A question's prior is fitted on the texts with an answer.
     fitted = {
@@ -86,13 +87,22 @@ def check_prior(model: TextModel, method: str) -> None:
 
 
 def without_content(
-    task: Task, model: TextModel, config: GenerateConfig | None = None
+    task: Task,
+    model: TextModel,
+    config: GenerateConfig | None = None,
+    progress: Progress | None = None,
 ) -> tuple[Rows, list[Row | None]]:
     """Return raw rows for neutral texts, and for texts that name the labels."""
     names = texts_with_names(task)
-    rows = ask_rows(task, model, task.prompts([*CONTENT_FREE, *names.values()]), config)
+    prompts = task.prompts([*CONTENT_FREE, *names.values()])
+    rows = ask_rows(task, model, prompts, config, progress)
     free: Rows = {question: own_rows[: len(CONTENT_FREE)] for question, own_rows in rows.items()}
     return free, named_rows(task, names, rows[""][len(CONTENT_FREE) :]) if names else []
+
+
+def count_without_content(task: Task) -> int:
+    """Return the number of prompts of `without_content`."""
+    return (len(CONTENT_FREE) + len(texts_with_names(task))) * len(task.questions)
 
 
 def texts_with_names(task: Task) -> dict[int, str]:
@@ -121,6 +131,7 @@ def on_gold(
     gold: Gold,
     method: str,
     config: GenerateConfig | None,
+    progress: Progress | None = None,
 ) -> Calibration:
     """Return the calibration of level L1; see `core_tasks.Task.fit`."""
     validate.one_of("method", method, ("temperature", "isotonic"))
@@ -129,33 +140,37 @@ def on_gold(
         raise CalibrationError(
             f"{len(listed)} texts cannot be fitted to {len(gold)} gold labels. Pass one per text."
         )
-    places, before = _places(task, gold), task.calibration
+    places, before = places_of(task, gold), task.calibration
     if before is not None:
         before.check(task.key(model))
     plain = replace(task, calibration=None)
-    rows = ask_rows(plain, model, plain.prompts(listed), config)
+    rows = ask_rows(plain, model, plain.prompts(listed), config, progress)
 
     fit = fit_temperature if method == "temperature" else fit_isotonic
     fitted: dict[str, Adjustment] = {}
     for question, own_rows in rows.items():
         pairs = zip(own_rows, places[question], strict=True)
         known = [(row, place) for row, place in pairs if row is not None]
-        base = None if before is None else _base(before, question, [*task.words])
+        base = None if before is None else base_of(before, question, [*task.words])
         fitted[question] = fit([row for row, _ in known], [place for _, place in known], base)
 
-    below = before.method.split("+")[0] if before is not None and _has_prior(before) else ""
+    below = before.method.split("+")[0] if before is not None and has_prior(before) else ""
     name = f"{below}+{method}" if below else method
     return calibration_of(plain, model, "L1", name, fitted, rows)
 
 
 def ask_rows(
-    task: Task, model: TextModel, prompts: list[str], config: GenerateConfig | None
+    task: Task,
+    model: TextModel,
+    prompts: list[str],
+    config: GenerateConfig | None,
+    progress: Progress | None = None,
 ) -> Rows:
     """Return the raw rows of a task's prompts.
 
     Raises any error of a text except for empty and too long texts.
     """
-    results = model.classify(prompts, task.request(model, config))
+    results = classified(model, prompts, task.request(model, config), progress)
     decided = answers(model, task.words, task.label_prefix, prompts, results)
     rows: Rows = {question: [] for question in task.questions}
     for place, answer in enumerate(decided):
@@ -197,13 +212,14 @@ def domain_prompts(task: Task, domain: str | None) -> list[str]:
     template = Template(task.template).after("text")
     if not template.source.strip():
         raise TaskError(
-            "The template ends with {text}, so it has no prompt without a text. Pass one, such as "
-            "domain='This news is about'."
+            "The template ends with {text}, so it has no prompt without a text, which a pmi prior "
+            "requires. End it with words that lead to a label, such as '{text} This news is "
+            "about', or use another prior (in Python, also a domain)."
         )
     return [template.filled(values) for values in fillings]
 
 
-def _places(task: Task, gold: Gold) -> dict[str, list[int]]:
+def places_of(task: Task, gold: Gold) -> dict[str, list[int]]:
     """Return the index of the gold answer, by question and text."""
     if task.mode != "many":
         return {"": [_place(task, number, label) for number, label in enumerate(gold)]}
@@ -229,11 +245,12 @@ def _place(task: Task, number: int, label: object) -> int:
     return task.labels.index(label)
 
 
-def _has_prior(calibration: Calibration) -> bool:
+def has_prior(calibration: Calibration) -> bool:
+    """Return whether a calibration subtracts a prior."""
     return any(adjustment.prior for adjustment in calibration.adjustments.values())
 
 
-def _base(calibration: Calibration, question: str, labels: Sequence[str]) -> Adjustment:
+def base_of(calibration: Calibration, question: str, labels: Sequence[str]) -> Adjustment:
     """Return the prior of a question, its numbers in the order of these labels."""
     prior = calibration.adjustments[question].prior
     values = dict(zip(calibration.labels, prior, strict=True)) if prior else {}

@@ -18,21 +18,29 @@ from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import chain, islice
-from typing import Literal, Self
+from typing import ClassVar, Literal, Self
 
 from core import validate
-from core.errors import CalibrationError, InvalidOptionError, LabelError, TaskError
+from core.errors import (
+    CalibrationError,
+    InvalidOptionError,
+    LabelError,
+    TaskError,
+)
 from core.extensions import ClassifyStreaming
-from core.kit.support import checked_prompts, checked_stream, compares_sentences
+from core.kit.guesses import Guessable
+from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core.types import ClassifyResult
-from core_tasks.asking import Answer, answers
+from core_tasks.asking import Answer, Progress, answers, classified
+from core_tasks.blank import without_blank_texts
 from core_tasks.calibration import Calibration, Key
 from core_tasks.decision import Decision, decided, gathered
+from core_tasks.guesses import OF_TASKS
 from core_tasks.template import Template
-from core_tasks.words import flat, may_overlap, tokenizing
+from core_tasks.words import all_words, check_numbers, flat, may_overlap, tokenizing
 
 Mode = Literal["one", "many", "levels"]
 PriorMethod = Literal["batch", "content-free", "mean", "pmi"]
@@ -42,11 +50,10 @@ Gold = Sequence[str] | Sequence[Collection[str]]
 
 YES, NO = "yes", "no"
 _BLOCK = 256  # texts per call, for a model that does not stream
-_MOST_LEVEL = 1e100
 
 
 @dataclass(frozen=True, slots=True)
-class Task:
+class Task(Guessable):
     """A classification task: a template with ``{text}``, and the labels that may follow it.
 
     ``mode`` is "one" (the best label), "levels" (ordinal labels, which are numbers) or "many"
@@ -72,6 +79,7 @@ class Task:
     label_prefix: str = " "
     model: str = ""
     label_sentence: str = LABEL_SENTENCE
+    _guesses: ClassVar[Mapping[str, str]] = OF_TASKS
 
     def __post_init__(self) -> None:
         mode = validate.one_of("mode", self.mode, ("one", "many", "levels"))
@@ -82,7 +90,7 @@ class Task:
         if not labels or len(possible) < 2:
             raise LabelError(f"A task of mode {mode!r} needs more labels than {[*labels]!r:.80}.")
         if mode == "levels":
-            _check_numbers(labels)
+            check_numbers(labels)
         places = {"text", "label"} if mode == "many" else {"text"}
         template = validate.unicode("template", validate.text("template", self.template))
         Template(template).check(places)
@@ -90,7 +98,7 @@ class Task:
             validate.real("threshold", self.threshold, 0.0, 1.0)
         validate.text("model", self.model)
         object.__setattr__(self, "labels", labels)
-        object.__setattr__(self, "words", _all_words(self.words, possible))
+        object.__setattr__(self, "words", all_words(self.words, possible))
 
     @property
     def level(self) -> str:
@@ -126,23 +134,52 @@ class Task:
     # ----------------------------------------------------------------------- answers
 
     def classify(
-        self, model: TextModel, texts: Sequence[str], config: GenerateConfig | None = None
+        self,
+        model: TextModel,
+        texts: Sequence[str],
+        config: GenerateConfig | None = None,
+        *,
+        allow_blank: bool = False,
+        progress: Progress | None = None,
     ) -> list[Decision]:
         """Return one decision for each text, in order; a failure of one text is its ``error``.
 
-        ``config`` is for ``cancel`` and ``timeout``; the labels are the task's. Raises
-        `CalibrationError`, before any work, if the calibration is for another model or task.
+        So is an empty text, or white space, unless ``allow_blank``. ``config`` is for ``cancel``
+        and ``timeout``; the labels are the task's. With ``progress`` the prompts run in blocks, and
+        ``progress(done, total)`` is called with counts of prompts before the first one and after
+        each. Raises `CalibrationError`, before any work, if the calibration is for another model or
+        task.
         """
         request = self.request(model, config)
-        prompts = self.prompts(texts)
-        return [*self.decisions(model, prompts, model.classify(prompts, request))]
+        listed = checked_prompts("Task.prompts", texts)
+        errors = [None if allow_blank else blank_error(text) for text in listed]
+        filled = [text for text, error in zip(listed, errors, strict=True) if error is None]
+        prompts = self.prompts(filled)
+        found = self.decisions(model, prompts, classified(model, prompts, request, progress))
+        return [next(found) if error is None else self._failed(error) for error in errors]
 
     def classify_iter(
-        self, model: TextModel, texts: Iterable[str], config: GenerateConfig | None = None
+        self,
+        model: TextModel,
+        texts: Iterable[str],
+        config: GenerateConfig | None = None,
+        *,
+        allow_blank: bool = False,
     ) -> Iterator[Decision]:
         """Do `classify` for more texts than fit in memory, from any iterable."""
         request = self.request(model, config)
         stream = checked_stream("Task.classify_iter", texts)
+        if allow_blank:
+            return self._in_order(model, stream, request)
+
+        def classify(filled: Iterator[str]) -> Iterator[Decision]:
+            return self._in_order(model, filled, request)
+
+        return without_blank_texts(stream, classify, self._failed, "Task.classify_iter")
+
+    def _in_order(
+        self, model: TextModel, stream: Iterable[str], request: GenerateConfig
+    ) -> Iterator[Decision]:
         if not isinstance(model, ClassifyStreaming):
             return self._in_blocks(model, stream, request)
 
@@ -220,9 +257,12 @@ class Task:
             parts = {label: self._decided(answer, label, None) for label, answer in by_label}
             yield gathered(parts, YES, threshold)
 
+    def _failed(self, error: Exception) -> Decision:
+        return Decision(level=self.level, error=error)
+
     def _decided(self, answer: Answer, question: str, threshold: float | None) -> Decision:
         if answer.error is not None:
-            return Decision(level=self.level, error=answer.error)
+            return self._failed(answer.error)
         try:
             return decided(
                 answer,
@@ -232,7 +272,7 @@ class Task:
                 numeric=self.mode == "levels",
             )
         except CalibrationError as error:
-            return Decision(level=self.level, error=error)
+            return self._failed(error)
 
     # ----------------------------------------------------------------------- fitting
 
@@ -245,6 +285,7 @@ class Task:
         strength: float | None = None,
         domain: str | None = None,
         config: GenerateConfig | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the task with the prior of the prompt without its text subtracted.
 
@@ -255,11 +296,11 @@ class Task:
         "mean" runs them too and takes the mean of the logarithms; it suits models of label
         sentences, for which "pmi" is refused. An earlier calibration is replaced. Texts that are
         empty or too long are skipped; raises `CalibrationError` if too few remain, or for texts
-        with another method, and any other error of a text.
+        with another method, and any other error of a text. ``progress`` is that of `classify`.
         """
         from core_tasks.fitting import prior
 
-        fitted = prior(self, model, texts, method, strength, domain, config)
+        fitted = prior(self, model, texts, method, strength, domain, config, progress)
         return replace(self, calibration=fitted)
 
     def fit(
@@ -270,18 +311,54 @@ class Task:
         method: GoldMethod = "temperature",
         *,
         config: GenerateConfig | None = None,
+        progress: Progress | None = None,
     ) -> Self:
         """Return the task with its probabilities fitted to texts with gold labels.
 
         The task's prior is kept and applied first; the temperature or step function replaces an
         earlier one. Texts that are empty or too long are skipped. Raises `CalibrationError` for a
-        gold label that is not one of the task's, and if the rows cannot be fitted.
+        gold label that is not one of the task's, and if the rows cannot be fitted. ``progress`` is
+        that of `classify`.
         """
         from core_tasks.fitting import on_gold
 
-        return replace(self, calibration=on_gold(self, model, texts, gold, method, config))
+        fitted = on_gold(self, model, texts, gold, method, config, progress)
+        return replace(self, calibration=fitted)
+
+    def calibrate(
+        self,
+        model: TextModel,
+        texts: Sequence[str] = (),
+        gold: Gold | None = None,
+        *,
+        prior: PriorMethod | None = None,
+        method: GoldMethod = "temperature",
+        strength: float | None = None,
+        config: GenerateConfig | None = None,
+        progress: Progress | None = None,
+    ) -> Self:
+        """Return the task with a prior subtracted and, with ``gold`` labels, fitted to them.
+
+        It is `fit_prior` and `fit` together, with each prompt run once, and the strength of the
+        prior is fitted with the temperature unless ``strength`` is given. The ``prior`` is by
+        default the task's own, else "content-free", for a model of label sentences "mean". Raises
+        like `fit_prior` and `fit`.
+        """
+        from core_tasks.tuning.calibrating import calibrated, method_of
+
+        chosen = method_of(self, model, prior, method if gold is not None else "", strength)
+        return replace(
+            self, calibration=calibrated(self, model, texts, gold, chosen, config, progress)
+        )
 
     # ----------------------------------------------------------------------- files
+
+    @classmethod
+    def load(cls, path: str | os.PathLike[str]) -> Task:
+        """Read a task that `save` wrote: `core_tasks.load_task`."""
+        from core_tasks.files import load_task
+
+        return load_task(path)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the task, its calibration included, as TOML; see `core_tasks.load_task`.
@@ -292,36 +369,3 @@ class Task:
         from core_tasks.files import save_task
 
         save_task(self, path)
-
-
-def _all_words(
-    words: Mapping[str, Sequence[str]], answers: Sequence[str]
-) -> dict[str, tuple[str, ...]]:
-    """Return the words of every answer. Raises `LabelError` for a word of two answers."""
-    for answer in words:
-        if answer not in answers:
-            known = ", ".join(map(repr, answers))
-            raise LabelError(f"words has the unknown label {answer!r:.40}. The labels are {known}.")
-    whole = {
-        answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
-        for answer in answers
-    }
-    if empty := [answer for answer, alternatives in whole.items() if not alternatives]:
-        raise LabelError(f"words is empty for {empty[0]!r}. Add a word, or omit the label.")
-    GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
-    return whole
-
-
-def _check_numbers(labels: Sequence[str]) -> None:
-    # Their variance, a square, must not overflow.
-    try:
-        levels = [
-            validate.real("labels", float(label), -_MOST_LEVEL, _MOST_LEVEL) for label in labels
-        ]
-    except ValueError:
-        raise LabelError(
-            f"The levels {[*labels]!r:.80} are not all numbers. Use numbers within "
-            f"{_MOST_LEVEL:g} of 0, such as '1', or mode='one'."
-        ) from None
-    if len({*levels}) < len(levels):
-        raise LabelError(f"Two of the levels {[*labels]!r:.80} are equal. Remove one of them.")

@@ -9,17 +9,20 @@ rule this out. Label sentences do not overlap: each word has a sentence of its o
 from __future__ import annotations
 
 import unicodedata
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from itertools import pairwise
 
+from core import validate
 from core.errors import LabelError
 from core.extensions import Tokenizing
 from core.kit.labels import Path, label_paths, label_texts
+from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_tasks.calibration.logspace import log_sum
 
 Words = Mapping[str, tuple[str, ...]]
 """The words of each answer."""
+_MOST_LEVEL = 1e100
 
 
 def flat(words: Words) -> tuple[str, ...]:
@@ -79,3 +82,37 @@ def _letters(word: str) -> str:
     """Return a word without case, marks and white space, which tokenisers may ignore."""
     plain = unicodedata.normalize("NFKD", word).casefold()
     return "".join(c for c in plain if not c.isspace() and not unicodedata.combining(c))
+
+
+def all_words(
+    words: Mapping[str, Sequence[str]], answers: Sequence[str]
+) -> dict[str, tuple[str, ...]]:
+    """Return the words of every answer. Raises `LabelError` for a word of two answers."""
+    for answer in words:
+        if answer not in answers:
+            known = ", ".join(map(repr, answers))
+            raise LabelError(f"words has the unknown label {answer!r:.40}. The labels are {known}.")
+    whole = {
+        answer: validate.texts(f"words[{answer!r}]", words.get(answer, (answer,)))
+        for answer in answers
+    }
+    if empty := [answer for answer, alternatives in whole.items() if not alternatives]:
+        raise LabelError(f"words is empty for {empty[0]!r}. Add a word, or omit the label.")
+    GenerateConfig(labels=flat(whole))  # no word twice, of one answer or of two
+    return whole
+
+
+def check_numbers(labels: Sequence[str]) -> None:
+    """Raise `LabelError` unless the labels of mode "levels" are different numbers."""
+    # Their variance, a square, must not overflow.
+    try:
+        levels = [
+            validate.real("labels", float(label), -_MOST_LEVEL, _MOST_LEVEL) for label in labels
+        ]
+    except ValueError:
+        raise LabelError(
+            f"The levels {[*labels]!r:.80} are not all numbers. Use numbers within "
+            f"{_MOST_LEVEL:g} of 0, such as '1', or mode='one'."
+        ) from None
+    if len({*levels}) < len(levels):
+        raise LabelError(f"Two of the levels {[*labels]!r:.80} are equal. Remove one of them.")

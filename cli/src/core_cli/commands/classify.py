@@ -154,6 +154,7 @@ def _classify(flags: RowFlags, labels: tuple[str, ...]) -> None:
     from core_cli.jobs.run import RowJob, run
     from core_cli.loading import UNSUPPORTED
     from core_cli.rows.asker import answering
+    from core_cli.rows.shortening import longest_label
     from core_cli.writing import answers
 
     joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)
@@ -171,7 +172,7 @@ def _classify(flags: RowFlags, labels: tuple[str, ...]) -> None:
         ask=lambda loaded: loaded.model.classify,
         generate=answering,
         fitted=_with_logprobs,
-        room=lambda loaded: _longest(loaded, labels),
+        room=lambda loaded: longest_label(loaded.model, labels),
         labelled=config if labels else None,
     )
     try:
@@ -209,15 +210,3 @@ def _with_logprobs(loaded: Loaded, config: GenerateConfig) -> GenerateConfig:
 
     offered = Capability.LOGPROBS in loaded.capabilities and not config.labels_only
     return replace(config, return_logprobs=True) if offered else config
-
-
-def _longest(loaded: Loaded, labels: Sequence[str]) -> int:
-    """Return the tokens that a prompt leaves for the longest label, with some to join them."""
-    from core.extensions import Tokenizing
-    from core.kit.support import compares_sentences
-
-    model = loaded.model
-    if compares_sentences(model):  # a label sentence is read by itself
-        return 0
-    sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
-    return max(sizes, default=1) + 2

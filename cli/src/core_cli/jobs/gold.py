@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import TYPE_CHECKING
 
 from core_cli import output
@@ -17,6 +18,7 @@ from core_tasks.agreement.measures import LabelMeasures, macro_f1, share, wilson
 if TYPE_CHECKING:
     from core_cli.reading.row import Row
     from core_cli.values import Answer
+    from core_tasks.agreement.baseline import Baseline
 
 
 _SHOWN = 12
@@ -57,10 +59,15 @@ class Gold:
                     self._texts.append(row.text)
                     self._labels.append(str(gold))
 
-    def tell(self) -> None:
-        """Print the accuracy and the metrics of each label on stderr."""
+    @cached_property
+    def baseline(self) -> Baseline | None:
+        """The accuracy of guessing on the first rows; None without any."""
         from core_tasks.agreement.baseline import baseline_of
 
+        return baseline_of(self._texts, self._labels)
+
+    def tell(self) -> None:
+        """Print the accuracy and the metrics of each label on stderr."""
         metrics = self.agreement.to_dict()
         if metrics["accuracy"] is None:
             output.say(f"no row has a gold label in {self.field!r}")
@@ -75,7 +82,7 @@ class Gold:
             interval = metrics["calibration_error_interval"]
             parts.append(error_text(metrics["calibration_error"], interval))
         output.say(", ".join(parts))
-        if baseline := baseline_of(self._texts, self._labels):
+        if baseline := self.baseline:
             rows = f" (first {baseline.rows} rows)" * (baseline.rows < metrics["rows"])
             output.say(f"for comparison, {baseline}{rows}")
 

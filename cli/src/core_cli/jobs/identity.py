@@ -20,6 +20,17 @@ if TYPE_CHECKING:
 
 
 _SHOWN = 60
+_FLAGS = {
+    "form": "--format",
+    **{
+        name: f"--{name.replace('_', '-')}"
+        for name in (
+            *("labels", "template", "encoding", "field", "id_field", "keep", "limit", "chat"),
+            *("system", "truncate", "dedupe", "min_margin", "shard", "opening", "new_turn"),
+            *("allow_blank", "to"),
+        )
+    },
+}
 
 
 def identity(
@@ -73,8 +84,8 @@ def check(known: Mapping[str, Any], now: Mapping[str, Any], output: str) -> None
         "has changed" if name in ("input", "model") else f"changed from {before} to {after}"
     )
     raise click.UsageError(
-        f"Cannot resume {output}: {name} {difference}. Restore the original value, or start over "
-        "with --overwrite."
+        f"Cannot resume {output}: {_FLAGS.get(name, name)} {difference}. Restore the original "
+        "value, or start over with --overwrite."
     )
 
 
@@ -108,5 +119,18 @@ def _plain(facts: dict[str, Any]) -> dict[str, Any]:
 
 
 def _shown(value: object) -> str:
-    text = repr(value)
+    text = _words(value)
     return text if len(text) <= _SHOWN else f"{text[:_SHOWN]}..."
+
+
+def _words(value: object) -> str:
+    """Return a value of a flag as its user would say it."""
+    if value is None:
+        return "none"
+    if isinstance(value, bool):
+        return "on" if value else "off"
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_words(own)}" for name, own in value.items())
+    if isinstance(value, list):
+        return ", ".join(map(_words, value)) or "none"
+    return repr(value)

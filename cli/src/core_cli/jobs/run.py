@@ -51,9 +51,9 @@ class RowJob:
     ``ask`` returns a model's operation, ``generate`` the one for batch requests, ``fitted`` the
     options adapted to the backend. ``room`` returns the number of context tokens that a shortened
     prompt leaves free. ``question`` identifies a task, head or evaluation beyond the flags, and
-    ``shown`` turns a row's prompt into its prompt. ``labelled`` has the labels, and how they are
-    joined to such a prompt; None without labels. ``gold`` compares the answers with a field of
-    the input, ``marks`` in another way.
+    ``shown`` turns a row's prompt into its prompt, ``around`` into the longest one that is run.
+    ``labelled`` has the labels, and how they are joined to such a prompt; None without labels.
+    ``gold`` compares the answers with a field of the input, ``marks`` in another way.
 
     ``fields`` name the fields of a row, and ``asker`` handles rows that need more than the text.
     ``block`` is the number of rows per block; by default blocks grow. ``steady`` disables caches
@@ -71,6 +71,7 @@ class RowJob:
     room: Callable[[Loaded], int] = lambda loaded: 1
     question: str | None = None
     shown: Callable[[str], str] = str
+    around: Callable[[str], str] | None = None
     labelled: GenerateConfig | None = None
     gold: Callable[[str], Gold | ManyGold] = Gold
     marks: AnswerMetrics | None = None
@@ -104,7 +105,7 @@ def run(flags: RowFlags, row_job: RowJob) -> None:
             return  # without a wait for the model
 
         stack.enter_context(interrupts.terminating())
-        with _loading(flags):
+        with output.loading(flags.model, _progress_of(flags)):
             usual = _STEADY if row_job.steady or work is not None else None
             needs = row_job.needed, usual, row_job.instead
             loaded = load(flags.need_model(), flags.load_config(), *needs)
@@ -140,18 +141,6 @@ def _job(
     return stack.enter_context(job.opened(flags, facts))
 
 
-@contextmanager
-def _loading(flags: RowFlags) -> Iterator[None]:
-    start = time.perf_counter()
-
-    def text() -> str:
-        return f"loading {flags.model}, {time.perf_counter() - start:.0f} s"
-
-    with output.Progress(text, _progress_of(flags)) as progress:
-        progress.show()
-        yield
-
-
 def _asker(
     flags: RowFlags,
     loaded: Loaded,
@@ -171,7 +160,9 @@ def _asker(
     # With a task or head, the labels follow its prompt, not the row's.
     labels = bool(config.labels) and row_job.question is None
     room = row_job.room(loaded)
-    maker = input.prompt_maker(flags, loaded, template, config, room, labels=labels)
+    maker = input.prompt_maker(
+        flags, loaded, template, config, room, labels=labels, question=row_job.around
+    )
     # Duplicate prompts have equal answers unless tokens are sampled.
     known = Known() if flags.dedupe and config.temperature == 0 else None
     return Asker(loaded.model, row_job.ask(loaded), row_job.kind, maker, config, known)
@@ -218,7 +209,7 @@ class _Run:
         )
         self._count = input.RowCount(rows.share)
         self._progress = output.Progress(self._count.text, _progress_of(flags))
-        self._stop = interrupts.Stop()
+        self._stop = interrupts.Stop(self._say_that_it_stops)
         self._identities = Identities()
 
     def run(self) -> None:
@@ -291,6 +282,10 @@ class _Run:
         self._count.add(len(rows), self._summary.failed, self._summary.counts)
         self._progress.show()
 
+    def _say_that_it_stops(self) -> None:
+        when = "" if self._job is None else " after this block of rows"
+        output.say(f"Stopping{when}; Ctrl-C again leaves at once.")
+
     def _say_how_to_go_on(self) -> None:
         done = output.counted(self._count.done, "row")
         if self._job is None:
@@ -308,6 +303,8 @@ class _Run:
             self._summary.tell()
         else:
             self._summary.tell_doubts()
+        if isinstance(self._summary.gold, Gold):
+            self._say_what_to_try(self._summary.gold)
         if self._flags.report:
             self._write_report(self._flags.report)
         if self._flags.plot:
@@ -318,6 +315,15 @@ class _Run:
             rows = output.counted(self._summary.rows, "row")
             message = f"{self._summary.failed} of {rows} failed."
             raise exits.CommandFailed(message, exits.ROWS_FAILED)
+
+    def _say_what_to_try(self, gold: Gold) -> None:
+        """Print what to try next if the accuracy is not shown to be better than guessing."""
+        from core_cli import yardsticks
+
+        interval = gold.agreement.to_dict()["accuracy_interval"]
+        of = "head" if self._flags.head else "prompt"
+        if interval is not None:
+            yardsticks.say_next(gold.baseline, interval[0], self._flags, of=of)
 
     def _write_report(self, file: str) -> None:
         """Write the summary to the file of ``--report``, replacing an earlier one."""

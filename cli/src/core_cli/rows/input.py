@@ -152,8 +152,11 @@ def prompt_maker(
     room: int = 1,
     *,
     labels: bool = False,
+    question: Callable[[str], str] | None = None,
 ) -> PromptMaker:
     """Return the maker of prompts from rows; ``labels`` if labels follow them.
+
+    ``question`` is the prompt of a task or head around a text.
 
     Raises `UnsupportedOperationError` without a tokeniser, and `OptionError`.
     """
@@ -169,6 +172,7 @@ def prompt_maker(
         opening=flags.opening or "",
         labels=labels,
         new_turn=bool(flags.new_turn),
+        question=question,
     )
     maker.check()
     return maker
@@ -203,6 +207,8 @@ class RowCount:
         """Return ``412 rows, 20 %, 18.3 rows/s, 1:27 left; 2 failed; sports 210, ...``."""
         seconds = time.perf_counter() - self._start
         count, share = self.done - self._before, self._share()
+        if not self.done:
+            return f"running the first rows, {seconds:.0f} s"
         parts = [output.counted(self.done, "row")]
         if share is not None:
             parts.append(f"{100 * share:.0f} %")
@@ -210,7 +216,7 @@ class RowCount:
             parts.append(f"{count / seconds:.1f} rows/s")
         if count and share:
             whole = self.done / share
-            parts.append(f"{_clock((whole - self.done) * seconds / count)} left")
+            parts.append(f"{output.clock((whole - self.done) * seconds / count)} left")
 
         facts = [", ".join(parts)]
         if self.failed:
@@ -219,9 +225,3 @@ class RowCount:
             first = sorted(self.counts.items(), key=lambda pair: -pair[1])[:4]
             facts.append(", ".join(f"{label} {count}" for label, count in first))
         return "; ".join(facts)
-
-
-def _clock(seconds: float) -> str:
-    minutes, rest = divmod(max(round(seconds), 0), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

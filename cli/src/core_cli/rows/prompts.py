@@ -32,7 +32,8 @@ class PromptMaker:
     has its options, ``opening`` the first words of the answer, and after it ``labels`` may be read.
     Conversations that end with the assistant's message are continued, as ``config`` says, or
     answered in a ``new_turn``.
-    ``truncation`` shortens long texts.
+    ``truncation`` shortens long texts. With ``question``, the prompt is a text that a task or head
+    will put into a prompt of its own, which is returned for a text.
     """
 
     model: object
@@ -45,6 +46,7 @@ class PromptMaker:
     opening: str = ""
     labels: bool = False
     new_turn: bool = False
+    question: Callable[[str], str] | None = None
 
     @cached_property
     def rendering(self) -> Rendering:
@@ -81,6 +83,8 @@ class PromptMaker:
         prompt = self._around(row, row.text)
         if self.truncation is None:
             return prompt
+        if self.question is not None:
+            return self.truncation.shortened(row.text, self.question, self._tokenizing())
         return self.truncation.fitted(
             prompt, row.text, lambda text: self._around(row, text), self._tokenizing()
         )
@@ -188,6 +192,17 @@ class Truncation:
             if over <= self.limit:
                 return prompt
         return self._longest(text, around, model, most, over)
+
+    def shortened(self, text: str, around: Callable[[str], str], model: Tokenizing) -> str:
+        """Return the text, shortened so that ``around`` it there is a prompt that fits."""
+        texts: dict[str, str] = {}
+
+        def noted(part: str) -> str:
+            prompt = around(part)
+            texts[prompt] = part
+            return prompt
+
+        return texts[self.fitted(noted(text), text, noted, model)]
 
     def _longest(
         self,

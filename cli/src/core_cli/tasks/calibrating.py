@@ -4,54 +4,34 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 import click
 
 from core.kit.labels import softmax
 from core.kit.support import compares_sentences
-from core.protocols import Capability, TextModel
+from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, suggestions
-from core_cli.flags import FitFlags, given, parse_labels
+from core_cli import output, suggestions, yardsticks
+from core_cli.flags import FitFlags, RowFlags, given, parse_labels
+from core_cli.progress import working
 from core_cli.rows import checks, gold_labels
-from core_cli.tasks import gold_rows, yardsticks
+from core_cli.rows.shortening import longest_prompt, shortened
+from core_cli.tasks import gold_rows
 from core_cli.tasks.gold_rows import Texts
 from core_cli.tasks.question import refuse_own
 from core_tasks import Task, load_task
 from core_tasks.agreement.gaps import error_text
 from core_tasks.agreement.measures import wilson
-from core_tasks.calibration import (
-    Adjustment,
-    Quality,
-    far_from_uniform,
-    fit_isotonic,
-    fit_temperature,
-    quality,
-    row_threshold_for,
-)
+from core_tasks.calibration import Quality, far_from_uniform, quality, row_threshold_for
 from core_tasks.files import FILE
-from core_tasks.fitting import prior_of
-from core_tasks.folds import FOLDS, folds_of
+from core_tasks.folds import FOLDS
 from core_tasks.template import TEXT
-from core_tasks.tuning.judging import left_out
+from core_tasks.tuning.calibrating import Answers, answers_of
+from core_tasks.tuning.methods import OF_ROWS, Method, Row
+from core_tasks.words import flat
 
 PRIORS, FITTED = ("content-free", "batch", "mean", "pmi"), ("temperature", "isotonic")
-OF_ROWS = ("batch", "mean")
-"""The priors that are fitted on the rows."""
-Row = Sequence[float]  # the labels' log-probabilities after one text, or other scores
-
-
-@dataclass(frozen=True, slots=True)
-class Asked:
-    """The raw answers to one question about the rows, and the index of the correct ones.
-
-    ``folds`` are the folds of the rows for cross-validation.
-    """
-
-    question: str
-    rows: Sequence[Row]
-    gold: list[int]
-    folds: list[int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,20 +66,31 @@ def run(flags: CalibrateFlags) -> None:
 
     from core_cli.loading import explain, load
 
-    loaded = load(model_name, flags.load_config(), Capability.LABELS)
-    with loaded.model as model:
-        if flags.verbose:
-            explain(loaded)
-        sentences = compares_sentences(model)
-        if not (sentences or flags.task or flags.template or flags.template_file):
-            raise click.UsageError("With a language model, calibrate requires --template.")
-        if sentences and not flags.methods:
-            methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
-        fitted = _fitted(task, model, rows, methods, flags.strength)
-        if rows.gold is not None:
-            fitted = _judged(task, fitted, model, rows, methods, flags)
-        else:
-            _tell_counts(task, fitted, model, rows.texts)
+    with working(flags, model_name) as work:
+        loaded = load(model_name, flags.load_config(), Capability.LABELS)
+        with loaded.model as model:
+            if flags.verbose:
+                explain(loaded)
+            sentences = compares_sentences(model)
+            if not (sentences or flags.task or flags.template or flags.template_file):
+                raise click.UsageError("With a language model, calibrate requires --template.")
+            if sentences and not flags.methods:
+                methods = tuple("mean" if method == PRIORS[0] else method for method in methods)
+            method = _method(methods, flags.strength)
+            priors = [method.prior] if method.prior else []
+            prompt = partial(longest_prompt, task)
+            texts = shortened(loaded, rows.texts, flags.truncate, [prompt], flat(task.words))
+            answers = answers_of(model, task, texts, rows.gold, priors, progress=work)
+            fitted = answers.fitted(method)
+            prior = answers.fitted(replace(method, fitted="")) if method.prior else None
+            counts = [] if rows.gold is not None else _counts(answers, fitted)
+            tried = [] if rows.gold is None else _tried(answers, method)
+    for line in counts:
+        output.say(line)
+    if prior is not None:
+        _tell_prior(prior, method.prior)
+    if rows.gold is not None:
+        fitted = _judged(answers, fitted, rows, method, tried, flags)
     replace(fitted, model=model_name).save(flags.output)
     command = suggestions.classify_command(flags, task=flags.output)
     output.say(f"{flags.output}: {fitted.level}. Use it with:\n{command}")
@@ -152,72 +143,116 @@ def _methods(flags: CalibrateFlags, task: Task) -> tuple[str, ...]:
     return tuple(sorted(methods, key=(*PRIORS, *FITTED).index))
 
 
-# ------------------------------------------------------------------ fitting
+def _method(methods: Sequence[str], strength: float | None) -> Method:
+    prior = next((method for method in methods if method in PRIORS), "")
+    return Method(prior, next((method for method in methods if method in FITTED), ""), strength)
 
 
-def _fitted(
-    task: Task, model: TextModel, rows: Texts, methods: Sequence[str], strength: float | None
-) -> Task:
-    """Return the task with all methods applied in order."""
-    for method in methods:
-        if method in PRIORS:
-            texts = rows.texts if method in OF_ROWS else None
-            task = task.fit_prior(model, texts, method, strength=strength)  # type: ignore[arg-type]
-            _tell_prior(task, method)
-        else:
-            assert rows.gold is not None
-            task = task.fit(model, rows.texts, rows.gold, method)  # type: ignore[arg-type]
-    return task
+# ------------------------------------------------------------------ quality on held-out rows
 
 
-def _judged(
-    task: Task,
-    fitted: Task,
-    model: TextModel,
-    rows: Texts,
-    methods: Sequence[str],
-    flags: CalibrateFlags,
-) -> Task:
-    """Print the quality on held-out rows, and return the task with its threshold.
+@dataclass(frozen=True, slots=True)
+class Tried:
+    """A method, its rows held out for each question, and the quality of all of them together."""
+
+    method: Method
+    rows: list[list[Row]]
+    quality: Quality
+
+
+def _tried(answers: Answers, method: Method) -> list[Tried]:
+    """Return no calibration, the method and, if it is less calibrated, the others to offer.
 
     In a multi-label task each label is a separate question; all are reported together.
     """
-    questions = _asked(replace(task, calibration=None), model, rows)
-    adjusted = [_out_of_fold(question, methods, flags.strength, fitted) for question in questions]
-    before = [row for question in questions for row in question.rows]
-    after = [row for adjusted_rows in adjusted for row in adjusted_rows]
+    raw, own = _held_out(answers, Method()), _held_out(answers, method)
+    if own.quality.calibration_error <= raw.quality.calibration_error:
+        return [raw, own]
+    prior = method.prior
+    pairs = [("", FITTED[0]), (prior, FITTED[0]), (prior, ""), ("", FITTED[1]), (prior, FITTED[1])]
+    others = [Method(*pair) for pair in dict.fromkeys(pairs) if any(pair)]
+    return [raw, own, *(_held_out(answers, other) for other in others if other != method)]
+
+
+def _held_out(answers: Answers, method: Method) -> Tried:
+    questions = answers.questions.values()
+    if method == Method():
+        rows = [[*question.answers.rows] for question in questions]
+    else:
+        rows = [question.held_out(method) for question in questions]
     gold = [place for question in questions for place in question.gold]
+    return Tried(method, rows, quality([row for own in rows for row in own], gold))
+
+
+def _judged(
+    answers: Answers,
+    fitted: Task,
+    rows: Texts,
+    method: Method,
+    tried: Sequence[Tried],
+    flags: CalibrateFlags,
+) -> Task:
+    """Print the quality on held-out rows, and return the task with its threshold."""
+    raw, own, *others = tried
     if flags.error_rate is not None:
         gold_rows.warn_of_repeats(rows.texts)
-    raw, held_out = quality(before, gold), quality(after, gold)
-    output.say(f"raw: {_in_words(raw)}")
-    output.say(f"{fitted.level}: {_in_words(held_out)}, on held-out rows ({FOLDS} folds)")
-    if task.mode != "many":
-        _compare(rows, raw, held_out)
+    output.say(f"raw: {_in_words(raw.quality)}")
+    output.say(f"{fitted.level}: {_in_words(own.quality)}, on held-out rows ({FOLDS} folds)")
+    if fitted.mode != "many":
+        _compare(rows, own.quality, flags)
+    if own.quality.calibration_error > raw.quality.calibration_error:
+        _warn_of_worse(raw, own, others, flags)
     if flags.error_rate is None:
         return fitted
 
     # In a multi-label task the threshold is for yes, the first answer.
-    answer = _yes if task.mode == "many" else _best
+    answer = _yes if fitted.mode == "many" else _best
     columns = [
         [answer(row, label) for row, label in zip(adjusted_rows, question.gold, strict=True)]
-        for adjusted_rows, question in zip(adjusted, questions, strict=True)
+        for adjusted_rows, question in zip(own.rows, answers.questions.values(), strict=True)
     ]
     threshold = row_threshold_for([*zip(*columns, strict=True)], flags.error_rate)
     return replace(fitted, threshold=gold_rows.threshold_value(threshold, flags.error_rate))
 
 
-def _compare(rows: Texts, raw: Quality, fitted: Quality) -> None:
-    """Print what guessing reaches, and a warning if the calibration error has risen."""
+def _compare(rows: Texts, fitted: Quality, flags: CalibrateFlags) -> None:
+    """Print what guessing reaches, and what to try next if that is as good."""
     baseline = yardsticks.say(rows.texts, rows.gold or ())
     low, _ = wilson(round(fitted.accuracy * fitted.rows), fitted.rows) or (0.0, 1.0)
-    yardsticks.say_next(baseline, low)
-    if fitted.calibration_error > raw.calibration_error:
-        output.warn(
-            "the probabilities are less calibrated than without this calibration: error "
-            f"{fitted.calibration_error:.3f} instead of {raw.calibration_error:.3f}. Try --method "
-            "temperature or --method isotonic, or more rows."
-        )
+    yardsticks.say_next(baseline, low, flags)
+
+
+def _warn_of_worse(raw: Tried, own: Tried, others: Sequence[Tried], flags: CalibrateFlags) -> None:
+    """Warn that the calibration error has risen, and offer the best method that does not raise it.
+
+    The best has the highest accuracy, then the highest likelihood.
+    """
+    error, before = own.quality.calibration_error, raw.quality.calibration_error
+    output.warn(
+        "the probabilities are less calibrated than without this calibration: error "
+        f"{error:.3f} instead of {before:.3f}."
+    )
+    kept = [other for other in others if other.quality.calibration_error <= before]
+    if not kept:
+        output.say("No other method keeps the error of the raw probabilities. Try more rows.")
+        return
+    best = max(kept, key=lambda other: (other.quality.accuracy, -other.quality.nll))
+    names = [name for name in (best.method.prior, best.method.fitted) if name]
+    question = RowFlags(
+        task=flags.task,
+        template=flags.template,
+        template_file=flags.template_file,
+        labels=flags.labels,
+        labels_file=flags.labels_file,
+        label_prefix=flags.label_prefix,
+        label_sentence=flags.label_sentence,
+    )
+    again = suggestions.calibrate_again_command(flags, question, names, flags.error_rate)
+    output.say(
+        f"Of the methods that do not raise it, {'+'.join(names)} is the best: "
+        f"{_in_words(best.quality)}. Use it with:\n"
+        f"{again}"
+    )
 
 
 def _best(row: Row, gold: int) -> tuple[float, bool]:
@@ -228,52 +263,6 @@ def _best(row: Row, gold: int) -> tuple[float, bool]:
 
 def _yes(row: Row, gold: int) -> tuple[float, bool]:
     return softmax(row)[0], gold == 0
-
-
-def _asked(plain: Task, model: TextModel, rows: Texts) -> list[Asked]:
-    """Return the raw answers to each question, for the rows that did not fail."""
-    assert rows.gold is not None
-    decisions = plain.classify(model, rows.texts)
-    known = [row for row, decision in enumerate(decisions) if decision.error is None]
-    texts, right = [rows.texts[row] for row in known], [rows.gold[row] for row in known]
-    questions = []
-    for question in plain.questions:
-        parts = [decisions[n].parts[question] if question else decisions[n] for n in known]
-        label_scores = [[*(part.scores or {}).values()] for part in parts]
-        if question:  # yes is the first answer
-            gold = [0 if question in holding else 1 for holding in right]
-        else:
-            gold = [plain.labels.index(label) for label in right]
-        questions.append(Asked(question, label_scores, gold, folds_of(texts, gold)))
-    return questions
-
-
-def _out_of_fold(
-    question: Asked, methods: Sequence[str], strength: float | None, fitted: Task
-) -> list[Row]:
-    """Return the adjusted rows, each fold fitted on the others.
-
-    A prior that uses no rows is the same for all folds.
-    """
-
-    def fit(rows: Sequence[int]) -> Adjustment:
-        known, right = [question.rows[n] for n in rows], [question.gold[n] for n in rows]
-        own = next((method for method in methods if method in OF_ROWS), None)
-        prior = prior_of(known, own, strength) if own else _of(fitted, question.question)
-        if FITTED[0] in methods:
-            return fit_temperature(known, right, prior)
-        return fit_isotonic(known, right, prior) if FITTED[1] in methods else prior
-
-    numbers = range(len(question.rows))
-    adjusted = left_out(question.rows, numbers, question.folds, fit)
-    return [adjusted[n] for n in numbers]
-
-
-def _of(fitted: Task, question: str) -> Adjustment:
-    """Return the prior that a task has for a question."""
-    if fitted.calibration is None:
-        return Adjustment()
-    return Adjustment(prior=fitted.calibration.adjustments[question].prior)
 
 
 # ------------------------------------------------------------------ messages
@@ -313,10 +302,11 @@ def _tell_prior(task: Task, method: str) -> None:
             )
 
 
-def _tell_counts(task: Task, fitted: Task, model: TextModel, texts: Sequence[str]) -> None:
-    """Print how often each label is chosen, before and after."""
-    for name, variant in (("raw", replace(task, calibration=None)), (fitted.level, fitted)):
-        decisions = variant.classify(model, texts)
-        chosen = [label for decision in decisions for label in decision.labels]
-        counts = ", ".join(f"{label} {chosen.count(label)}" for label in task.labels)
-        output.say(f"{name}: {counts}")
+def _counts(answers: Answers, fitted: Task) -> list[str]:
+    """Return lines with how often each label is chosen, before and after."""
+    lines = []
+    for name, variant in (("raw", answers.task), (fitted.level, fitted)):
+        chosen = [label for decision in answers.decisions(variant) for label in decision.labels]
+        counts = ", ".join(f"{label} {chosen.count(label)}" for label in answers.task.labels)
+        lines.append(f"{name}: {counts}")
+    return lines

@@ -13,6 +13,7 @@ import click
 from core.api import discover
 from core.errors import CoreError
 from core_cli import output
+from core_cli.progress import working
 from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
 from core_cli.tasks.trying import Tried, try_model
@@ -56,13 +57,16 @@ def best_of(
     the first if all do.
     """
     lines, errors = list[Row](), list[CoreError | click.UsageError]()
-    for model in models:
-        own = replace(flags, model=model)
-        try:
-            lines.append(_row(model, try_model(own, candidates, rows, levels, compared=True)))
-        except (CoreError, click.UsageError) as error:
-            errors.append(error)
-            lines.append(Row(model, problem=str(error)))
+    with working(flags, models[0]) as work:
+        for model in models:
+            own = replace(flags, model=model)
+            work.load(model)
+            try:
+                tried = try_model(own, candidates, rows, levels, work, compared=True)
+                lines.append(_row(model, tried))
+            except (CoreError, click.UsageError) as error:
+                errors.append(error)
+                lines.append(Row(model, problem=str(error)))
     lines.sort(key=lambda line: line.merit, reverse=True)
     best = lines[0].tried
     if best is None:

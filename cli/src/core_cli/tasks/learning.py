@@ -9,10 +9,12 @@ from typing import Any
 
 from core.protocols import Capability
 from core.system import outputs
-from core_cli import output, suggestions
+from core_cli import output, suggestions, yardsticks
 from core_cli.flags import FitFlags, given
+from core_cli.progress import working
 from core_cli.rows import checks
-from core_cli.tasks import gold_rows, yardsticks
+from core_cli.rows.shortening import shortened
+from core_cli.tasks import gold_rows
 from core_tasks.agreement.measures import wilson
 from core_tasks.heads import learner
 
@@ -47,13 +49,16 @@ def run(flags: LearnFlags) -> None:
     rows = gold_rows.read(flags)
     assert rows.gold is not None  # --gold is required
 
-    loaded = load(model_name, flags.load_config(), Capability.HIDDEN_STATES)
-    with loaded.model as model:
-        if flags.verbose:
-            explain(loaded)
-        chosen = given(layers=flags.layers or None, kinds=flags.kinds or None)
-        few = learn.FewShot(model, template=template, early_exit=flags.early_exit, **chosen)
-        few.fit(rows.texts, rows.gold)
+    with working(flags, model_name) as work:
+        loaded = load(model_name, flags.load_config(), Capability.HIDDEN_STATES)
+        with loaded.model as model:
+            if flags.verbose:
+                explain(loaded)
+            chosen = given(layers=flags.layers or None, kinds=flags.kinds or None)
+            few = learn.FewShot(model, template=template, early_exit=flags.early_exit, **chosen)
+            prompt = [lambda text: template.replace("{text}", text)]
+            texts = shortened(loaded, rows.texts, flags.truncate, prompt)
+            few.fit(texts, rows.gold, progress=work)
     if flags.verbose:
         _tell_trials(few.trials)
     _tell(few, rows.gold)
@@ -61,7 +66,7 @@ def run(flags: LearnFlags) -> None:
     if few.head.accuracy is not None:
         right = round(few.head.accuracy * len(rows.texts))
         low, _ = wilson(right, len(rows.texts)) or (0.0, 1.0)
-        yardsticks.say_next(baseline, low, of="head")
+        yardsticks.say_next(baseline, low, flags, of="head")
     few.save(flags.output)
     command = suggestions.classify_command(flags, head=flags.output)
     output.say(f"{flags.output}: classifier head. Use it with:\n{command}")

@@ -15,6 +15,7 @@ from core.errors import CoreError
 from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core_cli import output
+from core_cli.rows.shortening import longest_label, longest_prompt
 from core_cli.values import Decide, Question
 from core_tasks.heads import learner
 
@@ -59,7 +60,6 @@ def _question_flags(flags: RowFlags) -> dict[str, object]:
         "template_file": flags.template_file,
         "chat": flags.chat,
         "system": flags.system,
-        "truncate": flags.truncate,
         "chat_template_kwargs": flags.chat_template_kwargs,
         "thinking": flags.thinking,
         "opening": flags.opening,
@@ -81,6 +81,7 @@ def of_task(task: Task) -> Question:
         Capability.LABELS,
         content=to_toml(task),
         prompt=lambda text: "\n".join(task.prompts([text])),
+        around=partial(longest_prompt, task),
         decide=lambda loaded: _of_task(task, loaded),
         labelled=GenerateConfig(
             labels=flat(task.words),
@@ -102,7 +103,8 @@ def _of_task(task: Task, loaded: Loaded) -> Decide:
         limits = GenerateConfig(
             cancel=config.cancel, timeout=config.timeout, return_logprobs=has_logprobs
         )
-        return task.classify(loaded.model, texts, limits)
+        # The reader of rows has rejected blank texts, unless they are allowed.
+        return task.classify(loaded.model, texts, limits, allow_blank=True)
 
     return decide
 
@@ -139,6 +141,7 @@ def work_of(question: Question, min_margin: float | None) -> RowJob:
     from core_cli.jobs.run import RowJob
     from core_cli.writing.answers import decided
 
+    words = question.labelled.labels if question.labelled is not None else ()
     return RowJob(
         command="classify",
         needed=question.needed,
@@ -148,6 +151,8 @@ def work_of(question: Question, min_margin: float | None) -> RowJob:
         generate=question.decide,
         question=question.content,
         shown=question.prompt,
+        around=question.around,
+        room=lambda loaded: longest_label(loaded.model, words),
         labelled=question.labelled,
         gold=partial(ManyGold, labels=question.labels) if question.mode == "many" else Gold,
     )
@@ -165,6 +170,10 @@ def question_of(flags: RowFlags) -> Question:
         raise click.UsageError("Give --task or --head, not both.")
     path, learn = flags.head, learner()
     head = learn.load_head(path)
+
+    def prompt(text: str) -> str:
+        return str(head.template.replace("{text}", text))
+
     return Question(
         head.labels,
         "one",
@@ -172,7 +181,8 @@ def question_of(flags: RowFlags) -> Question:
         None,
         Capability.HIDDEN_STATES,
         content=hashlib.sha256(Path(path).read_bytes()).hexdigest(),
-        prompt=lambda text: head.template.replace("{text}", text),
+        prompt=prompt,
+        around=prompt,
         decide=lambda loaded: _asking(learn.FewShot.with_head(head, loaded.model, path)),
     )
 

@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from core.errors import PromptTooLongError
 from core.protocols import Capability
 from core_cli import output
+from core_cli.progress import Work
+from core_cli.rows.shortening import longest_prompt, shortened
 from core_cli.tasks.candidates import Candidates, TuneFlags
 from core_cli.tasks.gold_rows import Texts
 from core_tasks.agreement.measures import wilson
 from core_tasks.calibration import quality
 from core_tasks.heads import installed_learner, learner
+from core_tasks.words import flat
 
 if TYPE_CHECKING:
     from core.protocols import TextModel
@@ -36,9 +40,10 @@ def try_model(
     candidates: Candidates,
     rows: Texts,
     levels: list[Any] | None,
+    work: Work,
     compared: bool = False,
 ) -> Tried:
-    """Load the model, try the candidates of its kind, and close it.
+    """Load the model, try the candidates of its kind, and close it; ``work`` shows the progress.
 
     Candidates of the other kind are refused, unless the model is ``compared`` with others.
     """
@@ -51,20 +56,31 @@ def try_model(
             explain(loaded)
         if not compared:
             candidates.check(model)
+        tasks = candidates.for_model(model)
+        prompts = [partial(longest_prompt, task) for task in tasks]
+        words = [word for task in tasks for word in flat(task.words)]
+        texts = shortened(loaded, rows.texts, flags.truncate, prompts, words)
+        rows = replace(rows, texts=texts)
         tuning = tune(
             model,
-            candidates.for_model(model),
+            tasks,
             rows.texts,
             rows.gold,
             levels=levels,
             error_rate=flags.error_rate,
+            progress=work,
         )
-        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags)
+        head = _head(model, rows, candidates.labels, "L2" in flags.levels, flags, work)
     return Tried(tuning, head, loaded.backend.name, loaded.location)
 
 
 def _head(
-    model: TextModel, rows: Texts, labels: Sequence[str], wanted: bool, flags: TuneFlags
+    model: TextModel,
+    rows: Texts,
+    labels: Sequence[str],
+    wanted: bool,
+    flags: TuneFlags,
+    work: Work,
 ) -> dict[str, float | list[float]] | None:
     """Return the quality of a classifier head on held-out rows, chosen in each fold separately.
 
@@ -82,7 +98,8 @@ def _head(
     texts, gold = [text for text, _ in sound], [label for _, label in sound]
     right = [labels.index(label) for label in gold]
     try:
-        shares = learn.FewShot(model).out_of_fold(texts, gold, folds_of(texts, right), labels)
+        folds = folds_of(texts, right)
+        shares = learn.FewShot(model).out_of_fold(texts, gold, folds, labels, progress=work)
     except (learn.TrainingDataError, PromptTooLongError) as error:
         if wanted:
             raise

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from core.system import outputs
-from core_cli import output, suggestions
-from core_cli.tasks import gold_rows, yardsticks
+from core_cli import output, suggestions, yardsticks
+from core_cli.progress import working
+from core_cli.tasks import gold_rows
 from core_cli.tasks.candidates import TuneFlags, candidates_of
 from core_cli.tasks.comparing import best_of
 from core_cli.tasks.trying import try_model
@@ -47,7 +48,8 @@ def run(flags: TuneFlags) -> None:
     if len(models) > 1:
         flags, tried = best_of(models, flags, candidates, rows, levels)
     else:
-        tried = try_model(flags, candidates, rows, levels)
+        with working(flags, models[0]) as work:
+            tried = try_model(flags, candidates, rows, levels, work)
         _show(tried.tuning, tried.head, flags.as_json, flags.verbose)
     tuning = tried.tuning
     _tell(tuning)
@@ -56,10 +58,13 @@ def run(flags: TuneFlags) -> None:
         gold_rows.warn_of_repeats(rows.texts)
         gold_rows.threshold_value(tuning.threshold, flags.error_rate or 0.0)
     if tried.head is not None:
-        _tell_of_head(tried.head, flags)
+        _tell_of_head(tried.head)
     if tuning.expected is not None:
         head_low = None if tried.head is None else tried.head["accuracy_interval"][0]
-        yardsticks.say_next(baseline, tuning.expected.interval[0], head_low)
+        low = tuning.expected.interval[0]
+        advised = yardsticks.say_next(baseline, low, flags, head_low)
+        if tried.head is not None and not advised:
+            output.say(f"Train it with:\n{suggestions.learn_command(flags)}")
     if flags.output:
         replace(tuning.best, model=flags.need_model()).save(flags.output)
         output.say(
@@ -188,11 +193,10 @@ def _tell(tuning: Tuning) -> None:
     )
 
 
-def _tell_of_head(head: Mapping[str, Any], flags: TuneFlags) -> None:
+def _tell_of_head(head: Mapping[str, Any]) -> None:
     low, high = (100 * end for end in head["accuracy_interval"])
     output.say(
         f"A classifier head (L2) needs no prompt. Its accuracy on held-out rows is "
         f"{100 * head['accuracy']:.1f} % ({low:.1f} to {high:.1f}), its calibration error "
-        f"{head['calibration_error']:.3f}. Train it with:\n"
-        f"{suggestions.learn_command(flags)}"
+        f"{head['calibration_error']:.3f}."
     )

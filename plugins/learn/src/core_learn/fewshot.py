@@ -20,6 +20,7 @@ from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
 from core_learn.heads import KINDS, Array, Classes, log_probabilities
 from core_learn.learning import Choice, Examples, learn, nested_accuracy, unseen
+from core_tasks.asking import Progress, in_blocks
 
 PROBES = ("The quick brown fox jumps over the lazy dog.", "12 + 30", "Où est la gare ?")
 """Texts whose states identify a model; a head's file has these states."""
@@ -69,14 +70,21 @@ class FewShot:
         return self._head
 
     def fit(
-        self, texts: Sequence[str], y: Sequence[str], labels: Sequence[str] | None = None
+        self,
+        texts: Sequence[str],
+        y: Sequence[str],
+        labels: Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> Self:
         """Learn from texts and their labels. ``labels``: all of them; default: sorted from ``y``.
 
+        With ``progress``, the texts run in blocks, and ``progress(done, total)`` is called with
+        counts of texts before the first one and after each.
         Raises `TrainingDataError`, and the error of a text that the model cannot read.
         """
         known, classes = _classes(texts, y, labels)
-        states = self._all_states([*texts, *PROBES])
+        states = self._all_states([*texts, *PROBES], progress)
         examples = _examples(states, texts, classes, _order(texts, classes))
         choice = Choice(self.kinds, self.early_exit)
         learned = learn(examples, choice)
@@ -105,16 +113,18 @@ class FewShot:
         y: Sequence[str],
         folds: Sequence[int],
         labels: Sequence[str] | None = None,
+        *,
+        progress: Progress | None = None,
     ) -> Array:
         """Return the probabilities of each text by heads learned from the other folds: [n, K].
 
         ``folds[i]`` is the fold of text i. Layer, kind and strength are chosen again for each fold,
         so that the result is unbiased if equal texts are in the same fold. The model runs once;
-        this object is not changed. Raises like `fit`.
+        this object is not changed. ``progress`` is that of `fit`. Raises like `fit`.
         """
         known, classes = _classes(texts, y, labels)
         order = _order(texts, classes)
-        examples = _examples(self._all_states(texts), texts, classes, order)
+        examples = _examples(self._all_states(texts, progress), texts, classes, order)
         place = np.array(folds)[order]
         left_out = [np.flatnonzero(place == fold) for fold in np.unique(place)]
         probabilities = np.empty((len(texts), len(known)))
@@ -192,17 +202,19 @@ class FewShot:
 
     # ------------------------------------------------------------ states
 
-    def _all_states(self, texts: Sequence[str]) -> dict[int, Array]:
+    def _all_states(
+        self, texts: Sequence[str], progress: Progress | None = None
+    ) -> dict[int, Array]:
         """Return the states of texts at every layer to try, [n, H] each."""
         last = self.model.info.num_layers
         upper = sorted({(last + 1) // 2, 2 * last // 3, 5 * last // 6, last})
         layers = upper if self.layers is None else self.layers
         try:
-            results = self._results(texts, layers)
+            results = self._results(texts, layers, progress=progress)
         except core.UnsupportedOptionError:
             if self.layers is not None:
                 raise
-            results = self._results(texts, (last,))
+            results = self._results(texts, (last,), progress=progress)
         rows = self._rows(results)
         return {layer: rows[:, place] for place, layer in enumerate(results[0].layers)}
 
@@ -211,10 +223,14 @@ class FewShot:
         texts: Sequence[str],
         layers: Sequence[int],
         config: core.GenerateConfig | None = None,
+        progress: Progress | None = None,
     ) -> list[core.HiddenResult]:
+        def run(block: Sequence[str]) -> list[core.HiddenResult]:
+            results = self.model.hidden_states(block, config, layers=layers)
+            return [_sound(result) for result in results]
+
         prompts = [self.template.replace("{text}", text) for text in _checked(texts)]
-        results: list[core.HiddenResult] = self.model.hidden_states(prompts, config, layers=layers)
-        return [_sound(result) for result in results]
+        return run(prompts) if progress is None else in_blocks(run, prompts, progress)
 
     def _rows(self, results: Sequence[core.HiddenResult]) -> Array:
         """Return states as one array: [n, layers, H]. Raises the error of the first failed text."""

@@ -36,12 +36,22 @@ def _stop(bar: Progress) -> None:
 
 @contextmanager
 def progress_bar(label: str) -> Iterator[Callable[[int, int], None]]:
-    """Yield a function that shows how much of a total is done, on a terminal."""
+    """Yield a function that shows how much of a total is done, and the time left, on a terminal."""
     bar = _bar(sys.stderr)
     task = bar.add_task(label, total=None)
+    start = time.monotonic()
+
+    def show(done: int, total: int) -> None:
+        nonlocal start
+        if not done:
+            start = time.monotonic()
+        left = (total - done) * (time.monotonic() - start) / done if done else None
+        words = [label, f"{done}/{total}", "" if left is None else f"{_clock(left)} left"]
+        bar.update(task, completed=done, total=total, description="  ".join(filter(None, words)))
+
     bar.start()
     try:
-        yield lambda done, total: bar.update(task, completed=done, total=total)
+        yield show
     finally:
         _stop(bar)
 

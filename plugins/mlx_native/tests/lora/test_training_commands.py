@@ -209,6 +209,20 @@ def test_progress_without_a_terminal_prints_no_empty_line(
     assert (shown.getvalue(), capsys.readouterr().err) == ("", "")
 
 
+def test_a_bar_shows_counts_and_the_time_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    now, lines = 5.0, list[str]()
+    monkeypatch.setattr("time.monotonic", lambda: now)
+    monkeypatch.setattr(
+        "rich.progress.Progress.update", lambda *_, description, **__: lines.append(description)
+    )
+    with progress_bar("judging") as show:
+        now = 65.0
+        show(0, 40)
+        now += 3
+        show(8, 40)
+    assert lines == ["judging  0/40", "judging  8/40  0:12 left"]
+
+
 def test_the_curve_is_drawn_of_any_number_of_steps() -> None:
     for count in (0, 1, 2, 5000):
         losses = [(step, 5.0 / step) for step in range(1, count + 1)]

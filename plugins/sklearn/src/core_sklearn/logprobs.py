@@ -36,7 +36,9 @@ def label_logprobs(model: Any, task: core_tasks.Task, texts: Sequence[str]) -> A
     with _LOCK:
         rows = {text: cache[question, text] for text in texts if (question, text) in cache}
     unknown = [text for text in dict.fromkeys(texts) if text not in rows]
-    for text, decision in zip(unknown, task.classify(model, unknown), strict=True):
+    for text, decision in zip(
+        unknown, task.classify(model, unknown, allow_blank=True), strict=True
+    ):
         if decision.error is not None:
             decision.error.add_note(f"This is the error of text {[*texts].index(text)}.")
         rows[text] = [*(decision.raise_for_error().scores or {}).values()]

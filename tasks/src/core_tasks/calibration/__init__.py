@@ -18,6 +18,7 @@ from core_tasks.calibration.priors import (
     pmi_prior,
 )
 from core_tasks.calibration.quality import Quality, quality
+from core_tasks.calibration.strength import fit_strength
 from core_tasks.calibration.temperature import fit_temperature
 from core_tasks.calibration.thresholds import Threshold, row_threshold_for, threshold_for
 from core_tasks.calibration.value import Calibration, Key, Level, load_calibration, save_calibration
@@ -36,6 +37,7 @@ __all__ = [
     "content_free_prior",
     "far_from_uniform",
     "fit_isotonic",
+    "fit_strength",
     "fit_temperature",
     "load_calibration",
     "mean_prior",

@@ -8,6 +8,7 @@ from core import validate
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError
 from core.options import GenerateConfig
 from core.protocols import TextModel
+from core_tasks.asking import Progress
 from core_tasks.calibration import Threshold, threshold_for
 from core_tasks.calibration.thresholds import fewest_rows
 from core_tasks.decision import Decision
@@ -32,12 +33,13 @@ def threshold_of(
     right: Sequence[int],
     error_rate: float,
     config: GenerateConfig | None,
+    progress: Progress | None = None,
 ) -> tuple[Threshold, int]:
     """Return a task's threshold on these texts, and how many of them failed.
 
     ``right`` are the indices of their labels. Raises `CalibrationError` if no threshold exists.
     """
-    decisions = task.classify(model, texts, config)
+    decisions = task.classify(model, texts, config, allow_blank=True, progress=progress)
     check_errors(decisions)
     pairs = [
         (decision, task.labels[place])

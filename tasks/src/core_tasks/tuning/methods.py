@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from core import validate
 from core.errors import CalibrationError
-from core_tasks.calibration import Adjustment, Level, fit_isotonic, fit_temperature
+from core_tasks.calibration import Adjustment, Level, fit_isotonic, fit_strength, fit_temperature
 from core_tasks.fitting import prior_of
 
 Row = Sequence[float]
 """The labels' log-probabilities after one text."""
 
+OF_ROWS = ("batch", "mean")
+"""The priors that are fitted on the texts' own rows."""
+
 LEVELS: tuple[Level, ...] = ("raw", "L0", "L1")
 # The default first; the second with label sentences, which follow no prompt.
 _PRIORS = ("content-free", "batch", "pmi")
 _PRIORS_OF_SENTENCES = ("mean", "batch", "content-free")
-_FITTED = {"temperature": fit_temperature, "isotonic": fit_isotonic}
+_FITTED = {"temperature": fit_strength, "isotonic": fit_isotonic}
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,7 +29,7 @@ class Said:
 
     ``content_free`` are the rows for neutral texts, ``named`` the rows for texts that name the
     labels, ``domain`` the row of the prompt without its text, if it has one. ``label_mass`` is the
-    mean over the texts, None with label sentences.
+    mean over the texts, None with label sentences. ``base`` is the prior that the task has already.
     """
 
     rows: Sequence[Row]
@@ -35,14 +38,19 @@ class Said:
     label_mass: float | None
     seconds: float
     named: Sequence[Row | None] = ()
+    base: Adjustment = field(default_factory=Adjustment)
 
 
 @dataclass(frozen=True, slots=True)
 class Method:
-    """A calibration method: a prior, a fit to gold labels, both, or neither."""
+    """A calibration method: a prior, a fit to gold labels, both, or neither.
+
+    A ``strength`` of the prior is kept; without one, a temperature is fitted together with it.
+    """
 
     prior: str = ""
     fitted: str = ""
+    strength: float | None = None
 
     @property
     def name(self) -> str:
@@ -60,19 +68,30 @@ class Method:
             return bool(prior_of(answers.content_free, self.prior, None, answers.named).prior)
         return self.prior != "pmi" or bool(answers.domain)
 
+    def source(self, answers: Said) -> Sequence[Row]:
+        """Return the rows that the method is fitted on: those of the texts, or of its prior."""
+        of_texts = self.fitted or self.prior in OF_ROWS
+        return answers.rows if of_texts else _without_text(answers, self.prior)
+
     def adjustment(self, answers: Said, rows: Sequence[int], gold: Sequence[int]) -> Adjustment:
         """Return the adjustment fitted on these rows only; ``gold`` has the labels of all rows.
 
         Raises `CalibrationError` if they cannot be fitted.
         """
         known = [answers.rows[row] for row in rows]
-        sources = {"content-free": answers.content_free, "pmi": answers.domain}
-        base = Adjustment()
+        base = answers.base
         if self.prior:
-            base = prior_of(sources.get(self.prior, known), self.prior, None, answers.named)
+            own = known if self.prior in OF_ROWS else _without_text(answers, self.prior)
+            base = prior_of(own, self.prior, self.strength, answers.named)
         if not self.fitted:
             return base
-        return _FITTED[self.fitted](known, [gold[row] for row in rows], base)
+        fixed = self.fitted == "temperature" and self.strength is not None
+        fit = fit_temperature if fixed else _FITTED[self.fitted]
+        return fit(known, [gold[row] for row in rows], base)
+
+
+def _without_text(answers: Said, prior: str) -> Sequence[Row]:
+    return answers.domain if prior == "pmi" else answers.content_free
 
 
 def methods_of(levels: Collection[Level], with_gold: bool, sentences: bool = False) -> list[Method]:

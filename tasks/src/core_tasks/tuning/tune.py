@@ -6,6 +6,7 @@ import time
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
+from itertools import accumulate
 from statistics import fmean
 
 from core.errors import CalibrationError, TaskError
@@ -14,8 +15,14 @@ from core.kit.support import checked_prompts, compares_sentences
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
 from core_tasks.agreement.measures import wilson
+from core_tasks.asking import Progress, part_of
 from core_tasks.calibration import Level, quality
-from core_tasks.fitting import calibration_of, domain_prompts, without_content
+from core_tasks.fitting import (
+    calibration_of,
+    count_without_content,
+    domain_prompts,
+    without_content,
+)
 from core_tasks.folds import FOLDS, folds_of
 from core_tasks.task import Task
 from core_tasks.tuning.accepting import check_enough, check_errors, threshold_of
@@ -50,6 +57,7 @@ def tune(
     levels: Collection[Level] | None = None,
     error_rate: float | None = None,
     config: GenerateConfig | None = None,
+    progress: Progress | None = None,
 ) -> Tuning:
     """Try candidate tasks at several levels on texts, and choose one.
 
@@ -61,6 +69,7 @@ def tune(
     with gold labels, "L1"; all by default. ``error_rate`` gives the best task a threshold, at 95 %
     confidence (`core_tasks.calibration.threshold_for`). One half of the texts is reserved for it: a
     threshold from the rows that chose the task would not keep the error rate.
+    ``progress(done, total)`` is called with counts of prompts, while they run; see `Task.classify`.
 
     Texts that are empty or too long for a candidate are skipped. Raises `TaskError` for candidates
     that cannot be compared, `CalibrationError` for fewer than ten texts, gold labels that are not
@@ -69,7 +78,7 @@ def tune(
     candidates, listed = _checked(tasks), checked_prompts("tune", texts)
     places = None if gold is None else _places(candidates[0].labels, listed, gold)
     if error_rate is None:
-        return _chosen(model, candidates, listed, places, levels, config)
+        return _chosen(model, candidates, listed, places, levels, config, progress)
     if places is None:
         raise CalibrationError("An error rate requires gold labels. Pass some.")
 
@@ -77,11 +86,12 @@ def tune(
     halves = folds_of(listed, places, 2)
     some, aside = ([row for row, half in enumerate(halves) if half == own] for own in (0, 1))
     check_enough(len(aside), error_rate)
-    tuning = _chosen(
-        model, candidates, [listed[n] for n in some], [places[n] for n in some], levels, config
-    )
+    own_texts, own_places = [listed[n] for n in some], [places[n] for n in some]
+    tuning = _chosen(model, candidates, own_texts, own_places, levels, config, progress)
     held_out, right = [listed[n] for n in aside], [places[n] for n in aside]
-    threshold, left_out = threshold_of(tuning.best, model, held_out, right, error_rate, config)
+    threshold, left_out = threshold_of(
+        tuning.best, model, held_out, right, error_rate, config, progress
+    )
     return replace(
         tuning,
         best=replace(tuning.best, threshold=threshold.value),
@@ -97,6 +107,7 @@ def _chosen(
     places: Sequence[int] | None,
     levels: Collection[Level] | None,
     config: GenerateConfig | None,
+    progress: Progress | None,
 ) -> Tuning:
     """Return all trials on these texts, and the best task, fitted, without a threshold."""
     with_gold = places is not None
@@ -105,7 +116,13 @@ def _chosen(
 
     # Every prompt runs once. A text that fails for one candidate is skipped for all.
     priors = {method.prior for method in methods}
-    read = [_asked(model, task, listed, priors, config) for task in candidates]
+    free = "content-free" in priors
+    counts = [len(listed) + count_without_content(task) * free for task in candidates]
+    before = [0, *accumulate(counts)]
+    read = [
+        _asked(model, task, listed, priors, config, part_of(progress, before[n], before[-1]))
+        for n, task in enumerate(candidates)
+    ]
     usable = [row for row in range(len(listed)) if all(row in rows for _, rows in read)]
     if len(usable) < _FEWEST:
         raise CalibrationError(
@@ -192,13 +209,14 @@ def _asked(
     texts: Sequence[str],
     priors: Collection[str],
     config: GenerateConfig | None,
+    progress: Progress | None = None,
 ) -> tuple[Said, dict[int, Row]]:
     """Return the model's results for a candidate, and its rows by the number of the text.
 
     Prompts without a text only run for the ``priors`` that need them.
     """
     start = time.perf_counter()
-    decisions = task.classify(model, texts, config)
+    decisions = task.classify(model, texts, config, allow_blank=True, progress=progress)
     seconds = time.perf_counter() - start
     check_errors(decisions)
 
@@ -211,7 +229,9 @@ def _asked(
     masses = [decided.label_mass for decided in decisions if decided.label_mass is not None]
 
     # The prior of the prompt without a text.
-    free, named = without_content(task, model, config) if "content-free" in priors else ({}, [])
+    more = part_of(progress, len(texts), 0)
+    uses_free = "content-free" in priors
+    free, named = without_content(task, model, config, more) if uses_free else ({}, [])
     answers = Said(
         rows=[],
         content_free=[row for row in free.get("", ()) if row is not None],

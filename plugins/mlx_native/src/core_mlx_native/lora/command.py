@@ -24,7 +24,7 @@ from core_mlx_native.adapters.files import CONFIG, refuse_foreign
 from core_mlx_native.adapters.mlx_lm import WEIGHTS
 from core_mlx_native.lora import evaluation
 from core_mlx_native.model import MlxModel
-from core_mlx_native.progress import TrainingProgress
+from core_mlx_native.progress import TrainingProgress, progress_bar
 from core_mlx_native.train.data import ExampleFields, read_examples, shared_texts, split_by_label
 from core_mlx_native.train.notes import read_notes
 from core_mlx_native.train.rows import labels_of
@@ -199,7 +199,8 @@ def _loaded(given: Mapping[str, Any]) -> MlxModel:
     location = locate(given["model"])
     name = given["backend"] or REGISTRY.choose(location, Capability.TRAINABLE).backend.name
     options = {"dtype": given["dtype"]} if given["dtype"] else {}
-    model = core.load_model(location, backend=name, options=options)
+    with progress_bar(f"loading {given['model']}"):
+        model = core.load_model(location, backend=name, options=options)
     if not isinstance(model, MlxModel):
         model.close()
         raise UnsupportedOperationError("train", name, ("metal", "mlx_cuda", "mlx_cpu"))
@@ -216,7 +217,8 @@ def _judged(
         return None
     labelled = [example for example in validation if example.label is not None]
     task = evaluation.task_of(config, config.labels)
-    return evaluation.evaluate(model, task, examples, labelled)
+    with progress_bar("judging") as show:
+        return evaluation.evaluate(model, task, examples, labelled, show)
 
 
 def _print(report: Mapping[str, Any]) -> None:

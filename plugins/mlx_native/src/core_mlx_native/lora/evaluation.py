@@ -18,6 +18,7 @@ from core.training import TrainConfig, TrainingExample
 from core_mlx_native.train.rows import TokenRow
 from core_tasks.agreement import Agreement
 from core_tasks.agreement.gaps import error_text
+from core_tasks.asking import Progress
 from core_tasks.task import Task
 
 if TYPE_CHECKING:
@@ -80,20 +81,21 @@ def evaluate(
     task: Task,
     examples: Sequence[TrainingExample],
     validation: Sequence[TrainingExample] = (),
+    progress: Progress | None = None,
 ) -> AdapterEvaluation:
     """Classify held-out examples, which all have labels.
 
     With ``validation`` a temperature is fitted to it, never to the evaluated examples; if that
-    fails, the calibrated metrics are omitted.
+    fails, the calibrated metrics are omitted. ``progress`` is that of `Task.classify`.
     """
-    raw = _report(model, task, examples)
+    raw = _report(model, task, examples, progress)
     if not validation:
         return AdapterEvaluation(raw)
     try:
-        fitted = task.fit(model, _texts(validation), _gold(validation))
+        fitted = task.fit(model, _texts(validation), _gold(validation), progress=progress)
     except CalibrationError:
         return AdapterEvaluation(raw)
-    return AdapterEvaluation(raw, _report(model, fitted, examples))
+    return AdapterEvaluation(raw, _report(model, fitted, examples, progress))
 
 
 def token_loss(
@@ -109,9 +111,14 @@ def token_loss(
     return TokenLoss(-math.fsum(score.logprob for score in scores) / tokens, tokens)
 
 
-def _report(model: TextModel, task: Task, examples: Sequence[TrainingExample]) -> dict[str, Any]:
+def _report(
+    model: TextModel,
+    task: Task,
+    examples: Sequence[TrainingExample],
+    progress: Progress | None = None,
+) -> dict[str, Any]:
     agreement, losses = Agreement(), []
-    decisions = task.classify(model, _texts(examples))
+    decisions = task.classify(model, _texts(examples), progress=progress)
     for gold, decision in zip(_gold(examples), decisions, strict=True):
         if decision.error is not None or decision.probabilities is None:
             agreement.add(gold, None)
