@@ -16,7 +16,17 @@ COMMANDS: Mapping[str, tuple[str, ...]] = {
 }
 
 _OPTIONS: Mapping[str, tuple[str, ...]] = {
-    "Model": ("model", "models", "task", "tasks", "head", "adapter", "adapter_path", "backend"),
+    "Model": (
+        "model",
+        "models",
+        "task",
+        "tasks",
+        "head",
+        "heads",
+        "adapter",
+        "adapter_path",
+        "backend",
+    ),
     "Input": (
         *("file", "data", "form", "encoding", "field", "text", "id_field", "answer_field"),
         *("choices_field", "gold", "limit", "allow_blank", "dedupe", "shard", "validation", "test"),
