@@ -53,7 +53,7 @@ class GoldFile:
         self._write()
 
     def undo(self) -> GoldRow | None:
-        """Remove the last row, write the file, and return the row; None if there is none."""
+        """Remove the last row and write the file; return the row, None without one."""
         if not self.rows:
             return None
         row = self.rows.pop()
