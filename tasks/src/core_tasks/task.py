@@ -155,8 +155,8 @@ class Task(Guessable):
         errors = [None if allow_blank else blank_error(text) for text in listed]
         filled = [text for text, error in zip(listed, errors, strict=True) if error is None]
         prompts = self.prompts(filled)
-        found = self.decisions(model, prompts, classified(model, prompts, request, progress))
-        return [next(found) if error is None else self._failed(error) for error in errors]
+        decisions = self.decisions(model, prompts, classified(model, prompts, request, progress))
+        return [next(decisions) if error is None else self._failed(error) for error in errors]
 
     def classify_iter(
         self,
