@@ -28,7 +28,7 @@ from core.errors import (
     TaskError,
 )
 from core.extensions import ClassifyStreaming
-from core.kit.guesses import Guessable
+from core.kit.base import Guessable
 from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
