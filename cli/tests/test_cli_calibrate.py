@@ -90,7 +90,7 @@ def test_a_method_that_makes_it_worse_is_told_with_one_that_does_not(
     assert done.exit_code == 0, done.output
     assert "Warning: the probabilities are less calibrated than without" in done.stderr, done.stderr
     offer = next(line for line in done.stderr.splitlines() if line.startswith("Of the methods"))
-    [line, _] = [line for line in done.stderr.splitlines() if line.startswith("infer-cli ")]
+    [line] = [line for line in done.stderr.splitlines() if line.startswith("infer-cli calibrate ")]
     assert "--limit 150" in line
     again = infer_cli(*shlex.split(line)[1:])
     assert again.exit_code == 0, again.output

@@ -9,7 +9,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, ClassVar, Self
 
 from core import log
 from core.errors import (
@@ -19,7 +19,7 @@ from core.errors import (
     ModelClosedError,
     UnsupportedOperationError,
 )
-from core.kit.guesses import OF_MODELS, Guessable
+from core.kit.guesses import OF_MODELS
 from core.kit.operations import OPERATIONS, TextModelOperations
 from core.kit.support import refuse_load_options, unsupported
 from core.options import GenerateConfig, LoadConfig, all_options_named, resolve
@@ -256,6 +256,21 @@ def check_process(process: int) -> None:
             "The model was loaded before a fork and cannot be used in the child process. Load "
             "it again with core.load_model()."
         )
+
+
+class Guessable:
+    """A mixin: an attribute that there is not, but in ``_guesses``, is an error with its advice."""
+
+    __slots__ = ()
+    _guesses: ClassVar[Mapping[str, str]] = {}
+
+    if not TYPE_CHECKING:  # for type checkers there is no such attribute
+
+        def __getattr__(self, name: str) -> object:
+            """Raise AttributeError; see `object.__getattribute__`."""
+            if advice := type(self)._guesses.get(name):
+                raise AttributeError(f"{type(self).__name__} has no {name!r}: {advice}.", name=name)
+            return object.__getattribute__(self, name)  # raises, as without this method
 
 
 class TextModelBase(TextModelOperations, Guessable):

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, ClassVar
-
 OF_MODELS = {
     **dict.fromkeys(("embed", "embeddings"), "hidden_states(texts) returns the states of texts"),
     "tokenizer": "encode(text) and decode(ids) are its own methods",
@@ -21,18 +18,3 @@ OF_MODELS = {
     "create_completion": "generate(prompt) continues a prompt",
 }
 """Names of other libraries' models, each with what there is instead."""
-
-
-class Guessable:
-    """A mixin: an attribute that there is not, but in ``_guesses``, is an error with its advice."""
-
-    __slots__ = ()
-    _guesses: ClassVar[Mapping[str, str]] = {}
-
-    if not TYPE_CHECKING:  # for type checkers there is no such attribute
-
-        def __getattr__(self, name: str) -> object:
-            """Raise AttributeError; see `object.__getattribute__`."""
-            if advice := type(self)._guesses.get(name):
-                raise AttributeError(f"{type(self).__name__} has no {name!r}: {advice}.", name=name)
-            return object.__getattribute__(self, name)  # raises, as without this method

@@ -28,7 +28,7 @@ from core.errors import (
     TaskError,
 )
 from core.extensions import ClassifyStreaming
-from core.kit.guesses import Guessable
+from core.kit.base import Guessable
 from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
@@ -155,8 +155,8 @@ class Task(Guessable):
         errors = [None if allow_blank else blank_error(text) for text in listed]
         filled = [text for text, error in zip(listed, errors, strict=True) if error is None]
         prompts = self.prompts(filled)
-        found = self.decisions(model, prompts, classified(model, prompts, request, progress))
-        return [next(found) if error is None else self._failed(error) for error in errors]
+        decisions = self.decisions(model, prompts, classified(model, prompts, request, progress))
+        return [next(decisions) if error is None else self._failed(error) for error in errors]
 
     def classify_iter(
         self,

@@ -154,7 +154,7 @@ def _classify(flags: RowFlags, labels: tuple[str, ...]) -> None:
     from core_cli.jobs.run import RowJob, run
     from core_cli.loading import UNSUPPORTED
     from core_cli.rows.asker import answering
-    from core_cli.rows.shortening import longest_label
+    from core_cli.rows.prompts import longest_label
     from core_cli.writing import answers
 
     joining = given(label_prefix=flags.label_prefix, label_sentence=flags.label_sentence)

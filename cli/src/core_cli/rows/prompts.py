@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -18,6 +18,7 @@ from core_cli.reading.row import InputError, Row
 from core_tasks.template import TEXT, Template
 
 if TYPE_CHECKING:
+    from core.protocols import TextModel
     from core_cli.flags import Side
 
 _GREETING = (Message("user", "Hello"), Message("assistant", "Hi"))
@@ -241,3 +242,13 @@ class Truncation:
         if self.side == "left":
             return text[len(text) - count :]
         return text[: (count + 1) // 2] + text[len(text) - count // 2 :]
+
+
+def longest_label(model: TextModel, labels: Sequence[str]) -> int:
+    """Return the tokens that a prompt leaves for the longest label, with some to join them."""
+    from core.kit.support import compares_sentences
+
+    if compares_sentences(model):  # a label sentence is read by itself
+        return 0
+    sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
+    return max(sizes, default=1) + 2

@@ -6,23 +6,14 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from core.extensions import Tokenizing
-from core.kit.support import compares_sentences, unsupported
+from core.kit.support import unsupported
 from core.protocols import Capability
-from core_cli.rows.prompts import Truncation
+from core_cli.rows.prompts import Truncation, longest_label
 
 if TYPE_CHECKING:
-    from core.protocols import TextModel
     from core_cli.flags import Side
     from core_cli.loading import Loaded
     from core_tasks import Task
-
-
-def longest_label(model: TextModel, labels: Sequence[str]) -> int:
-    """Return the tokens that a prompt leaves for the longest label, with some to join them."""
-    if compares_sentences(model):  # a label sentence is read by itself
-        return 0
-    sizes = [len(model.encode(label)) for label in labels] if isinstance(model, Tokenizing) else []
-    return max(sizes, default=1) + 2
 
 
 def longest_prompt(task: Task, text: str) -> str:

@@ -232,11 +232,11 @@ def _warn_of_worse(raw: Tried, own: Tried, others: Sequence[Tried], flags: Calib
         "the probabilities are less calibrated than without this calibration: error "
         f"{error:.3f} instead of {before:.3f}."
     )
-    kept = [other for other in others if other.quality.calibration_error <= before]
-    if not kept:
+    calibrated = [other for other in others if other.quality.calibration_error <= before]
+    if not calibrated:
         output.say("No other method keeps the error of the raw probabilities. Try more rows.")
         return
-    best = max(kept, key=lambda other: (other.quality.accuracy, -other.quality.nll))
+    best = max(calibrated, key=lambda other: (other.quality.accuracy, -other.quality.nll))
     names = [name for name in (best.method.prior, best.method.fitted) if name]
     question = RowFlags(
         task=flags.task,

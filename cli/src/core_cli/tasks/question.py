@@ -15,7 +15,8 @@ from core.errors import CoreError
 from core.kit.support import compares_sentences
 from core.protocols import Capability
 from core_cli import output
-from core_cli.rows.shortening import longest_label, longest_prompt
+from core_cli.rows.prompts import longest_label
+from core_cli.rows.shortening import longest_prompt
 from core_cli.values import Decide, Question
 from core_tasks.heads import learner
 

@@ -85,7 +85,7 @@ def _ngrams(text: str) -> Counter[str]:
 
 
 class _NaiveBayes:
-    """What each n-gram says for each label that it occurs with, and the labels' own shares."""
+    """Log-likelihoods of each n-gram by label, and the labels' own shares."""
 
     def __init__(self, rows: Sequence[Counter[str]], gold: Sequence[str]) -> None:
         counts: dict[str, Counter[str]] = defaultdict(Counter)
