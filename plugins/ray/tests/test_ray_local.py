@@ -106,6 +106,11 @@ def written(out: Path) -> list[dict[str, Any]]:
     return sorted(found, key=lambda row: row["id"])
 
 
+def printed(capsys: pytest.CaptureFixture[str]) -> list[str]:
+    """The lines on stdout, without Ray's own, which it prints there where a machine is slow."""
+    return [line for line in capsys.readouterr().out.splitlines() if "(raylet)" not in line]
+
+
 @pytest.mark.slow
 def test_the_page_and_the_example(
     news: Path, tmp_path: Path, model: str, capsys: pytest.CaptureFixture[str]
@@ -115,11 +120,11 @@ def test_the_page_and_the_example(
     [snippet] = [each for each in snippets if "core_ray" in each]
     names: dict[str, Any] = {"folder": str(news), "path": model}
     exec(compile(snippet, "docs/ray.md", "exec"), names)
-    assert len(capsys.readouterr().out.splitlines()) == 3
+    assert len(printed(capsys)) == 3
 
     example = runpy.run_path(str(ROOT / "examples" / "ray_parquet.py"))
     example["label_folder"](model, str(news), str(tmp_path / "out"))
-    assert capsys.readouterr().out == "120 rows, 0 failed\n"
+    assert printed(capsys) == ["120 rows, 0 failed"]
     assert [row["id"] for row in written(tmp_path / "out")] == [*range(120)]
 
 
