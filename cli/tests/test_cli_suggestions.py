@@ -98,4 +98,4 @@ def test_those_if_guessing_is_as_good(suggested: Suggested, command: str) -> Non
     assert names == ["learn", "discover", "lora"]
     train = next(line for line in commands if line[0] == "lora")
     assert train[train.index("--gold") + 1] == "kind"
-    assert train[train.index("--text") + 1] == "body"
+    assert train[train.index("--text-field") + 1] == "body"

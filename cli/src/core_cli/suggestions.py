@@ -127,7 +127,7 @@ def learn_command(flags: FitFlags | RowFlags) -> str:
 
 def train_command(flags: FitFlags | RowFlags) -> str:
     """Return the ``lora train`` command for labelled rows, with the flags that it shares."""
-    options = {"-m": flags.model, "--text": flags.field, "--gold": flags.gold, "-i": FILE}
+    options = {"-m": flags.model, "--text-field": flags.field, "--gold": flags.gold, "-i": FILE}
     given = [part for flag, value in options.items() if value for part in (flag, value)]
     return " ".join(map(quoted, ["infer-cli", "lora", "train", *given, "adapter"]))
 
