@@ -41,21 +41,21 @@ def say_next(
         output.say(f"No {of} is shown to be better than always answering {baseline.label!r}. Try:")
     else:
         output.say("Character n-grams, which know no language, may be as good. Try:")
-    for step in _advice(baseline, flags, head, of):
+    for step in _advice(baseline, low, flags, head, of):
         output.say(f"- {step}")
     return True
 
 
 def _advice(
-    baseline: Baseline, flags: FitFlags | RowFlags, head: float | None, of: str
+    baseline: Baseline, low: float, flags: FitFlags | RowFlags, head: float | None, of: str
 ) -> Iterator[str]:
     """Yield the steps, each with its reason and, if there is one, its command."""
     if of != "head" and (head is None or head > baseline.share):
-        why = "" if head is None else ", and is better on these rows"
+        why = "" if head is None or head <= low else ", and is better on these rows"
         learn = suggestions.learn_command(flags)
         yield f"a classifier head, which needs no prompt{why}:\n{learn}"
     if baseline.rows < FEW_ROWS:
         yield f"more rows with gold labels, as {baseline.rows} say little"
     yield f"a larger model, or an encoder; of those that you have:\n{suggestions.DISCOVER}"
     adapter = suggestions.train_command(flags)
-    yield f"an adapter, which changes the model itself; on JSON lines:\n{adapter}"
+    yield f"an adapter, which changes the model itself:\n{adapter}"

@@ -57,7 +57,7 @@ def test_the_best_is_chosen_fitted_and_told() -> None:
     tuning = core_tasks.tune(model(), tasks(), TEXTS, GOLD)
     assert core_tasks.tune(model(), tasks(), TEXTS, GOLD, levels=RAW).best.template == GOOD
     assert (tuning.rows, tuning.left_out) == (60, 0)
-    assert len(tuning.trials) == 2 * 8
+    assert len(tuning.trials) == 2 * 10
     accuracies = [trial.accuracy for trial in tuning.trials if trial.accuracy is not None]
     assert accuracies == sorted(accuracies, reverse=True)
     assert tuning.expected is not None
@@ -281,7 +281,7 @@ def test_gold_labels_are_needed_for_what_is_fitted_on_them() -> None:
         core_tasks.tune(model(), tasks(), TEXTS, levels=FITTED)
     with pytest.raises(core.CalibrationError, match="An error rate requires gold labels"):
         core_tasks.tune(model(), tasks(), TEXTS, error_rate=0.1)
-    assert len(methods_of(FITTED, True)) == 4
+    assert len(methods_of(FITTED, True)) == 6
 
 
 def test_texts_that_cannot_be_asked_are_left_out_of_all_candidates() -> None:

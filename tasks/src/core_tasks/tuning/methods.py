@@ -109,5 +109,5 @@ def methods_of(levels: Collection[Level], with_gold: bool, sentences: bool = Fal
     tried = priors if with_gold else priors[:1]
     methods += [Method(prior) for prior in tried if "L0" in levels]
     if "L1" in levels:
-        methods += [Method(prior, fitted) for prior in ("", priors[0]) for fitted in _FITTED]
+        methods += [Method(prior, fitted) for prior in ("", *priors[:2]) for fitted in _FITTED]
     return methods
