@@ -120,7 +120,7 @@ def test_a_job_with_blank_rows_is_another_job(run: Run, tmp_path: Path) -> None:
     assert run("classify", CSV, *flags).exit_code == 5
     result = run("classify", CSV, *flags, "--allow-blank", "--resume")
     assert result.exit_code == 2
-    assert "allow_blank" in result.stderr
+    assert "--allow-blank changed from off to on" in result.stderr
 
 
 def test_an_item_without_a_question_fails(run: Run) -> None:
