@@ -49,7 +49,7 @@ def test_a_head_is_judged(run: Run, rows: Path, tmp_path: Path) -> None:
     head = tmp_path / "head.safetensors"
     learned = run("learn", "-i", rows, "--gold", "label", "-o", head)
     assert learned.exit_code == 0, learned.output
-    judged = run("eval", "-i", rows, "--head", head, "--answer-field", "label")
+    judged = run("eval", "-i", rows, "--head", head, "--gold", "label")
     assert judged.exit_code == 0, judged.output
     assert "correct: " in judged.stderr
 
@@ -67,7 +67,7 @@ def test_the_accuracy_decides_the_exit_code(run: Run, rows: Path, task: Path) ->
         (("--letters",), "--letters cannot be combined with --task"),
         (("--template", "{question}"), "--template cannot be combined with --task"),
         (("--temperature", "1"), "--temperature cannot be combined with --task"),
-        (("--answer-field", "lable"), "Did you mean --gold label?"),
+        (("--gold", "lable"), "Did you mean --gold label?"),
         (("--head", "{head}"), "Give --task or --head, not both"),
     ],
 )

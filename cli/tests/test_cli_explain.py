@@ -69,7 +69,7 @@ def test_tasks_and_heads_are_explained(
     assert infer_cli("learn", *made, "-o", head).exit_code == 0
     asked = ("--labels", "a,b", "--template", "{text} is")
     assert infer_cli("calibrate", *made, *asked, "-o", task).exit_code == 0
-    for flag, file, level in (("--head", head, "L2"), ("--task", task, "L1")):
+    for flag, file, level in (("--head", head, "head"), ("--task", task, "temperature")):
         done = infer_cli("explain", "-m", fake_model, flag, file, TEXT)
         assert f"level {level}" in done.stderr, done.output
     refused = infer_cli("explain", "-m", fake_model, "--task", task, "--labels", "a,b", TEXT)

@@ -358,6 +358,4 @@ def test_a_resumed_job_names_the_label_sentence_that_changed(
     assert encode(*job, "On {label}").exit_code == 0
     done = encode(*job, "Of {label}", "--resume")
     assert done.exit_code == 2
-    assert (
-        "from {'label_sentence': 'On {label}'} to {'label_sentence': 'Of {label}'}" in done.stderr
-    )
+    assert "from label_sentence 'On {label}' to label_sentence 'Of {label}'" in done.stderr

@@ -82,7 +82,6 @@ def _usual_answer(flags: EvalFlags) -> str:
     names = [name for name in ANSWERS if first is not None and first.value(name) is not None]
     if not names:
         raise click.UsageError(
-            f"{flags.file} has no gold label in {', '.join(ANSWERS)}. Select its field with "
-            "--answer-field."
+            f"{flags.file} has no gold label in {', '.join(ANSWERS)}. Select its field with --gold."
         )
     return names[0]
