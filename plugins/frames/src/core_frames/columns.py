@@ -22,6 +22,7 @@ def classify(
     template: str = "{text}",
     task: core_tasks.Task | Path | None = None,
     head: Question | Path | None = None,
+    prefix: str = "",
     allow_blank: bool = False,
     cancel: core.CancelToken | None = None,
     timeout: float | None = None,
@@ -35,7 +36,9 @@ def classify(
     The question is one of three: ``labels`` after a ``template`` with ``{text}``; a ``task``, a
     `core_tasks.Task` with its calibration, or its path; a ``head`` that `core_learn` has learned,
     or its path. ``probabilities`` has a field for each label (in pandas a dictionary). Some tasks
-    add columns: ``labels`` (mode "many"), ``value`` (ordinal labels), ``accepted`` (a threshold).
+    add columns: ``labels`` (mode "many"), ``value`` (ordinal labels), ``accepted`` (a threshold). A
+    head has no label mass. Column names begin with ``prefix``, so that a frame with the same names,
+    such as that of another question, can be joined.
 
     A null text has a row of nulls and is not run. One that is empty or white space is an error of
     its row unless ``allow_blank``. The error of a text is its ``error``, as a name and a message,
@@ -57,7 +60,7 @@ def classify(
     results = (
         core_tasks.Decision(error=blank[row]) if row in blank else next(answered) for row in known
     )
-    return _frame(column, question, known, results)
+    return _frame(column, question, known, results, prefix)
 
 
 def _column(texts: Any) -> nw.Series[Any]:
@@ -75,13 +78,14 @@ def _frame(
     question: Question,
     known: Sequence[int],
     results: Iterator[core_tasks.Decision],
+    prefix: str,
 ) -> Any:
     """Return the decisions as columns, each in the row of its text."""
-    kinds = _kinds(question)
+    kinds = {prefix + name: kind for name, kind in _kinds(question).items()}
     values: dict[str, list[Any]] = {name: [None] * len(column) for name in kinds}
     for row, decision in zip(known, results, strict=True):
-        for name in kinds:
-            values[name][row] = _value(name, decision)
+        for name, column_values in values.items():
+            column_values[row] = _value(name.removeprefix(prefix), decision)
 
     if not column.implementation.is_pandas_like():
         return nw.from_dict(values, kinds, backend=column.implementation).to_native()
@@ -91,18 +95,21 @@ def _frame(
     schema = {name: kind if isinstance(kind, flat) else None for name, kind in kinds.items()}
     frame = nw.from_dict(values, schema, backend=column.implementation).to_native()
     frame.index = nw.maybe_get_index(column)
-    return frame.astype({name: "boolean" for name in kinds if name == "accepted"})
+    return frame.astype({name: "boolean" for name in kinds if name == f"{prefix}accepted"})
 
 
 def _kinds(question: Question) -> dict[str, Any]:
     """Return the columns, each with its type."""
     number, text = nw.Float64(), nw.String()
     kinds: dict[str, Any] = {"label": text}
-    mode = getattr(question, "mode", "one")  # a head has none
+    is_head = not hasattr(question, "mode")
+    mode = getattr(question, "mode", "one")
     if mode == "many":
         kinds["labels"] = nw.List(text)
     kinds["probabilities"] = nw.Struct(dict.fromkeys(question.labels, number))
-    kinds |= {"margin": number, "label_mass": number}
+    kinds["margin"] = number
+    if not is_head:
+        kinds["label_mass"] = number
     if mode == "levels":
         kinds["value"] = number
     if mode != "many" and getattr(question, "threshold", None) is not None:
