@@ -192,6 +192,17 @@ def test_one_text_for_each_label_is_enough_to_begin() -> None:
     assert few.predict(["rain storm", "team match"]) == ["weather", "sport"]
 
 
+def test_a_blank_text_is_an_error_unless_allowed() -> None:
+    model = FakeModel()
+    few = FewShot(model).fit(SMALL, SMALL_LABELS)
+    texts = [" \n", "rain wind", "", "goal team"]
+    for rows in (few.classify(texts), [*few.classify_iter(iter(texts))]):
+        assert [row.label for row in rows] == [None, "weather", None, "sport"]
+        assert [type(row.error).__name__ for row in rows[::2]] == ["EmptyPromptError"] * 2
+    assert few.classify([" \n"], allow_blank=True)[0].label is not None
+    assert [row.label for row in few.classify(["", " "])] == [None, None]
+
+
 def test_a_template_says_where_the_text_goes() -> None:
     model = FakeModel()
     FewShot(model, template="News: {text} {it}").fit(SMALL, SMALL_LABELS)

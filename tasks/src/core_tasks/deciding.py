@@ -57,8 +57,8 @@ def decider(question: Question, model: TextModel) -> Decide:
         task: Task = question
         task.request(model)
         return lambda texts: task.classify(model, texts, allow_blank=True)
-    decide: Decide = learner().FewShot.with_head(question, model).classify
-    return decide
+    few = learner().FewShot.with_head(question, model)
+    return lambda texts: few.classify(texts, allow_blank=True)
 
 
 def decisions(
@@ -73,7 +73,6 @@ def decisions(
     """
     if isinstance(question, Task):
         return question.classify_iter(model, texts, config, allow_blank=True)
-    results: Iterator[Decision] = (
-        learner().FewShot.with_head(question, model).classify_iter(texts, config)
-    )
+    few = learner().FewShot.with_head(question, model)
+    results: Iterator[Decision] = few.classify_iter(texts, config, allow_blank=True)
     return results

@@ -193,7 +193,7 @@ def _asking(few: Any) -> Decide:
 
     def decide(texts: Sequence[str], config: GenerateConfig) -> list[Decision]:
         limits = GenerateConfig(cancel=config.cancel, timeout=config.timeout)
-        decisions: list[Decision] = few.classify(texts, limits)
+        decisions: list[Decision] = few.classify(texts, limits, allow_blank=True)
         return decisions
 
     return decide

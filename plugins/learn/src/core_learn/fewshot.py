@@ -15,6 +15,7 @@ import numpy as np
 import core
 import core_tasks
 from core.kit.labels import choice_confidence
+from core.kit.support import blank_error
 from core_learn.crossvalidation import Trial
 from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
@@ -144,36 +145,53 @@ class FewShot:
         return [self.head.labels[place] for place in self.predict_proba(texts).argmax(axis=1)]
 
     def classify(
-        self, texts: Sequence[str], config: core.GenerateConfig | None = None
+        self,
+        texts: Sequence[str],
+        config: core.GenerateConfig | None = None,
+        *,
+        allow_blank: bool = False,
     ) -> list[core_tasks.Decision]:
         """Return a decision of level "head" for each text; a failed one has an ``error``.
 
-        ``config`` is for ``cancel`` and ``timeout``. ``logprobs`` and ``label_mass`` are not set: a
-        head does not read labels.
+        A blank text fails unless ``allow_blank``. ``config`` is for ``cancel`` and ``timeout``.
+        ``logprobs`` and ``label_mass`` are not set: a head does not read labels.
         """
-        results = self._results(texts, (self.head.layer,), config)
+        rows = _checked(texts)
+        blank = {
+            row: error
+            for row, text in enumerate(rows)
+            if not allow_blank and (error := blank_error(text))
+        }
+        filled = [text for row, text in enumerate(rows) if row not in blank]
+        results = self._results(filled, (self.head.layer,), config)
         sound = [result for result in results if result.error is None]
         likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
+        ran = iter(results)
+        errors = [blank[row] if row in blank else next(ran).error for row in range(len(rows))]
         return [
-            core_tasks.Decision(level="head", error=result.error)
-            if result.error
+            core_tasks.Decision(level="head", error=error)
+            if error
             else self._decision(next(likely).tolist())
-            for result in results
+            for error in errors
         ]
 
     def classify_iter(
-        self, texts: Iterable[str], config: core.GenerateConfig | None = None
+        self,
+        texts: Iterable[str],
+        config: core.GenerateConfig | None = None,
+        *,
+        allow_blank: bool = False,
     ) -> Iterator[core_tasks.Decision]:
         """Yield the decisions of `classify` for any iterable of texts, in constant memory."""
         if isinstance(texts, str):
             raise TypeError("FewShot expects a sequence of texts. Wrap a single one in a list.")
-        return self._in_blocks(iter(texts), config)
+        return self._in_blocks(iter(texts), config, allow_blank)
 
     def _in_blocks(
-        self, texts: Iterator[str], config: core.GenerateConfig | None
+        self, texts: Iterator[str], config: core.GenerateConfig | None, allow_blank: bool
     ) -> Iterator[core_tasks.Decision]:
         while block := [*islice(texts, _BLOCK)]:
-            yield from self.classify(block, config)
+            yield from self.classify(block, config, allow_blank=allow_blank)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the head to a safetensors file; see `load`.

@@ -31,7 +31,8 @@ class HeadCall:
         self, model: TextModel, rows: Sequence[str], cancel: CancelToken
     ) -> list[Decision]:
         """Return the decisions for these texts."""
-        decisions: list[Decision] = self.few_shot.classify(rows, GenerateConfig(cancel=cancel))
+        limits = GenerateConfig(cancel=cancel)
+        decisions: list[Decision] = self.few_shot.classify(rows, limits, allow_blank=True)
         return decisions
 
 
