@@ -15,7 +15,7 @@ from tools.house import CONVENIENCES, HOUSES
 @cache
 def graph() -> grimp.ImportGraph:
     """Every import of the code, those for types included."""
-    return grimp.build_graph(*HOUSES, exclude_type_checking_imports=False)
+    return grimp.build_graph(*HOUSES, exclude_type_checking_imports=False, cache_dir=None)
 
 
 def circle_of(package: str, allowed: Container[tuple[str, str]] = CONVENIENCES) -> list[str]:

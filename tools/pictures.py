@@ -98,7 +98,7 @@ def _imported(package: str) -> set[str]:
 
 @functools.cache
 def _graph() -> grimp.ImportGraph:
-    return grimp.build_graph(*HOUSES, exclude_type_checking_imports=True)
+    return grimp.build_graph(*HOUSES, exclude_type_checking_imports=True, cache_dir=None)
 
 
 def terminal() -> str:
