@@ -264,7 +264,7 @@ class Guessable:
     __slots__ = ()
     _guesses: ClassVar[Mapping[str, str]] = {}
 
-    if not TYPE_CHECKING:  # for type checkers there is no such attribute
+    if not TYPE_CHECKING:  # type checkers do not see it
 
         def __getattr__(self, name: str) -> object:
             """Raise AttributeError; see `object.__getattribute__`."""

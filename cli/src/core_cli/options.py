@@ -17,6 +17,9 @@ LOAD_OPTION = (
     "Repeatable."
 )
 
+OUTPUT_FILE = output_type(click.Path(dir_okay=False))
+FILE = click.Path(exists=True, dir_okay=False, readable=True)
+FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
 _MODEL = "Model path, or a name listed by discover. [env: INFER_MODEL]"
 
 
@@ -85,9 +88,7 @@ def sampling_options(command: Any) -> Any:
             "--timeout", type=float, help="Time limit in seconds per answer or block of rows."
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return _with(command, flags)
 
 
 def template_options(command: Any) -> Any:
@@ -109,9 +110,7 @@ def template_options(command: Any) -> Any:
             help="Begin the answer with TEXT, after the chat prompt; implies --chat.",
         ),
     ]
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
+    return _with(command, flags)
 
 
 def _format_option(*more: str) -> Callable[[Any], Any]:
@@ -135,12 +134,34 @@ labels_option = click.option(
     help="Comma-separated labels; put one that contains a comma in double quotes: '\"a, b\",c'. "
     "[default: those in the field of --gold]",
 )
+labels_file_option = click.option(
+    "--labels-file", type=FILE, help="Read labels from FILE, one per line."
+)
+label_prefix_option = click.option(
+    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
+)
 label_sentence_option = click.option(
     "--label-sentence",
     metavar="TEXT",
     help="Sentence of a label, {label} filled in, that an encoder compares with the text. "
     "[default: This text is about {label}.]",
 )
+verbose_option = click.option(
+    "-v",
+    "--verbose",
+    is_flag=True,
+    help="Report the backend and settings chosen, with reasons, on stderr.",
+)
+
+
+def question_options(command: Any) -> Any:
+    """Decorate a command with the options of one question about a text, apart from its labels."""
+    template = click.option(
+        "--template", help=r"Prompt template; {text} is filled in, \n is a newline."
+    )
+    template_file = click.option("--template-file", type=FILE, help="Read the template from FILE.")
+    of_labels = [labels_file_option, label_prefix_option, label_sentence_option]
+    return _with(command, [template, template_file, *of_labels])
 
 
 def load_options(command: Any) -> Any:
@@ -179,14 +200,7 @@ def load_options(command: Any) -> Any:
         click.option("-O", "--option", "pairs", multiple=True, metavar="K=V", help=LOAD_OPTION),
     ]
 
-    for flag in reversed(flags):
-        command = flag(command)
-    return command
-
-
-OUTPUT_FILE = output_type(click.Path(dir_okay=False))
-FILE = click.Path(exists=True, dir_okay=False, readable=True)
-FILE_OR_STDIN = click.Path(exists=True, dir_okay=False, readable=True, allow_dash=True)
+    return _with(command, flags)
 
 
 class Shard(click.ParamType[tuple[int, int]]):
@@ -310,12 +324,7 @@ _OUTPUT = [
         "--show-prompt", is_flag=True, help="Print the first prompt and its result, then exit."
     ),
     click.option("--dry-run", is_flag=True, help="Estimate tokens, time and memory, then exit."),
-    click.option(
-        "-v",
-        "--verbose",
-        is_flag=True,
-        help="Report the backend and settings chosen, with reasons, on stderr.",
-    ),
+    verbose_option,
 ]
 
 

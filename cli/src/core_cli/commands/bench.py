@@ -60,12 +60,7 @@ _KINDS = ("pp", "tg", "sampling", "ttft", "classify", "generate")
 )
 @click.option("-o", "--output", type=OUTPUT_FILE, metavar="OUT", help="Write the results to OUT.")
 @click.option("--plot", type=OUTPUT_FILE, metavar="FILE", help="Plot the results to FILE (SVG).")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def bench(**given: Any) -> None:
     """Benchmark a model.

@@ -24,14 +24,8 @@ METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
 @click.option(
     "--task", type=options.FILE, help="Start from a task file, instead of --template and --labels."
 )
-@click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
-@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
 @options.labels_option
-@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
-@click.option(
-    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
-)
-@options.label_sentence_option
+@options.question_options
 @click.option(
     "--method",
     "methods",
@@ -60,12 +54,7 @@ METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
     help="Task file to write.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a TASK that infer-cli wrote.")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def calibrate(**given: Any) -> None:
     """Calibrate label probabilities and save them as a task file.

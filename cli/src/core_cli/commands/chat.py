@@ -58,12 +58,7 @@ Enter sends, Alt-Enter (Esc, then Enter) starts a new line. Ctrl-C stops an answ
     is_flag=True,
     help="Do not show the thoughts of a model that marks them. [default: dimmed on a terminal]",
 )
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 def chat(message: tuple[str, ...], forget: bool, hide_thinking: bool, **given: Any) -> None:
     """Chat with a model.
 

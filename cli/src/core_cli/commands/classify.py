@@ -26,10 +26,8 @@ if TYPE_CHECKING:
 )
 @options.of_rows
 @options.labels_option
-@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
-@click.option(
-    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
-)
+@options.labels_file_option
+@options.label_prefix_option
 @options.label_sentence_option
 @click.option(
     "--labels-only",

@@ -25,14 +25,8 @@ from core_cli import help, options
     type=options.FILE,
     help="Classify with a head, a linear classifier on hidden states, written by learn.",
 )
-@click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
-@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
-@click.option(
-    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
-)
-@options.label_sentence_option
+@options.question_options
 @click.option(
     "--by",
     type=click.Choice(["sentences", "lines", "words"]),
@@ -41,12 +35,7 @@ from core_cli import help, options
 )
 @click.option("--label", help="Label to explain. [default: the most likely one]")
 @click.option("--json", "as_json", is_flag=True, help="Print a JSON object.")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def explain(**given: Any) -> None:
     """Show which part of a text moves its label.

@@ -19,14 +19,8 @@ from core_cli import help, options
 @options.optional_model_option
 @options.of_examples
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
 @click.option("--task", type=options.FILE, help="Take prompt, labels and calibration from a task.")
-@click.option("--template", help=r"Prompt template; {text} is filled in, \n is a newline.")
-@click.option("--template-file", type=options.FILE, help="Read the template from FILE.")
-@click.option(
-    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
-)
-@options.label_sentence_option
+@options.question_options
 @click.option(
     *("-o", "--output"),
     type=options.OUTPUT_FILE,
@@ -35,12 +29,7 @@ from core_cli import help, options
     help="File to write the labelled rows to: .csv or .jsonl. One of an earlier session is "
     "continued.",
 )
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def label(**given: Any) -> None:
     """Label rows by hand, those that teach most first.

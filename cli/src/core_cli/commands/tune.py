@@ -42,10 +42,8 @@ from core_cli import help, options
     "--task", "tasks", type=options.FILE, multiple=True, help="Task file to try. Repeatable."
 )
 @options.labels_option
-@click.option("--labels-file", type=options.FILE, help="Read labels from FILE, one per line.")
-@click.option(
-    "--label-prefix", help="Text between prompt and label. [default: a space, if it fits]"
-)
+@options.labels_file_option
+@options.label_prefix_option
 @click.option(
     "--words",
     multiple=True,
@@ -74,12 +72,7 @@ from core_cli import help, options
 )
 @click.option("--overwrite", is_flag=True, help="Replace a TASK that infer-cli wrote.")
 @click.option("--json", "as_json", is_flag=True, help="Print the table as JSON.")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report the backend and settings chosen, with reasons, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def tune(**given: Any) -> None:
     """Compare prompt templates and save the best as a task file.
