@@ -169,3 +169,20 @@ def test_iterators_of_results_are_waited_for() -> None:
 
     asyncio.run(run(prompts()))
     asyncio.run(run(iter("abc")))
+
+
+def test_results_whose_wait_was_given_up_have_ended() -> None:
+    async def prompts() -> AsyncIterator[str]:
+        while True:
+            yield "a"
+            await asyncio.sleep(PATIENCE)
+
+    async def run() -> None:
+        model = core.aio.of(FakeModel(labels=lambda prompt, labels: dict.fromkeys(labels, 0.1)))
+        results = model.classify_iter(prompts(), labels=("x", "y"))
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(results), 0.01)
+        assert [result async for result in results] == []
+        await asyncio.wait_for(model.aclose(drain=True), PATIENCE)
+
+    asyncio.run(run())

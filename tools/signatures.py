@@ -182,7 +182,7 @@ def aio() -> str:
         "\n\n".join([AIO, *map(_aio_method, operations())]),
         "from typing import Any",
         "from collections.abc import AsyncIterable",
-        "from core.aio.calls import AsyncItems, AsyncTokens",
+        "from core.aio.streams import AsyncItems, AsyncTokens",
         "from core.options import all_options_named",
     )
 

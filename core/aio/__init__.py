@@ -24,9 +24,10 @@ from types import TracebackType
 from typing import Any, Self, Unpack, cast
 
 from core import api
-from core.aio.calls import AsyncItems, AsyncTokens, ThreadCalls, in_thread
-from core.aio.draining import CountedStream, Running
+from core.aio.calls import ThreadCalls, in_thread
+from core.aio.draining import Running
 from core.aio.operations import AsyncOperations
+from core.aio.streams import AsyncItems, AsyncTokens
 from core.extensions import Asynchronous
 from core.kit.support import block_sizes, unsupported_method
 from core.options import ClassifyOptions, GenerateConfig, LoadConfig, LoadOptions, resolve_classify
@@ -135,7 +136,7 @@ class AsyncModel(AsyncOperations):
     def _tokens(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncTokens:
         self._require(operation)
         stream = self._calls.stream_async(operation, *arguments, **options)
-        return AsyncTokens(CountedStream(stream, self._running), self._record)
+        return AsyncTokens(stream, self._running, self._record)
 
     def _items(self, operation: str, /, *arguments: Any, **options: Any) -> AsyncItems[Any]:
         prompts, config, *_ = arguments
@@ -143,10 +144,10 @@ class AsyncModel(AsyncOperations):
             request = resolve_classify(config, cast("ClassifyOptions", options))
             self.model.classify([], request)  # raises if it does not support these options
             blocks = _ClassifiedBlocks(prompts, request, self._calls)
-            return AsyncItems(CountedStream(blocks, self._running), self._record)
+            return AsyncItems(blocks, self._running, self._record)
         self._require(operation)
         stream = self._calls.stream_async(operation, *arguments, **options)
-        return AsyncItems(CountedStream(stream, self._running), self._record)
+        return AsyncItems(stream, self._running, self._record)
 
     def _require(self, operation: str) -> None:
         """Raise `core.UnsupportedOperationError` for a method that the model lacks."""
@@ -179,15 +180,20 @@ class _ClassifiedBlocks:
 
     async def __anext__(self) -> ClassifyResult:
         if not self._ready and not self._closed:
-            block = await self._block(next(self._sizes))
-            if block:
-                results, self.metrics = await self._calls.call_async(
-                    "classify", block, self._config
-                )
-                self._ready.extend(cast("list[ClassifyResult]", results))
+            try:
+                await self._classify_block()
+            except BaseException:  # as of any stream whose request has failed or was cancelled
+                self._closed = True
+                raise
         if not self._ready:
             raise StopAsyncIteration
         return self._ready.popleft()
+
+    async def _classify_block(self) -> None:
+        block = await self._block(next(self._sizes))
+        if block:
+            results, self.metrics = await self._calls.call_async("classify", block, self._config)
+            self._ready.extend(cast("list[ClassifyResult]", results))
 
     async def _block(self, size: int) -> list[str]:
         block: list[str] = []

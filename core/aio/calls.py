@@ -1,4 +1,4 @@
-"""Calls of any model in an event loop, and the iterators that tasks read.
+"""Calls of any model in an event loop.
 
 `ThreadCalls` implements `core.Asynchronous` for models without support for event loops: a thread
 for each call passes its results on.
@@ -9,88 +9,21 @@ from __future__ import annotations
 import asyncio
 import threading
 import weakref
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from contextvars import copy_context
 from dataclasses import replace
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, TypeVar
 
 from core.errors import UnsupportedOptionError
-from core.extensions import AsyncStream
 from core.kit.operations import OPERATIONS
 from core.options import CancelToken, GenerateConfig, TemplateOptions
 from core.protocols import TextModel
-from core.records import without_frames
-from core.types import FinishReason, GenerateMetrics, Token
+from core.types import FinishReason, GenerateMetrics
 
 T = TypeVar("T")
-Record = Callable[[GenerateMetrics], None]
 
 _BUFFER = 256  # items that a stream's thread goes ahead of its reader
-
-
-class AsyncItems(AsyncIterator[T], Generic[T]):
-    """Pairs of ``batch_stream``, or results of ``classify_iter``, as they arrive.
-
-    Work begins when the first item is requested. Close an iterator that is not read to its end:
-    ``async with contextlib.aclosing(...)``.
-    """
-
-    def __init__(self, stream: AsyncStream[T], record: Record) -> None:
-        self._stream, self._record = stream, record
-
-    @property
-    def metrics(self) -> GenerateMetrics:
-        """Cost of the request; final once it has ended."""
-        return self._stream.metrics
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        try:
-            return await anext(self._stream)
-        except BaseException:
-            self._record(self._stream.metrics)
-            raise
-
-    async def aclose(self) -> None:
-        """Stop the request; may be called at any time and more than once."""
-        await self._stream.aclose()
-        self._record(self._stream.metrics)
-
-
-class AsyncTokens(AsyncItems[Token]):
-    """The tokens of ``generate`` and ``chat``; ``await stream.text()`` is all of their text."""
-
-    def __init__(self, stream: AsyncStream[Any], record: Record) -> None:
-        super().__init__(stream, record)
-        self._parts: list[str] = []
-        self._error: Exception | None = None
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Reason why the stream ended; None until it has."""
-        return self._stream.finish_reason
-
-    async def __anext__(self) -> Token:
-        try:
-            token = await super().__anext__()
-        except StopAsyncIteration:
-            raise
-        except Exception as error:
-            self._error = without_frames(error)
-            raise
-        self._parts.append(token.text)
-        return token
-
-    async def text(self) -> str:
-        """Read the stream to its end, and return all of its text, like `core.TokenStream.text`."""
-        if self._error is not None:
-            raise without_frames(self._error)
-        async for _ in self:
-            pass
-        return "".join(self._parts)
 
 
 class ThreadCalls:

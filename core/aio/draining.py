@@ -4,16 +4,11 @@ from __future__ import annotations
 
 import threading
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any, Generic, Self, TypeVar
 
 from core.aio.calls import in_thread
 from core.errors import ModelClosedError
-from core.extensions import AsyncStream
-from core.types import FinishReason, GenerateMetrics
-
-T = TypeVar("T")
 
 
 class Running:
@@ -53,6 +48,13 @@ class Running:
         finally:
             self.end()
 
+    def call_of(self, stream: object) -> Callable[[], object]:
+        """Count a call until the result is called or the stream dropped. Raises like `begin`."""
+        self.begin()
+        end = weakref.finalize(stream, self.end)
+        end.atexit = False
+        return end
+
     async def drain(self) -> None:
         """Refuse new calls, and wait for those under way."""
         given_up = False
@@ -70,47 +72,3 @@ class Running:
         with self._changed:
             self._draining = True
         await in_thread(wait, stop)
-
-
-class CountedStream(Generic[T]):
-    """A stream that counts as under way from its first item to its end.
-
-    See `core.AsyncStream`. A stream that is dropped has ended.
-    """
-
-    def __init__(self, stream: AsyncStream[T], running: Running) -> None:
-        self._stream, self._running = stream, running
-        self._end: weakref.finalize[Any, Any] | None = None
-        running.check()
-
-    @property
-    def finish_reason(self) -> FinishReason | None:
-        """Reason why it ended; None until it has."""
-        return self._stream.finish_reason
-
-    @property
-    def metrics(self) -> GenerateMetrics:
-        """Cost of the request; final once it has ended."""
-        return self._stream.metrics
-
-    def __aiter__(self) -> Self:
-        return self
-
-    async def __anext__(self) -> T:
-        if self._end is None:
-            self._running.begin()
-            self._end = weakref.finalize(self, self._running.end)
-            self._end.atexit = False
-        try:
-            return await anext(self._stream)
-        except BaseException:  # its end, its error, or that of a task which was cancelled
-            self._end()
-            raise
-
-    async def aclose(self) -> None:
-        """Stop the request."""
-        try:
-            await self._stream.aclose()
-        finally:
-            if self._end is not None:
-                self._end()

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterable, Iterable, Sequence
 from typing import Any, Unpack
 
-from core.aio.calls import AsyncItems, AsyncTokens
+from core.aio.streams import AsyncItems, AsyncTokens
 from core.options import (
     ChatOptions,
     ClassifyOptions,
