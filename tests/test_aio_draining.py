@@ -171,18 +171,28 @@ def test_iterators_of_results_are_waited_for() -> None:
     asyncio.run(run(iter("abc")))
 
 
-def test_results_whose_wait_was_given_up_have_ended() -> None:
-    async def prompts() -> AsyncIterator[str]:
-        while True:
-            yield "a"
-            await asyncio.sleep(PATIENCE)
+class LateAtFirst:
+    """Prompts without an end, the first of which comes late. A cancelled wait ends nothing."""
 
+    def __init__(self) -> None:
+        self.late = PATIENCE
+
+    def __aiter__(self) -> AsyncIterator[str]:
+        return self
+
+    async def __anext__(self) -> str:
+        late, self.late = self.late, 0.0
+        await asyncio.sleep(late)
+        return "a"
+
+
+def test_results_whose_wait_was_given_up_have_ended() -> None:
     async def run() -> None:
         model = core.aio.of(FakeModel(labels=lambda prompt, labels: dict.fromkeys(labels, 0.1)))
-        results = model.classify_iter(prompts(), labels=("x", "y"))
+        results = model.classify_iter(LateAtFirst(), labels=("x", "y"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(results), 0.01)
-        assert [result async for result in results] == []
+        assert await anext(results, None) is None
         await asyncio.wait_for(model.aclose(drain=True), PATIENCE)
 
     asyncio.run(run())
