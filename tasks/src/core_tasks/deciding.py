@@ -66,13 +66,16 @@ def decisions(
     model: TextModel,
     texts: Iterable[str],
     config: GenerateConfig | None = None,
+    *,
+    allow_blank: bool = False,
 ) -> Iterator[Decision]:
     """Return an iterator of one decision for each text, in constant memory.
 
-    ``config`` is for ``cancel`` and ``timeout``. Raises like `decider`, at the call.
+    A blank text fails unless ``allow_blank``. ``config`` is for ``cancel`` and ``timeout``. Raises
+    like `decider`, at the call.
     """
     if isinstance(question, Task):
-        return question.classify_iter(model, texts, config, allow_blank=True)
+        return question.classify_iter(model, texts, config, allow_blank=allow_blank)
     few = learner().FewShot.with_head(question, model)
-    results: Iterator[Decision] = few.classify_iter(texts, config, allow_blank=True)
+    results: Iterator[Decision] = few.classify_iter(texts, config, allow_blank=allow_blank)
     return results

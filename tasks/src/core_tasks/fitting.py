@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from core import validate
 from core.errors import CalibrationError, EmptyPromptError, PromptTooLongError, TaskError
-from core.kit.support import checked_prompts, compares_sentences
+from core.kit.support import compares_sentences
 from core.options import GenerateConfig
 from core.protocols import TextModel
 from core_tasks.asking import Progress, answers, classified
@@ -21,8 +21,6 @@ from core_tasks.calibration import (
     Level,
     batch_prior,
     content_free_prior,
-    fit_isotonic,
-    fit_temperature,
     mean_prior,
     naming,
     pmi_prior,
@@ -122,41 +120,6 @@ def named_rows(
     """Return the rows of `texts_with_names`, one for each label; None for labels without a text."""
     by_place = dict(zip(names, rows, strict=True))
     return [by_place.get(place) for place in range(len(task.labels))]
-
-
-def on_gold(
-    task: Task,
-    model: TextModel,
-    texts: Iterable[str],
-    gold: Gold,
-    method: str,
-    config: GenerateConfig | None,
-    progress: Progress | None = None,
-) -> Calibration:
-    """Return the calibration of level L1; see `core_tasks.Task.fit`."""
-    validate.one_of("method", method, ("temperature", "isotonic"))
-    listed = checked_prompts("Task.fit", texts)
-    if len(listed) != len(gold):
-        raise CalibrationError(
-            f"{len(listed)} texts cannot be fitted to {len(gold)} gold labels. Pass one per text."
-        )
-    places, before = places_of(task, gold), task.calibration
-    if before is not None:
-        before.check(task.key(model))
-    plain = replace(task, calibration=None)
-    rows = ask_rows(plain, model, plain.prompts(listed), config, progress)
-
-    fit = fit_temperature if method == "temperature" else fit_isotonic
-    fitted: dict[str, Adjustment] = {}
-    for question, own_rows in rows.items():
-        pairs = zip(own_rows, places[question], strict=True)
-        known = [(row, place) for row, place in pairs if row is not None]
-        base = None if before is None else base_of(before, question, [*task.words])
-        fitted[question] = fit([row for row, _ in known], [place for _, place in known], base)
-
-    below = before.method.split("+")[0] if before is not None and has_prior(before) else ""
-    name = f"{below}+{method}" if below else method
-    return calibration_of(plain, model, "L1", name, fitted, rows)
 
 
 def ask_rows(

@@ -29,7 +29,12 @@ from core.errors import (
 )
 from core.extensions import ClassifyStreaming
 from core.kit.base import Guessable
-from core.kit.support import blank_error, checked_prompts, checked_stream, compares_sentences
+from core.kit.support import (
+    checked_prompts,
+    checked_stream,
+    compares_sentences,
+    without_blank,
+)
 from core.models.fingerprint import fingerprint_of
 from core.options import LABEL_SENTENCE, GenerateConfig
 from core.protocols import TextModel
@@ -151,12 +156,14 @@ class Task(Guessable):
         task.
         """
         request = self.request(model, config)
-        listed = checked_prompts("Task.prompts", texts)
-        errors = [None if allow_blank else blank_error(text) for text in listed]
-        filled = [text for text, error in zip(listed, errors, strict=True) if error is None]
-        prompts = self.prompts(filled)
-        decisions = self.decisions(model, prompts, classified(model, prompts, request, progress))
-        return [next(decisions) if error is None else self._failed(error) for error in errors]
+
+        def ask(filled: Sequence[str]) -> list[Decision]:
+            prompts = self.prompts(filled)
+            results = classified(model, prompts, request, progress)
+            return [*self.decisions(model, prompts, results)]
+
+        decide = ask if allow_blank else without_blank(ask, self._failed)
+        return decide(checked_prompts("Task.prompts", texts))
 
     def classify_iter(
         self,
@@ -320,10 +327,13 @@ class Task(Guessable):
         gold label that is not one of the task's, and if the rows cannot be fitted. ``progress`` is
         that of `classify`.
         """
-        from core_tasks.fitting import on_gold
+        from core_tasks.tuning.calibrating import calibrated, method_of
 
-        fitted = on_gold(self, model, texts, gold, method, config, progress)
-        return replace(self, calibration=fitted)
+        validate.one_of("method", method, ("temperature", "isotonic"))
+        chosen = method_of(self, model, "", method, 1.0)
+        return replace(
+            self, calibration=calibrated(self, model, texts, gold, chosen, config, progress)
+        )
 
     def calibrate(
         self,

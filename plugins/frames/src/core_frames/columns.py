@@ -10,7 +10,6 @@ import narwhals as nw
 import core
 import core_tasks
 from core.api import shared_model
-from core.kit.support import blank_error
 from core_tasks.deciding import Path, Question, decisions, question_of
 
 
@@ -54,12 +53,8 @@ def classify(
             raise TypeError(f"Row {row} of the column {column.name!r} is not a string, but {kind}.")
     question = question_of(labels, template, task=task, head=head)
     config = core.GenerateConfig(cancel=cancel, timeout=timeout)
-    blank = {row: error for row in known if (error := blank_error(rows[row])) and not allow_blank}
-    texts = (rows[row] for row in known if row not in blank)
-    answered = decisions(question, shared_model(model), texts, config)
-    results = (
-        core_tasks.Decision(error=blank[row]) if row in blank else next(answered) for row in known
-    )
+    known_texts = (rows[row] for row in known)
+    results = decisions(question, shared_model(model), known_texts, config, allow_blank=allow_blank)
     return _frame(column, question, known, results, prefix)
 
 

@@ -15,7 +15,7 @@ import numpy as np
 import core
 import core_tasks
 from core.kit.labels import choice_confidence
-from core.kit.support import blank_error
+from core.kit.support import without_blank
 from core_learn.crossvalidation import Trial
 from core_learn.errors import ForeignHeadError, LearnError, TrainingDataError
 from core_learn.files import Head, load_head, save_head
@@ -156,24 +156,18 @@ class FewShot:
         A blank text fails unless ``allow_blank``. ``config`` is for ``cancel`` and ``timeout``.
         ``logprobs`` and ``label_mass`` are not set: a head does not read labels.
         """
-        rows = _checked(texts)
-        blank = {
-            row: error
-            for row, text in enumerate(rows)
-            if not allow_blank and (error := blank_error(text))
-        }
-        filled = [text for row, text in enumerate(rows) if row not in blank]
-        results = self._results(filled, (self.head.layer,), config)
-        sound = [result for result in results if result.error is None]
-        likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
-        ran = iter(results)
-        errors = [blank[row] if row in blank else next(ran).error for row in range(len(rows))]
-        return [
-            core_tasks.Decision(level="head", error=error)
-            if error
-            else self._decision(next(likely).tolist())
-            for error in errors
-        ]
+
+        def ask(filled: Sequence[str]) -> list[core_tasks.Decision]:
+            results = self._results(filled, (self.head.layer,), config)
+            sound = [result for result in results if result.error is None]
+            likely = iter(_probabilities(self.head, self._rows(sound)[:, 0]) if sound else ())
+            return [
+                _failed(result.error) if result.error else self._decision(next(likely).tolist())
+                for result in results
+            ]
+
+        decide = ask if allow_blank else without_blank(ask, _failed)
+        return decide(_checked(texts))
 
     def classify_iter(
         self,
@@ -292,6 +286,10 @@ class FewShot:
                 f"{len(PROBES)} texts differ by {apart:.0%} of their spread, and {_FOREIGN:.0%} "
                 f"are allowed. {advice}"
             )
+
+
+def _failed(error: Exception) -> core_tasks.Decision:
+    return core_tasks.Decision(level="head", error=error)
 
 
 def _sound(result: core.HiddenResult) -> core.HiddenResult:

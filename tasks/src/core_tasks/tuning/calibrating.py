@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from core.errors import CalibrationError
@@ -27,7 +27,7 @@ from core_tasks.fitting import (
 from core_tasks.folds import folds_of
 from core_tasks.task import Gold, Task
 from core_tasks.tuning.accepting import check_errors
-from core_tasks.tuning.judging import left_out
+from core_tasks.tuning.judging import out_of_fold
 from core_tasks.tuning.methods import OF_ROWS, Method, Row, Said
 
 
@@ -44,13 +44,7 @@ class Question:
 
     def held_out(self, method: Method) -> list[Row]:
         """Return the rows, each adjusted by a fit to the other folds."""
-
-        def fit(rows: Sequence[int]) -> Adjustment:
-            return method.adjustment(self.answers, rows, self.gold)
-
-        numbers = range(len(self.folds))
-        adjusted = left_out(self.answers.rows, numbers, self.folds, fit)
-        return [adjusted[row] for row in numbers]
+        return out_of_fold((self.answers, method), self.gold, self.folds)
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,7 +93,7 @@ class Answers:
 def answers_of(
     model: TextModel,
     task: Task,
-    texts: Sequence[str],
+    texts: Iterable[str],
     gold: Gold | None = None,
     priors: Collection[str] = (),
     *,
@@ -168,7 +162,7 @@ def method_of(
 def calibrated(
     task: Task,
     model: TextModel,
-    texts: Sequence[str],
+    texts: Iterable[str],
     gold: Gold | None,
     method: Method,
     config: GenerateConfig | None,

@@ -21,6 +21,7 @@ from core_tasks.fitting import (
     calibration_of,
     count_without_content,
     domain_prompts,
+    places_of,
     without_content,
 )
 from core_tasks.folds import FOLDS, folds_of
@@ -76,7 +77,7 @@ def tune(
     labels of the tasks, a label without a text, and if no threshold keeps the error rate.
     """
     candidates, listed = _checked(tasks), checked_prompts("tune", texts)
-    places = None if gold is None else _places(candidates[0].labels, listed, gold)
+    places = None if gold is None else _places(candidates[0], listed, gold)
     if error_rate is None:
         return _chosen(model, candidates, listed, places, levels, config, progress)
     if places is None:
@@ -183,16 +184,10 @@ def _in_order(task: Task, labels: tuple[str, ...]) -> Task:
     return replace(task, labels=labels, words=words)
 
 
-def _places(labels: Sequence[str], texts: Sequence[str], gold: Sequence[str]) -> list[int]:
+def _places(task: Task, texts: Sequence[str], gold: Sequence[str]) -> list[int]:
     if len(texts) != len(gold):
         raise CalibrationError(f"{len(texts)} texts have {len(gold)} gold labels. Pass one each.")
-    for number, label in enumerate(gold):
-        if label not in labels:
-            raise CalibrationError(
-                f"Text {number} has the gold label {label!r:.40}, which is not one of the labels: "
-                f"{', '.join(map(repr, labels))}."
-            )
-    return [labels.index(label) for label in gold]
+    return places_of(task, gold)[""]
 
 
 def _each_label(labels: Sequence[str], right: Sequence[int]) -> None:
