@@ -96,3 +96,20 @@ def test_several_labels_leave_room_for_the_longest_prompt(
     done = run("classify", "--task", tmp_path / "many.toml", "--json", "--truncate", "right")
     assert done.exit_code == 0, done.output
     assert max(len(prompt) for call in backend.calls for prompt in call.prompts) <= LENGTH
+
+
+def test_a_long_text_is_cut_and_explained(run: Run) -> None:
+    asked = (
+        "explain",
+        "5",
+        "--by",
+        "words",
+        "--labels",
+        "xan,yam",
+        "--template",
+        "Long text: {text}",
+    )
+    assert "too long" in run(*asked).stderr
+    done = run(*asked, "--truncate", "right")
+    assert done.exit_code == 0, done.output
+    assert "with all parts" in done.stderr

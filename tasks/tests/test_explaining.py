@@ -80,6 +80,10 @@ def test_what_cannot_be_explained(model: FakeModel) -> None:
     classify = partial(TASK.classify, model)
     with pytest.raises(core.TaskError, match=r"fewer than two sentences.* by words"):
         explain(classify, "just one")
+    model.calls.clear()
+    with pytest.raises(core.TaskError, match=r"1001 words, and at most 1000 .* by sentences, or a"):
+        explain(classify, "a " * 1001, by="words")
+    assert not model.calls
     with pytest.raises(core.TaskError, match="fewer than two words"):
         explain(classify, "", by="words")
     with pytest.raises(core.LabelError, match="'c' is not a label of the task"):

@@ -47,7 +47,7 @@ _OPTIONS: Mapping[str, tuple[str, ...]] = {
         *("num_samples", "pass_at", "fail_under", "saved", "compare"),
     ),
     "Server": (
-        *("host", "port", "api_key", "api_key_file", "max_queue", "memory_limit", "alias"),
+        *("host", "port", "api_key", "api_key_file", "max_queue", "memory_limit"),
         *("aliases", "log_level", "access_log"),
     ),
     "Answer": ("max_tokens", "stop", "stop_tokens", "return_logprobs"),

@@ -134,6 +134,12 @@ labels_option = click.option(
     help="Comma-separated labels; put one that contains a comma in double quotes: '\"a, b\",c'. "
     "[default: those in the field of --gold]",
 )
+gold_option = click.option(
+    "--gold", metavar="FIELD", help="Input field with the gold (true) label."
+)
+task_option = click.option(
+    "--task", type=FILE, help="Take prompt, labels and calibration from a task."
+)
 labels_file_option = click.option(
     "--labels-file", type=FILE, help="Read labels from FILE, one per line."
 )

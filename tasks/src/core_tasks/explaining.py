@@ -26,6 +26,8 @@ _ENDS = {
     "lines": re.compile(r"\n"),
     "words": re.compile(r"\S(?=\s)"),
 }
+MOST = 1000
+"""Parts of a text that is explained: each takes a copy of the text without it."""
 _LEAST = 1e-12  # a probability of 0 or 1 would have infinite log-odds
 
 
@@ -86,8 +88,8 @@ def explain(
 
     The text, and the text without each part, are classified in one call; nothing is estimated or
     drawn. ``classify`` returns a decision for each text: ``partial(task.classify, model)``, or
-    that of a head. Raises the error of the text itself, `TaskError` for a text of one part, and
-    `LabelError` for an unknown label.
+    that of a head. Raises the error of the text itself, `TaskError` for a text of one part or of
+    more than `MOST`, and `LabelError` for an unknown label.
     """
     spans = [*parts_of(text, validate.one_of("by", by, UNITS))]
     if len(spans) < 2:
@@ -95,6 +97,13 @@ def explain(
         raise TaskError(
             f"The text has fewer than two {by}, and without its only one nothing is left."
             + (f" Explain it by {finer}." if finer else "")
+        )
+    if len(spans) > MOST:
+        coarser = {"words": "sentences", "sentences": "lines"}.get(by, "")
+        raise TaskError(
+            f"The text has {len(spans)} {by}, and at most {MOST} are explained. "
+            + (f"Explain it by {coarser}, or" if coarser else "Explain")
+            + " a part of it."
         )
     whole, *rests = classify([text, *(_without(text, *span) for span in spans)])
     if whole.error is not None:

@@ -20,7 +20,7 @@ METHODS = ("batch", "content-free", "mean", "pmi", "temperature", "isotonic")
 )
 @options.optional_model_option
 @options.of_examples
-@click.option("--gold", metavar="FIELD", help="Input field with the gold (true) label.")
+@options.gold_option
 @click.option(
     "--task", type=options.FILE, help="Start from a task file, instead of --template and --labels."
 )

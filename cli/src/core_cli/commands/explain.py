@@ -19,7 +19,7 @@ from core_cli import help, options
 @click.argument("row", metavar="ROW")
 @options.optional_model_option
 @options.of_examples
-@click.option("--task", type=options.FILE, help="Take prompt, labels and calibration from a task.")
+@options.task_option
 @click.option(
     "--head",
     type=options.FILE,

@@ -19,7 +19,7 @@ from core_cli import help, options
 @options.optional_model_option
 @options.of_examples
 @click.option("--labels", metavar="A,B,C", help="Comma-separated labels.")
-@click.option("--task", type=options.FILE, help="Take prompt, labels and calibration from a task.")
+@options.task_option
 @options.question_options
 @click.option(
     *("-o", "--output"),

@@ -46,12 +46,7 @@ from core_cli import help, options
     help="Head file to write.",
 )
 @click.option("--overwrite", is_flag=True, help="Replace a HEAD that infer-cli wrote.")
-@click.option(
-    "-v",
-    "--verbose",
-    is_flag=True,
-    help="Report every configuration tried, and the backend chosen, on stderr.",
-)
+@options.verbose_option
 @options.load_options
 def learn(**given: Any) -> None:
     """Train a classifier head from a few labelled texts.

@@ -18,7 +18,7 @@ from core_cli import help, options
 )
 @options.several_models_option
 @options.of_examples
-@click.option("--gold", metavar="FIELD", help="Input field with the gold (true) label.")
+@options.gold_option
 @click.option(
     "--template",
     "templates",

@@ -36,6 +36,7 @@ def run(flags: ExplainFlags) -> None:
     from core.options import GenerateConfig
     from core_cli.loading import explain as report
     from core_cli.loading import load
+    from core_cli.rows.shortening import shortened
     from core_tasks.explaining import explain
 
     question, named = question_of(flags)
@@ -45,6 +46,8 @@ def run(flags: ExplainFlags) -> None:
         if flags.verbose:
             report(loaded)
         decide = question.decide(loaded)
+        words = question.labelled.labels if question.labelled else ()
+        [text] = shortened(loaded, [text], flags.truncate, [question.around], words)
         explanation = explain(
             lambda texts: decide(texts, GenerateConfig()), text, by=flags.by, label=flags.label
         )
